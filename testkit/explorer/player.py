@@ -619,26 +619,7 @@ class Player:
 
     def _unfinished(self) -> list[str]:
         """Messages that a consumer wants and that have not ended."""
-        events = self.world.events
-        for number in range(self._seen, len(events)):
-            event = events[number]
-            match event["e"]:
-                case "send":
-                    self._tags[event["msg"]] = event.get("tag")
-                case "send_ok" if "queue" in event:
-                    place = (event["queue"], event["offset"])
-                    tag = self._tags.get(event["msg"])
-                    self._sent.setdefault(event["topic"], {})[place] = tag
-                case "finish":
-                    name = (event["group"], event["topic"])
-                    self._finished.setdefault(name, set()).add((event["queue"], event["offset"]))
-                case "reset":
-                    self._moved(event)
-                case "topic" if event["what"] == "deleted":
-                    self._sent.pop(event["topic"], None)
-                    for name in [each for each in self._finished if each[1] == event["topic"]]:
-                        del self._finished[name]
-        self._seen = len(events)
+        self._look_on()
         left = []
         for group in self._groups:
             for rules in group["topics"]:
@@ -655,6 +636,34 @@ class Player:
                     if missing:
                         left.append(f"{name} {topic}: {len(missing)} left, {missing[0]}")
         return left
+
+    def _look_on(self) -> None:
+        """What was sent and what has ended since the last look."""
+        events = self.world.events
+        for number in range(self._seen, len(events)):
+            event = events[number]
+            match event["e"]:
+                case "send":
+                    self._tags[event["msg"]] = event.get("tag")
+                case "send_ok" if "queue" in event:
+                    place = (event["queue"], event["offset"])
+                    tag = self._tags.get(event["msg"])
+                    self._sent.setdefault(event["topic"], {})[place] = tag
+                case "finish":
+                    name = (event["group"], event["topic"])
+                    self._finished.setdefault(name, set()).add((event["queue"], event["offset"]))
+                case "deleted":
+                    name = (event["group"], event["topic"])
+                    gone = range(event["from"], event["to"])
+                    places = {(event["queue"], offset) for offset in gone}
+                    self._finished.setdefault(name, set()).update(places)
+                case "reset":
+                    self._moved(event)
+                case "topic" if event["what"] == "deleted":
+                    self._sent.pop(event["topic"], None)
+                    for name in [each for each in self._finished if each[1] == event["topic"]]:
+                        del self._finished[name]
+        self._seen = len(events)
 
     def _moved(self, reset: Event) -> None:
         """A person moved a group: what lies below has ended, what lies above has not."""
