@@ -168,9 +168,11 @@ class GroupLane:
         """The broker left out so many, whose tags are not wanted."""
         self.counts[pipeline.topic].passed(over=messages)
 
-    def deleted_unread(self, pipeline: QueuePipeline, offsets: range) -> None:
-        """Retention deleted the messages at *offsets* of an owned queue before they were read."""
-        self.counts[pipeline.topic].deleted_unread += len(offsets)
+    def deleted_unread(self, pipeline: QueuePipeline, offsets: range, *, lost: int) -> None:
+        """Retention deleted the messages at *offsets* of an owned queue before they were read;
+        *lost* of them had neither finished nor been spilled.
+        """
+        self.counts[pipeline.topic].deleted_unread += lost
         self._notes.deleted(pipeline, offsets)
 
     def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:

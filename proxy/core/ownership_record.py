@@ -171,6 +171,13 @@ class Snapshot:
         at = bisect_left(self.unfinished, offset)
         return self.unfinished[at] if at < len(self.unfinished) else self.read
 
+    def unread_within(self, begin: int, end: int) -> int:
+        """How many of the messages from *begin* to *end* the next owner has to read. O(log n)."""
+        listed = bisect_left(self.unfinished, min(end, self.read))
+        listed -= bisect_left(self.unfinished, max(begin, self.base))
+        below, above = min(end, self.base) - begin, end - max(begin, self.read)
+        return max(0, below) + max(0, listed) + max(0, above)
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:

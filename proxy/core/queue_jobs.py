@@ -153,6 +153,10 @@ class QueueJobs(JobsByKey):
         """True if the message there needs no reading: finished by an earlier owner, or spilled."""
         return self._resume is not None and not self._resume.unread(offset)
 
+    def unread_within(self, begin: int, end: int) -> int:
+        """How many messages from *begin*, the next to read, to *end* need reading. O(log n)."""
+        return end - begin if self._resume is None else self._resume.unread_within(begin, end)
+
     def pass_over(self, offset: int) -> None:
         """The message there is finished, or spilled already."""
         self._tracker.advance(offset + 1)

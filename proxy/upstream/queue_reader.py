@@ -193,14 +193,18 @@ def _count_left_out(
     if by_tags:
         lane.passed_over(pipeline, left_out)
         return
-    queue_log("reader", group=lane.name, queue=pipeline.queue).error(
-        "messages were deleted by retention before this group read them",
-        lost=left_out,
-        first_offset=pipeline.position,
-        next_offset=result.next_offset,
-    )
+    lost = 0
     for gap in _gaps(pipeline.position, result):
-        lane.deleted_unread(pipeline, gap)
+        unread = pipeline.jobs.unread_within(gap.start, gap.stop)
+        lane.deleted_unread(pipeline, gap, lost=unread)
+        lost += unread
+    if lost:  # else an earlier owner had finished it all, or spilled it: then its refill tells
+        queue_log("reader", group=lane.name, queue=pipeline.queue).error(
+            "messages were deleted by retention before this group read them",
+            lost=lost,
+            first_offset=pipeline.position,
+            next_offset=result.next_offset,
+        )
 
 
 def _gaps(position: int, result: PullResult) -> Iterator[range]:

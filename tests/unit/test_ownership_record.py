@@ -197,6 +197,15 @@ def test_unread_is_what_the_next_owner_has_to_read() -> None:
     assert [offset for offset in range(8, 17) if snapshot.unread(offset)] == [8, 9, 10, 13, 15, 16]
 
 
+def test_unread_messages_are_counted_in_any_range() -> None:
+    """Below the base and behind what was read all have to be read."""
+    snapshot = Snapshot(Epoch(1), 10, 15, (10, 13), spilled={b"k": packed((12,))})
+    for begin in range(7, 18):
+        for end in range(begin, 19):
+            unread = sum(snapshot.unread(offset) for offset in range(begin, end))
+            assert snapshot.unread_within(begin, end) == unread, (begin, end)
+
+
 def test_a_long_snapshot_is_written_in_parts_that_add_up() -> None:
     """A stuck key may have millions of messages, and a broker refuses messages above 4 MiB."""
     spilled = {b"stuck": packed(range(1, 200_000, 3)), b"other": packed(range(2, 3000, 3))}
