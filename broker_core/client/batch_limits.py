@@ -2,7 +2,7 @@
 
 Brokers do not say how long a batch may be, they refuse one that is longer (code 13). So a batch
 that is refused is halved, down to single messages, and what its broker took counts for a while: a
-limit may be raised again.
+limit may be raised again. So it is with single messages that can be said in several.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ MOST_MESSAGES, MOST_BYTES = 512, 1_000_000
 #: What a batch has beside body and properties of each message.
 _BESIDE_BYTES = 22
 _COUNTS_NS = 600_000_000_000
+#: What is refused although it is no longer than this is refused for something else.
+_LEAST_BYTES = 1024
 
 
 class BatchLimits:
@@ -29,6 +31,16 @@ class BatchLimits:
         """How many bytes a batch for *broker* may have."""
         most, until_ns = self._learned.get(broker, (MOST_BYTES, 0))
         return most if now_ns() < until_ns else MOST_BYTES
+
+    def refused(self, broker: str, size: int) -> bool:
+        """*broker* took no message of *size* bytes, where shorter ones will do as well: from now on
+        half as many count. False if no shorter ones would help.
+        """
+        most = min(size, self.of(broker)) // 2
+        if most < _LEAST_BYTES:
+            return False
+        self._learned[broker] = most, now_ns() + _COUNTS_NS
+        return True
 
     async def in_pieces(
         self, broker: str, sizes: Sequence[int], send: Callable[[int, int], Awaitable[None]]

@@ -8,7 +8,7 @@ something else, or to nothing, a second record under the same ``id`` says so (``
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +20,8 @@ AUDIT_TOPIC = Topic("%AUDIT%orderlane")
 _VERSION = 1
 #: Longer ones are cut: a record is for people.
 _MAX_TEXT = 2048
+#: In the record of a change for a broker that takes no longer ones.
+_SHORT_TEXT = 400
 
 
 class Phase(StrEnum):
@@ -82,6 +84,32 @@ class AuditRecord:
 def audit_text(text: str) -> str:
     """*text*, which came from anywhere, as a record can carry it: short, and proper Unicode."""
     return text[:_MAX_TEXT].encode("utf-8", "replace").decode()
+
+
+def shortened(record: AuditRecord) -> AuditRecord:
+    """What *record* says in as few bytes as possible, for a broker that takes no longer one: what
+    was before and after is left out, and the record says so.
+    """
+    change = record.change
+    return replace(
+        record,
+        failed=record.failed[:_SHORT_TEXT],
+        change=replace(
+            change,
+            actor=change.actor[:_SHORT_TEXT],
+            reason=change.reason[:_SHORT_TEXT],
+            target=change.target[:_SHORT_TEXT],
+            before=_left_out(change.before),
+            after=_left_out(change.after),
+        ),
+    )
+
+
+def _left_out(state: Any) -> Any:
+    size = len(orjson.dumps(state, default=str))
+    if size <= _SHORT_TEXT:
+        return state
+    return f"left out: {size} bytes, more than the broker takes"
 
 
 def encode(record: AuditRecord) -> bytes:

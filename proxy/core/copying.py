@@ -45,6 +45,7 @@ from broker_core.remoting.message import (
     property_of,
 )
 from broker_core.remoting.raw_properties import changed_properties, storable_properties
+from proxy.core.order_key import named
 
 #: Properties of a copy: where its message came from (as RocketMQ has them), its queue, its offset,
 #: the ownership period that the copy was made in, what failed, and its order key (the text as
@@ -161,7 +162,7 @@ def chain_in(copy: StoredMessage) -> bytes | None:
     if text is None:
         return None
     try:
-        return base64.b85decode(text)
+        return named(base64.b85decode(text))
     except ValueError:
         return None
 

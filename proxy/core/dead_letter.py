@@ -44,6 +44,7 @@ from proxy.core.copying import (
     is_cut,
     text_properties,
 )
+from proxy.core.order_key import known_as
 from proxy.core.redriven import FIRST_ID, MARKS, REDRIVES, is_marked, marked
 
 #: Where a message came from, by who dead-lettered it: the gateway and newer brokers, RocketMQ's
@@ -99,7 +100,7 @@ def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
         store_ms=stored.store_ms,
         topic=_origin_topic(stored),
         origin=None if origin is None else f"{origin}@{offset}",
-        key=plain_key(properties.get(ORDER_KEY) or stored.key or "") or None,
+        key=known_as(plain_key(properties.get(ORDER_KEY) or stored.key or "")) or None,
         message_id=stored.message_id,
         attempts=attempts,
         reason=properties.get(REASON),

@@ -3,17 +3,18 @@
 A key is compared whole, never by hash. Its text is canonical: the JSON values ``1``, ``1.0`` and
 ``"1"`` are one key, and so are the texts ``k`` and ``k `` (``plain_key``), since producers in
 different languages write the same id differently and joining two chains is safe where splitting one
-is not. ``proxy/core/json_text.py`` writes the text of a JSON value.
+is not. A very long one is compared by its digest (``named``), so that records of it stay small.
+``proxy/core/json_text.py`` writes the text of a JSON value.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from operator import attrgetter
 from typing import Any, Protocol
 
 import jsonpath_rfc9535
@@ -22,6 +23,12 @@ import orjson
 from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage
 from proxy.core.json_text import TooDeep, json_text
+
+#: A key whose text is longer is called by its beginning and a digest (``named``).
+MAX_KEY_CHARS = 500
+#: No key of so many bytes has a longer text: ``0x`` and two digits for each of them at most.
+_SURELY_SHORT_BYTES = (MAX_KEY_CHARS - 2) // 2
+_SHOWN_BYTES = 256
 
 #: Chain of the messages of a queue that have no key of their own. 0xFF is in no UTF-8 text.
 QUEUE_CHAIN = b"\xff"
@@ -163,10 +170,20 @@ def canonical(value: Any) -> bytes | None:
     Raises TooDeep for what is nested too deep to be a key.
     """
     if isinstance(value, str):
-        return plain_key(value).encode()
+        return named(plain_key(value).encode())
     if value is _MISSING or value is None:
         return None
-    return orjson.dumps(value) if type(value) is int else json_text(value).encode()
+    return orjson.dumps(value) if type(value) is int else named(json_text(value).encode())
+
+
+def named(key: bytes) -> bytes:
+    """What *key* is called wherever the proxy keeps or shows it: itself, or, if that is longer than
+    people and records can name, its beginning and the SHA-256 of it all.
+    """
+    if len(key) <= _SURELY_SHORT_BYTES or len(key_text(key) or "") <= MAX_KEY_CHARS:
+        return key
+    begin = key[:_SHOWN_BYTES].decode("utf-8", "ignore")
+    return f"{begin}…{hashlib.sha256(key).hexdigest()}".encode()
 
 
 def key_text(key: bytes | None) -> str | None:
@@ -186,18 +203,27 @@ def key_of(text: str) -> bytes:
         try:
             key = bytes.fromhex(text[2:])
         except ValueError:
-            return text.encode()
+            return named(text.encode())
         if key_text(key) == text:
-            return key
-    return text.encode()
+            return named(key)
+    return named(text.encode())
 
 
-_message_key: Callable[[StoredMessage], bytes | None] = attrgetter("key_bytes")
+def known_as(text: str) -> str:
+    """The key that people wrote as *text*, as records of what they did call it."""
+    if len(text) <= MAX_KEY_CHARS:
+        return text
+    return named(plain_key(text).encode("utf-8", "replace")).decode()
+
+
+def _message_key(message: StoredMessage) -> bytes | None:
+    key = message.key_bytes
+    return key if key is None or len(key) <= _SURELY_SHORT_BYTES else named(key)
 
 
 def _look_at_key(message: Keyed) -> Looked:
     key = plain_key(message.key or "")
-    return (key.encode(), ValueKind.TEXT) if key else (None, ValueKind.ABSENT)
+    return (named(key.encode()), ValueKind.TEXT) if key else (None, ValueKind.ABSENT)
 
 
 def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | None]:

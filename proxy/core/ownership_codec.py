@@ -54,6 +54,7 @@ import orjson
 
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord
+from proxy.core.order_key import named
 from proxy.core.ownership_record import Anchor, Clean, Delta, Own, Record, Snapshot, SnapshotPart
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
@@ -197,9 +198,7 @@ def _delta(fields: dict[str, Any]) -> Delta:
         unfinished=_offsets(base, fields["unfinished"]),
         attempts=_counts(fields["attempts"]),
         spilled=_unpacked_by_key(fields["spilled"]),
-        heads={
-            _bytes(key): None if head is None else _number(head) for key, head in fields["heads"]
-        },
+        heads={_key(key): None if head is None else _number(head) for key, head in fields["heads"]},
         parked=_parked_of(fields),
         after=None if (after := fields.get("after")) is None else _number(after),
         longest_lease_ms=_number(fields.get("longest_lease_ms", 0)),
@@ -239,12 +238,12 @@ def _parked_by(parked: Mapping[bytes, ParkedKey | None]) -> list[list[str]]:
 
 def _parked_of(fields: dict[str, Any]) -> dict[bytes, ParkedKey | None]:
     parked = {
-        _bytes(key): None if each is None else ParkedKey.from_json(each)
+        _key(key): None if each is None else ParkedKey.from_json(each)
         for key, each in fields.get("parked", ())
     }
     for key, by, reason in fields.get("parked_by", ()):
-        if (each := parked.get(_bytes(key))) is not None:
-            parked[_bytes(key)] = replace(each, by=str(by), reason=str(reason))
+        if (each := parked.get(_key(key))) is not None:
+            parked[_key(key)] = replace(each, by=str(by), reason=str(reason))
     return parked
 
 
@@ -259,7 +258,7 @@ def _paused_to_json(paused: Mapping[bytes | None, PausedKey | None]) -> dict[str
 
 def _paused_of(fields: dict[str, Any]) -> dict[bytes | None, PausedKey | None]:
     return {
-        None if key is None else _bytes(key): None if each is None else PausedKey.from_json(each)
+        None if key is None else _key(key): None if each is None else PausedKey.from_json(each)
         for key, each in fields.get("paused", ())
     }
 
@@ -296,6 +295,11 @@ def _text(key: bytes) -> str:
     return b64encode(key).decode()
 
 
+def _key(text: str) -> bytes:
+    """As it is called now: proxies before wrote keys of any length down whole."""
+    return named(_bytes(text))
+
+
 def _bytes(text: str) -> bytes:
     return b64decode(text, validate=True)
 
@@ -305,7 +309,7 @@ def _packed_by_key(spilled: Mapping[bytes, array[int]]) -> list[list[str]]:
 
 
 def _unpacked_by_key(pairs: Iterable[tuple[str, str]]) -> dict[bytes, array[int]]:
-    return {_bytes(key): _unpack(text) for key, text in pairs}
+    return {_key(key): _unpack(text) for key, text in pairs}
 
 
 def _number(value: Any) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -20,12 +20,6 @@ from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord
 from proxy.core.parked_key import ParkedKey, cut_parked
 from proxy.core.paused_key import PausedKey
-
-#: Offsets and attempts that one record lists at most: at eight bytes each, far below the smallest
-#: message that a broker may be told to refuse.
-_PART = 16_384
-_CHUNK = 2048
-_OFFSET_BYTES = 8
 
 
 def ownership_topic(group: Group, topic: Topic) -> Topic:
@@ -251,85 +245,8 @@ Record = Own | SnapshotPart | Delta | Clean
 LAST_SERIAL = 2**63 - 1
 
 
-def parts(snapshot: Snapshot, own: Own | None = None, *, serial: int = 0) -> list[SnapshotPart]:
-    """The records of *snapshot*, in order; at least one. *own* began the period that it is of."""
-    pieces: list[_Piece] = []
-    room = 0
-    for place, some in _chunks(snapshot):
-        size = len(some) + (len(place) // _OFFSET_BYTES if isinstance(place, bytes) else 0)
-        if not pieces or room < size:
-            pieces.append(_Piece())
-            room = _PART
-        room -= size
-        last = pieces[-1]
-        if isinstance(place, bytes):
-            last.spilled.setdefault(place, array("q")).extend(some)
-        elif place == "attempts":
-            last.attempts.update((offset, snapshot.attempts[offset]) for offset in some)
-        elif place == "leases":
-            last.leases.update((offset, snapshot.leases[offset]) for offset in some)
-        else:
-            last.unfinished.extend(some)
-    for key, parked in snapshot.parked.items():
-        size = 1 + (len(key) + len(parked.by) + len(parked.reason)) // _OFFSET_BYTES
-        if room < size:
-            pieces.append(_Piece())
-            room = _PART
-        room -= size
-        pieces[-1].parked[key] = parked
-    for name, paused in snapshot.paused.items():
-        size = 1 + (len(name or b"") + len(paused.by) + len(paused.reason)) // _OFFSET_BYTES
-        if room < size:
-            pieces.append(_Piece())
-            room = _PART
-        room -= size
-        pieces[-1].paused[name] = paused
-    return [
-        SnapshotPart(number, len(pieces), piece.of(snapshot), None if number else own, serial)
-        for number, piece in enumerate(pieces)
-    ]
-
-
-@dataclass(slots=True)
-class _Piece:
-    """What one record of a snapshot lists, while it is made."""
-
-    unfinished: list[int] = field(default_factory=list)
-    attempts: dict[int, int] = field(default_factory=dict)
-    spilled: dict[bytes, array[int]] = field(default_factory=dict)
-    leases: dict[int, int] = field(default_factory=dict)
-    parked: dict[bytes, ParkedKey] = field(default_factory=dict)
-    paused: dict[bytes | None, PausedKey] = field(default_factory=dict)
-
-    def of(self, whole: Snapshot) -> Snapshot:
-        """The piece of *whole* that it is."""
-        return replace(
-            whole,
-            unfinished=tuple(self.unfinished),
-            attempts=self.attempts,
-            spilled=self.spilled,
-            leases=self.leases,
-            parked=self.parked,
-            paused=self.paused,
-        )
-
-
-def _chunks(snapshot: Snapshot) -> Iterator[tuple[str | bytes, array[int]]]:
-    """All that it lists, a few thousand offsets at a time, and where they belong."""
-    yield "unfinished", array("q")
-    lists: list[tuple[str | bytes, Sequence[int]]] = [
-        ("unfinished", snapshot.unfinished),
-        ("attempts", sorted(snapshot.attempts)),
-        ("leases", sorted(snapshot.leases)),
-        *snapshot.spilled.items(),
-    ]
-    for place, offsets in lists:
-        for at in range(0, len(offsets), _CHUNK):
-            yield place, array("q", offsets[at : at + _CHUNK])
-
-
 def joined(parts: Sequence[SnapshotPart]) -> Snapshot:
-    """Undo ``parts``. Raises ValueError unless they add up to a snapshot."""
+    """Undo ``snapshot_parts.parts``. Raises ValueError unless they add up to a snapshot."""
     spilled: dict[bytes, array[int]] = {}
     for part in parts:
         for key, offsets in part.piece.spilled.items():

@@ -270,7 +270,7 @@ class ParkingPipeline(QueuePipeline):
         statistics = super().statistics()
         if self.trouble or self.jobs.held_keys:
             uncopied = sum(self.jobs.unfinished_of(key) for key in self.jobs.held_keys)
-            trouble = self.trouble or statistics.trouble
+            trouble = "; ".join(filter(None, (self.trouble, statistics.trouble)))
             return replace(statistics, uncopied=uncopied, trouble=trouble)
         return statistics  # mostly
 

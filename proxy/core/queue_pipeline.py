@@ -109,7 +109,7 @@ class QueuePipeline(OrderKeyed):
         #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = self.recreated = False  # as it began; kept by upstream
-        self._plenty = False  # ready jobs, for a while
+        self._plenty, self.record_trouble = False, ""  # ready jobs, for a while; kept by upstream
         self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
         self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
 
@@ -416,7 +416,7 @@ class QueuePipeline(OrderKeyed):
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
             recreated=self.recreated,
-            trouble=self.copy_trouble,
+            trouble="; ".join(filter(None, (self.record_trouble, self.copy_trouble))),
             key_rule=str(self.key_record.rule),
             key_version=self.key_record.version,
             older=self.jobs.older,

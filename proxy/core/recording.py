@@ -17,11 +17,12 @@ from weakref import ref
 
 from proxy.core.key_rules import KeyRecord
 from proxy.core.noted import Noted
-from proxy.core.ownership_record import Delta, Own, Record, Snapshot, parts
+from proxy.core.ownership_record import Delta, Own, Record, Snapshot
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.snapshot_parts import PART_BYTES, parts
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -92,8 +93,9 @@ class Recording:
             or pipeline.raised_lease_ms != self._longest_lease_ms
         )
 
-    def due(self, now_ns: int, *, whole: bool = False) -> list[Record]:
-        """What is to be written now; *whole*: a snapshot in any case.
+    def due(self, now_ns: int, *, whole: bool = False, most: int = PART_BYTES) -> list[Record]:
+        """What is to be written now; *whole*: a snapshot in any case. Its records have *most* bytes
+        each, encoded; a delta that turns out to be longer has ``failed``.
 
         Leases that live on past a hand-over stand in snapshots alone.
         """
@@ -112,7 +114,7 @@ class Recording:
         self._took_notes()
         self._since_ns = now_ns
         self._serial += 1
-        return [*parts(snapshot, self._own, serial=self._serial)]
+        return [*parts(snapshot, self._own, serial=self._serial, most=most)]
 
     def written(self, records: Sequence[Record], *, at: int) -> None:
         """The *records* that were due are stored, the first one at offset *at*."""

@@ -32,6 +32,7 @@ from proxy.core.audit_record import (
     audit_text,
     decode,
     encode,
+    shortened,
 )
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import History
@@ -172,25 +173,29 @@ class Audit:
         if not queues:
             await self._client.create_topic(AUDIT_TOPIC, queues=1)
             queues = await self._queues()
-        key = record.change.group
-        message = OutgoingMessage(
-            topic=AUDIT_TOPIC,
-            body=encode(record),
-            key=key,
-            properties={UNIQ_KEY: f"{record.id}-{record.phase}"},
-        )
-        first = zlib.crc32(key.encode()) % len(queues)
+        first = zlib.crc32(record.change.group.encode()) % len(queues)
         last = len(queues) - 1
         for number, queue in enumerate([*queues[first:], *queues[:first]]):
             try:
-                receipt = await self._client.send(queue, message)
-                self._stored[queue] = max(self._stored.get(queue, 0), receipt.offset + 1)
-                check_on_disk([receipt])
+                await self._store_in(queue, record)
                 return
             except RemotingError as error:
                 if number == last:
                     raise
                 _log.warning("written at another broker", broker=queue.broker, reason=str(error))
+
+    async def _store_in(self, queue: QueueName, record: AuditRecord) -> None:
+        try:
+            receipt = await self._client.send(queue, _message(record))
+        except BrokerError as error:
+            if not error.illegal:
+                raise
+            _log.warning(
+                "written without what was before and after", id=record.id, reason=str(error)
+            )
+            receipt = await self._client.send(queue, _message(shortened(record)))
+        self._stored[queue] = max(self._stored.get(queue, 0), receipt.offset + 1)
+        check_on_disk([receipt])
 
     async def _queues(self) -> list[QueueName]:
         """A queue of each broker; none if the topic was never made."""
@@ -200,3 +205,12 @@ class Audit:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return []
             raise
+
+
+def _message(record: AuditRecord) -> OutgoingMessage:
+    return OutgoingMessage(
+        topic=AUDIT_TOPIC,
+        body=encode(record),
+        key=record.change.group,
+        properties={UNIQ_KEY: f"{record.id}-{record.phase}"},
+    )

@@ -15,6 +15,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Group
 from proxy.core.audit_record import AuditWish
 from proxy.core.key_views import KeyView, KeyViews, slices
+from proxy.core.order_key import known_as
 from proxy.core.parking_pipeline import ParkingPipeline
 from proxy.core.retry_policy import MS
 from proxy.errors import Unavailable, UnknownName
@@ -95,7 +96,7 @@ class KeyBoard:
             for parking in self._parkings(group, topic)
             for row in _events(parking, KeyVerbs(self._context, parking).named(text))
         ]
-        wish = AuditWish(limit=limit, group=group, topic=topic, target=text)
+        wish = AuditWish(limit=limit, group=group, topic=topic, target=known_as(text))
         try:
             page = await self._context.audit.read(wish)
         except RemotingError as error:

@@ -15,7 +15,7 @@ from typing import Any
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.audit_record import Change
-from proxy.core.order_key import key_text
+from proxy.core.order_key import key_text, known_as
 from proxy.core.ownership_replay import LastOwner
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName, WrongState
 from proxy.upstream.context import UpstreamContext
@@ -147,7 +147,7 @@ class KeyDesk:
             group,
             wish.reason,
             before.topic,
-            wish.key,
+            known_as(wish.key),
             before.row(),
             {"queue": before.queue, **afters[verb]},
         )
@@ -205,7 +205,7 @@ class KeyDesk:
             group,
             reason,
             topic or "",
-            text or "",
+            known_as(text or ""),
             [_pause_of(each, text) for each in owned],
             [{"queue": each.pipeline.place, "paused": verb == "pause"} for each in owned],
         )

@@ -14,7 +14,7 @@ from broker_core.errors import RemotingError
 from broker_core.remoting.key_hash import plain_key
 from proxy.core.effects import Skip
 from proxy.core.key_views import KeyView, KeyViews
-from proxy.core.order_key import QUEUE_CHAIN, key_of, key_text
+from proxy.core.order_key import QUEUE_CHAIN, key_of, key_text, named
 from proxy.core.parked_copy import origin_of
 from proxy.core.parked_key import plain_text
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -65,7 +65,7 @@ class KeyVerbs:
         no text is only what the proxy calls a whole queue, and what hardly any producer sends.
         Blanks around it count for nothing.
         """
-        given, other = plain_key(text).encode(), key_of(text)
+        given, other = named(plain_key(text).encode()), key_of(text)
         if given == other or self._knows(given):
             return given
         return other if other == QUEUE_CHAIN or self._knows(other) else given

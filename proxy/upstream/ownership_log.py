@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import structlog
 
 from broker_core.client import BrokerClient
-from broker_core.errors import BrokerError
+from broker_core.client.batch_limits import BatchLimits
+from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from proxy.core.ownership_codec import decode, encode
 from proxy.core.ownership_record import (
+    LAST_SERIAL,
+    Delta,
     Own,
     Record,
+    Snapshot,
     SnapshotPart,
     Unreadable,
     ownership_topic,
 )
 from proxy.core.ownership_replay import LastOwner, replay
+from proxy.core.snapshot_parts import parts
 from proxy.upstream.durable import check_on_disk
 from proxy.upstream.log_ranges import LogRanges
 from proxy.upstream.queue_range import read_range
@@ -34,12 +39,19 @@ _log = structlog.get_logger("ownership")
 _TAIL = 32
 
 
+class TooLong(RemotingError):
+    """A record is longer than its broker takes, and none of it is stored; ``OwnershipLog.limits``
+    says what it takes.
+    """
+
+
 class OwnershipLog:
     """The twin queues of all groups and topics of this proxy."""
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
         self.ranges = LogRanges(client)  #: What the brokers keep.
+        self.limits = BatchLimits()  #: How long a record may be.
         self._known: set[QueueName] = set()  # twins that are in the route
         self._lives: dict[QueueName, int | None] = {}  # of twins, when a period began
         # One looks for all those of a broker: of a topic with very many queues a route is long.
@@ -75,16 +87,38 @@ class OwnershipLog:
     ) -> list[int]:
         """Write *records* in order; returns their queue offsets.
 
-        Raises RemotingError; any of them may be stored then.
+        Raises RemotingError; any of them may be stored then. It is TooLong if one of them has to be
+        said in several shorter ones.
         """
         stored: list[int] = []
         async with self._twin(group, queue) as twin:
             for record in records:
                 body = encode(record)
-                sent = await self._client.send(twin, OutgoingMessage(topic=twin.topic, body=body))
+                if isinstance(record, Delta) and len(body) > self.limits.of(queue.broker):
+                    raise TooLong(f"the record has {len(body)} bytes")  # it is known by now
+                try:
+                    sent = await self._client.send(
+                        twin, OutgoingMessage(topic=twin.topic, body=body)
+                    )
+                except BrokerError as error:
+                    if error.illegal and self.limits.refused(queue.broker, len(body)):
+                        raise TooLong(str(error)) from error
+                    raise
                 check_on_disk([sent])
                 stored.append(sent.offset)
         return stored
+
+    async def append_snapshot(
+        self, group: Group, queue: QueueName, snapshot: Snapshot, own: Own | None = None
+    ) -> list[int]:
+        """Write *snapshot* as the last word of its period, in as many parts as the broker wants;
+        returns their queue offsets. Raises RemotingError; any of them may be stored then.
+        """
+        while True:
+            most = self.limits.of(queue.broker)
+            records = parts(snapshot, own, serial=LAST_SERIAL, most=most)
+            with suppress(TooLong):
+                return await self.append_each(group, queue, records)
 
     async def between(
         self, group: Group, queue: QueueName, offsets: range

@@ -29,7 +29,7 @@ from proxy.core.effects import Effects
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.order_key import key_text
-from proxy.core.ownership_record import LAST_SERIAL, Own, parts
+from proxy.core.ownership_record import Own
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import FAILURE_POLICY, parked_topic
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -458,10 +458,9 @@ class Parking:
         self._notes.period(twin, "own-", reason="reset")
         self._lane.remove(twin)
         await self._context.recorder.at_rest(twin)
-        records = parts(left, serial=LAST_SERIAL)
         while not self._pipeline.closed:
             try:
-                await self._context.log.append(self._lane.name, self._queue, *records)
+                await self._context.log.append_snapshot(self._lane.name, self._queue, left)
                 await self._context.client.commit_offset(
                     *(self._lane.name, self._queue, left.base),
                     epoch=twin.epoch,

@@ -13,7 +13,7 @@ import structlog
 
 from broker_core.names import QueueName
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import LAST_SERIAL, Clean, Snapshot, parts
+from proxy.core.ownership_record import Clean, Snapshot
 from proxy.core.ownership_replay import LastOwner
 from proxy.core.parked_key import parked_topic
 from proxy.group_lane import GroupLane
@@ -40,8 +40,7 @@ async def renew_records(
         if last.parked:  # first: the records of the queue say that they are there
             await _renew_twin(context, lane, queue, begun)
         kept = replace(last, epoch=begun.epoch)
-        records = parts(kept, begun.own, serial=LAST_SERIAL)
-        stored = await context.log.append_each(lane.name, queue, records)
+        stored = await context.log.append_snapshot(lane.name, queue, kept, begun.own)
         found, _ = await context.log.last(lane.name, queue, before=stored[-1] + 1)
         if found is None or found.epoch != begun.epoch:
             raise Overtaken(queue)
@@ -70,7 +69,8 @@ async def _renew_twin(
     if found is None or (last := _sound(found)) is None:
         return
     kept, own = replace(last, epoch=epoch), replace(own, life=found.life)
-    await log.append_each(group, twin, [*parts(kept, own, serial=LAST_SERIAL), Clean(epoch)])
+    await log.append_snapshot(group, twin, kept, own)
+    await log.append(group, twin, Clean(epoch))
 
 
 def _sound(last: LastOwner | None) -> Snapshot | None:

@@ -26,7 +26,7 @@ from proxy.core.recording import Recording
 from proxy.core.retention import LogRange, is_to_be_renewed
 from proxy.group_lane import GroupLane
 from proxy.logs import NoisyLog
-from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.ownership_log import OwnershipLog, TooLong
 from proxy.upstream.rounds import Work, queue_rounds
 
 _log = structlog.get_logger("recorder")
@@ -142,12 +142,18 @@ class Recorder:
         """
         written = self._written[pipeline]
         async with written.turn:
-            while records := written.recording.due(made_ns := now_ns(), whole=whole):
+            while records := self._due(written, pipeline, made_ns := now_ns(), whole=whole):
                 try:
                     stored, counts = await self._append(lane, pipeline, written, records)
-                except BaseException:
+                except TooLong:  # in shorter ones, then
                     written.recording.failed()
+                    continue
+                except BaseException as error:
+                    written.recording.failed()
+                    if isinstance(error, RemotingError) and error.illegal:
+                        pipeline.record_trouble = f"its ownership record cannot be stored: {error}"
                     raise
+                pipeline.record_trouble = ""
                 if not counts:
                     written.recording.failed()
                     continue
@@ -160,6 +166,12 @@ class Recorder:
                             lane.rules_hold(each)
                 return stored[0]
             return None
+
+    def _due(
+        self, written: _Written, pipeline: QueuePipeline, made_ns: int, *, whole: bool
+    ) -> list[Record]:
+        most = self._log.limits.of(pipeline.queue.broker)
+        return written.recording.due(made_ns, whole=whole, most=most)
 
     async def end(self, lane: GroupLane, pipeline: QueuePipeline, *, to: str = "") -> None:
         """Write that the period ended cleanly, *to* as in ``Clean``. Raises RemotingError."""

@@ -17,7 +17,7 @@ import structlog
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName
-from proxy.core.ownership_record import LAST_SERIAL, Own, Snapshot, parts
+from proxy.core.ownership_record import Own, Snapshot
 from proxy.core.queue_pipeline import QueuePipeline
 from proxy.errors import Unavailable, WrongState
 from proxy.group_lane import GroupLane
@@ -85,8 +85,7 @@ async def store_reset(
     False after a while if not. Raises Overtaken.
     """
     try:
-        records = parts(moved, own, serial=LAST_SERIAL)
-        stored = await context.log.append_each(group, queue, records)
+        stored = await context.log.append_snapshot(group, queue, moved, own)
         last, _ = await context.log.last(group, queue, before=stored[-1] + 1)
         if last is None or last.epoch != moved.epoch:
             raise Overtaken(queue)

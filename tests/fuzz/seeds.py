@@ -18,8 +18,9 @@ from broker_core.remoting.recall_handle import RecallHandle
 from proxy.core import audit_record, ownership_codec
 from proxy.core.audit_record import AuditRecord, Change
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Delta, Own, Snapshot, parts
+from proxy.core.ownership_record import Clean, Delta, Own, Snapshot
 from proxy.core.parked_key import ParkedKey
+from proxy.core.snapshot_parts import parts
 from proxy.core.spilled_chains import packed
 from tests.fuzz.parsers import ASKED, BODIES
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER

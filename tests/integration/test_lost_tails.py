@@ -19,11 +19,12 @@ from broker_core.errors import ConnectionLost
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import LAST_SERIAL, Clean, Snapshot, parts
+from proxy.core.ownership_record import LAST_SERIAL, Clean, Snapshot
 from proxy.core.parked_key import ParkedKey, parked_topic
 from proxy.core.paused_key import PausedKey
 from proxy.core.pull_buffer import Holder
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.snapshot_parts import parts
 from proxy.upstream.owned_queue import QueueState
 from proxy.upstream.recorder import RecordedAsAnothers
 from proxy.upstream.resets import FreeReset, Overtaken, Place, store_reset

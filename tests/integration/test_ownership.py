@@ -19,7 +19,8 @@ from broker_core.names import Group, QueueName
 from proxy.app import Proxy
 from proxy.core.effects import PipelineStatistics
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Delta, Own, Snapshot, parts
+from proxy.core.ownership_record import Clean, Delta, Own, Snapshot
+from proxy.core.snapshot_parts import parts
 from proxy.group_lane import GroupLane
 from proxy.upstream.ownership_log import _TAIL, OwnershipLog
 from proxy.upstream.queue_range import shown_end

@@ -13,7 +13,8 @@ import pytest
 from broker_core.clock import now_ns
 from broker_core.names import QueueName
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Own, Snapshot, parts
+from proxy.core.ownership_record import Clean, Own, Snapshot
+from proxy.core.snapshot_parts import parts
 from proxy.lane_listener import Verdicts
 from proxy.upstream.owned_queue import QueueState
 from tests.support.eventually import eventually

@@ -17,8 +17,9 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Own, Snapshot, ownership_topic, parts
+from proxy.core.ownership_record import Clean, Own, Snapshot, ownership_topic
 from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.snapshot_parts import parts
 from proxy.upstream.owned_queue import QueueState
 from proxy.upstream.ownership_log import OwnershipLog
 from proxy.upstream.start_offsets import start_offset

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from proxy.core.ids import Epoch
 from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, joined, parts
+from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, joined
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
+from proxy.core.snapshot_parts import parts
 from proxy.core.spilled_chains import packed
 
 numbers = st.integers(0, 2**53)

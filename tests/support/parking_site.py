@@ -16,7 +16,7 @@ from proxy.core.effects import Effects, Nack
 from proxy.core.ids import Epoch
 from proxy.core.job_chains import Job
 from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Own, Record, Unreadable, parts
+from proxy.core.ownership_record import Own, Record, Unreadable
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_recovery import FoundParked
 from proxy.core.parking_pipeline import ParkingPipeline
@@ -26,6 +26,7 @@ from proxy.core.recording import Recording
 from proxy.core.refill_round import Refill
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.rules import TopicRules
+from proxy.core.snapshot_parts import parts
 from proxy.core.twin_pipeline import TwinPipeline
 from proxy.errors import WrongState
 from proxy.upstream.resets import moved_to

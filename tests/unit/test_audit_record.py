@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.core.audit_record import (
@@ -13,6 +15,7 @@ from proxy.core.audit_record import (
     audit_text,
     decode,
     encode,
+    shortened,
 )
 
 PAUSE = Change(
@@ -67,3 +70,15 @@ def test_the_newest_of_several_queues_stand_in_the_order_of_time() -> None:
 )
 def test_only_what_is_asked_for_is_shown(wish: AuditWish, taken: bool) -> None:
     assert wish.takes(record(1)) is taken
+
+
+def test_a_record_is_shortened_and_says_what_is_left_out() -> None:
+    queues = [{"queue": f"broker-a_{number}", "paused": True} for number in range(2000)]
+    change = replace(PAUSE, reason="r" * 2048, target="t" * 300, before=None, after=queues)
+    short = shortened(record(1, change))
+    assert len(encode(short)) < 1500
+    assert decode(encode(short)) == short
+    assert (short.id, short.change.target) == (record(1).id, "t" * 300)
+    assert short.change.reason == "r" * 400
+    assert short.change.before is None
+    assert short.change.after == "left out: 78891 bytes, more than the broker takes"

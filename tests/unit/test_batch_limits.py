@@ -91,3 +91,15 @@ async def test_nothing_is_sent_for_no_messages() -> None:
     broker = TakesAtMost([], 1)
     await BatchLimits().in_pieces("a", [], broker.send)
     assert broker.taken == []
+
+
+async def test_a_single_message_that_is_refused_is_halved_until_that_would_not_help() -> None:
+    limits = BatchLimits()
+    size, refused = 320_000, 0
+    while size > 9_000:
+        assert limits.refused("a", size)
+        size, refused = limits.of("a"), refused + 1
+    assert refused == 6
+    assert limits.of("b") > 9_000
+    assert not limits.refused("a", 900), "it is refused for something else"
+    assert limits.of("a") == size

@@ -6,9 +6,10 @@ import pytest
 
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord, KeyRule
-from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, joined, parts
+from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, joined
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.paused_key import PausedKey
+from proxy.core.snapshot_parts import parts
 from proxy.core.spilled_chains import packed
 
 KEYS = KeyRecord(KeyRule("KEY"), version=2, since=3, before=KeyRule("$.id"))

@@ -6,7 +6,14 @@ import orjson
 import pytest
 
 from proxy.core import order_key as compiled
-from proxy.core.order_key import QUEUE_CHAIN, canonical, compile_order_key, key_text
+from proxy.core.order_key import (
+    QUEUE_CHAIN,
+    canonical,
+    compile_order_key,
+    key_text,
+    known_as,
+    named,
+)
 from tests.support.messages import json_message, keyed, message
 from tests.support.pipelines import lease, pipeline
 
@@ -194,3 +201,38 @@ def test_claim_1_keys_are_compared_whole_whatever_the_rule() -> None:
     """300 keys have 300 lanes: any hash of 8 bits would join some of them."""
     here = pipeline(messages=[keyed(n, f"key-{n}") for n in range(300)])
     assert len(lease(here)) == here.statistics().keys == 300
+
+
+# ---- very long keys -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("letter", ["k", "ü", "\U0001f600"])
+@pytest.mark.parametrize(("length", "is_long"), [(500, False), (501, True), (8_000, True)])
+def test_a_very_long_key_is_called_by_its_beginning_and_a_digest(
+    letter: str, length: int, is_long: bool
+) -> None:
+    text = letter * length
+    keys = {
+        compile_order_key("KEY").of(message(0, key=text)),
+        compile_order_key("KEY").look(message(0, key=text))[0],
+        key_of("$.id", {"id": text}),
+        compiled.key_of(text),
+        known_as(text).encode(),
+    }
+    assert keys == {named(text.encode())}
+    shown = key_text(named(text.encode())) or ""
+    assert (shown != text) == is_long
+    assert len(shown) <= compiled.MAX_KEY_CHARS
+    assert named(shown.encode()) == shown.encode(), "so people can name it as it is shown"
+    assert text.startswith(shown.partition("…")[0])
+
+
+def test_very_long_keys_that_begin_alike_are_different() -> None:
+    assert named(b"k" * 9_000 + b"1") != named(b"k" * 9_000 + b"2")
+    long_list = key_of("$.id", {"id": ["x" * 9_000]})
+    assert long_list == named(b'["' + b"x" * 9_000 + b'"]')
+
+
+def test_bytes_that_are_no_text_are_long_once_they_are_shown() -> None:
+    assert named(b"\xff" * 249) == b"\xff" * 249
+    assert len(key_text(named(b"\xff" * 250)) or "") < 500

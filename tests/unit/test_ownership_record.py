@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from broker_core.names import Group, Topic, check_name
 from proxy.core.ids import Epoch
+from proxy.core.order_key import named
 from proxy.core.ownership_codec import decode, encode
 from proxy.core.ownership_record import (
     Clean,
@@ -17,11 +20,11 @@ from proxy.core.ownership_record import (
     SnapshotPart,
     joined,
     ownership_topic,
-    parts,
 )
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
+from proxy.core.snapshot_parts import parts
 from proxy.core.spilled_chains import packed
 
 SECOND = 1_000_000_000
@@ -399,3 +402,22 @@ def test_what_the_last_owner_waited_for_is_waited_for_still() -> None:
 
 def test_a_hold_is_the_same_after_the_codec() -> None:
     assert decode(encode(replace(own(), hold_ms=1234))) == replace(own(), hold_ms=1234)
+
+
+def test_a_long_key_in_a_record_of_an_older_proxy_is_the_one_that_is_known_now() -> None:
+    """It was written down whole there."""
+    whole, key = base64.b64encode(b"k" * 30_000).decode(), named(b"k" * 30_000)
+    fields = orjson.loads(encode(Delta(Epoch(1), 2, 3, 9, after=2)))
+    fields |= {
+        "spilled": [[whole, f"1:{base64.b64encode(bytes([5])).decode()}"]],
+        "heads": [[whole, 5]],
+        "parked": [[whole, [3, 1, False, 0.0]]],
+        "parked_by": [[whole, "me", "so"]],
+        "paused": [[whole, [7, "me", "so"]]],
+    }
+    found = decode(orjson.dumps(fields))
+    assert isinstance(found, Delta)
+    assert found.parked == {key: ParkedKey(3, 1, by="me", reason="so")}
+    assert found.paused == {key: PausedKey(7, "me", "so")}
+    assert found.heads == {key: 5}
+    assert found.spilled == {key: packed([5])}

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.core.effects import Nack, Outcome
 from proxy.core.group_buffer import Batch
-from proxy.core.ownership_record import parts
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.snapshot_parts import parts
 from proxy.upstream.resets import moved_to
 from tests.support.lanes import Listener, make_lane
 from tests.support.messages import keyed

@@ -10,10 +10,11 @@ from broker_core.remoting.route_bodies import TopicConfig
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord, KeyRule
 from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Anchor, Delta, Own, Record, Snapshot, parts
+from proxy.core.ownership_record import Anchor, Delta, Own, Record, Snapshot
 from proxy.core.ownership_replay import LastOwner, replay
 from proxy.core.parked_key import ParkedKey
 from proxy.core.paused_key import PausedKey
+from proxy.core.snapshot_parts import parts
 
 ORDERS = Topic("orders")
 
