@@ -60,7 +60,14 @@ def _recreate(at_s: float, queues: int, *, for_s: float = 0.5) -> Action:
 TWICE = [_flow(1, "orders", 120), _flow(1, "letters", 200), _flow(40, "orders", 120)]
 
 
-@pytest.mark.parametrize(("queues", "native"), [(2, False), (9, False), (2, True)])
+@pytest.mark.parametrize(
+    ("queues", "native"),
+    [
+        (2, False),
+        pytest.param(9, False, marks=pytest.mark.slow),
+        pytest.param(2, True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_topic_may_come_back_with_fewer_or_more_queues(queues: int, native: bool) -> None:
     flows = [*TWICE[:2], _flow(40, "orders", 120, native=native)]
     outcome = play(_plan(_recreate(20, queues), flows=flows))
@@ -72,17 +79,22 @@ def test_a_topic_may_come_back_with_fewer_or_more_queues(queues: int, native: bo
     "fault",
     [
         Action(27.5, "kill", {"node": "proxy-1", "for_s": 6.0}),
-        Action(27.9, "kill", {"node": "broker-a", "for_s": 4.0}),
+        pytest.param(
+            Action(27.9, "kill", {"node": "broker-a", "for_s": 4.0}), marks=pytest.mark.slow
+        ),
         Action(29.5, "power", {"node": "broker-b", "for_s": 4.0}),
         Action(26.0, "freeze", {"node": "proxy-0", "for_s": 12.0}),
-        Action(22.0, "fail", {"group": "billing", "key": "k3", "for_s": 30.0}),
+        pytest.param(
+            Action(22.0, "fail", {"group": "billing", "key": "k3", "for_s": 30.0}),
+            marks=pytest.mark.slow,
+        ),
         Action(5.0, "fail", {"group": "audit", "key": "k3", "for_s": 40.0}),
     ],
     ids=lambda fault: fault.kind,
 )
 def test_a_fault_at_the_change_of_lives_costs_no_message(fault: Action) -> None:
     outcome = play(_plan(_recreate(20, 4), fault, flows=TWICE))
-    assert outcome.violations.keys() <= {"I1"}  # tests of copies judge their bytes
+    assert outcome.violations == {}
     assert outcome.done["recreate"] == 1
 
 
