@@ -209,7 +209,12 @@ struct QidResponse {
      * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
      * Empty if there are none.
      */
-    70: optional binary records
+    70: optional binary records,
+    /**
+     * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
+     * not tell, or was not asked.
+     */
+    11: optional i64 life
 }
 
 /** One entry for every queue asked for. */

@@ -7,6 +7,8 @@ B1. A queue's records follow each other without a gap from the offset asked for.
     no records and a next offset that jumps. So a reader finds every jump between two answers.
 B2. Records stay within the answer's bytes, but for one read, so that no message is stuck for ever.
 B3. Queues are read in turn, an even share at a time: a long one keeps none from being answered.
+B4. All records of a queue are of one life of its topic, which the answer tells. Where the topic was
+    created again the queue's part ends, as in B1.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class Part:
     asked: int
     next_offset: int
     chunks: list[bytes] = field(default_factory=list)
+    life: int | None = None  # of the topic, where its broker tells
 
 
 class BulkAnswer:
@@ -89,10 +92,23 @@ class BulkAnswer:
         self._free -= max_bytes
         return Read(place, part.next_offset, most, max_bytes)
 
-    def on_read(self, read: Read, records: bytes, *, next_offset: int, end_offset: int) -> None:
-        """*read* brought *records*, which end before *next_offset*; the queue's end is known."""
+    def on_read(
+        self,
+        read: Read,
+        records: bytes,
+        *,
+        next_offset: int,
+        end_offset: int,
+        life: int | None = None,
+    ) -> None:
+        """*read* brought *records*, which end before *next_offset*; the queue's end is known, and
+        perhaps the *life* of its topic.
+        """
         self._free += read.max_bytes
         part = self.parts[read.place]
+        if part.chunks and life != part.life:
+            return  # B4: the next answer tells it
+        part.life = life
         if not records:
             if not part.chunks:  # B1: else the next answer tells it
                 part.next_offset = next_offset

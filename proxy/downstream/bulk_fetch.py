@@ -173,7 +173,13 @@ class BulkFetch:
             # Apache's brokers pass over what they are just deleting: B1 wants that told.
             if records and (first := queue_offset_of(records)) > read.offset:
                 records, next_offset = b"", first
-            answer.on_read(read, records, next_offset=next_offset, end_offset=pulled.max_offset)
+            answer.on_read(
+                read,
+                records,
+                next_offset=next_offset,
+                end_offset=pulled.max_offset,
+                life=pulled.life,
+            )
 
     # ---- messages -------------------------------------------------------------------------------
 
@@ -259,6 +265,7 @@ class BulkFetch:
                     qid=each.qid,
                     nextRequestOffset=next_offset,
                     messages=[_message(message) for message in messages],
+                    life=None if result is None else result.life,
                 )
             )
         return answers
@@ -278,6 +285,7 @@ def _spliced(asked: Iterable[Place], answer: BulkAnswer) -> Spliced:
                 nextRequestOffset=each.offset if part is None else part.next_offset,
                 messages=[],
                 records=b"",
+                life=None if part is None else part.life,
             )
         )
         blobs.append([] if part is None else part.chunks)

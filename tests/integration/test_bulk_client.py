@@ -48,11 +48,11 @@ def stored(*offsets: int) -> bytes:
     )
 
 
-def answers(following: int, *offsets: int) -> Script:
+def answers(following: int, *offsets: int, life: int | None = None) -> Script:
     """A fetch answered by the records at *offsets*."""
 
     async def answer(request: Request) -> consumer.FetchResponse:
-        of = consumer.QidResponse(TOPIC, QID, following, [], records=stored(*offsets))
+        of = consumer.QidResponse(TOPIC, QID, following, [], records=stored(*offsets), life=life)
         return consumer.FetchResponse(results=[of])
 
     return answer
@@ -113,6 +113,27 @@ async def test_a_queue_without_offsets_to_read_is_not_asked() -> None:
     async with ScriptedProxy() as proxy:
         assert await read(client_of(proxy), Slice(TOPIC, QID, 5, 5)) == []
     assert proxy.requests == []
+
+
+async def test_records_of_another_life_of_the_topic_are_no_records_of_the_slice() -> None:
+    async with ScriptedProxy() as proxy:
+        client = client_of(proxy)
+        proxy.script("fetch", answers(7, 5, 6, life=3), answers(9, 7, 8, life=4))
+        reading = client.records(Slice(TOPIC, QID, 5, 9, 3), batch_bytes=1 << 20)
+        assert await asyncio.to_thread(next, reading) == stored(5, 6)
+        with pytest.raises(DataLost, match="offsets 7 to 8 .* created again since") as lost:
+            await asyncio.to_thread(next, reading)
+        assert lost.value.first_there == 9
+        client.close()
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, 3), (3, None), (None, None), (3, 3)])
+async def test_where_nobody_tells_lives_apart_all_records_are_given(
+    asked: int | None, told: int | None
+) -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(1, 0, life=told))
+        assert await read(client_of(proxy), Slice(TOPIC, QID, 0, 1, asked)) == [stored(0)]
 
 
 async def test_a_lost_answer_is_asked_for_again() -> None:

@@ -1,4 +1,4 @@
-"""Answers with stored records; B1 to B3 are the rules at the top of the module."""
+"""Answers with stored records; B1 to B4 are the rules at the top of the module."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ def test_b1_a_jump_is_told_by_an_answer_without_records_of_that_queue() -> None:
     again.on_read(read, b"", next_offset=500, end_offset=1000)
     assert again.next_read() is None
     assert (again.parts[0].next_offset, again.parts[0].chunks, again.has_news) == (500, [], True)
+
+
+def test_b4_records_of_another_life_of_the_topic_are_told_by_the_next_answer() -> None:
+    answer = BulkAnswer([5], max_bytes=4 * MIB)
+    first = answer.next_read()
+    assert first is not None
+    answer.on_read(first, bytes(10), next_offset=7, end_offset=9, life=3)
+    second = answer.next_read()
+    assert second is not None
+    answer.on_read(second, bytes(20), next_offset=8, end_offset=9, life=4)
+    assert answer.next_read() is None
+    (part,) = answer.parts
+    assert (part.next_offset, part.life, part.chunks) == (7, 3, [bytes(10)])
 
 
 def test_b2_reads_stop_at_the_limit_of_bytes_and_one_may_overshoot() -> None:

@@ -98,7 +98,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning_however_long_
     ]
     assert moved(start, found.offsets) == [("a", "x_0")]
     planned = plan_stream(start, found.offsets, [new], selection=A)
-    assert planned == Plan([Slice("a", "x_0", 0, 25)], found.losses)
+    assert planned == Plan([Slice("a", "x_0", 0, 25, 9)], found.losses)
     assert which.target(found.offsets, [new], now_s=0.0).losses == []
 
 
@@ -107,7 +107,7 @@ def test_a_topic_that_was_created_again_with_as_many_messages_is_read_as_well() 
     new = alive(0, 10, life=9)
     assert target(admission(), start, new) == end
     assert moved(start, end) == [("a", "x_0")]
-    assert plan_stream(start, end, [new], selection=A).slices == [Slice("a", "x_0", 0, 10)]
+    assert plan_stream(start, end, [new], selection=A).slices == [Slice("a", "x_0", 0, 10, 9)]
 
 
 def test_a_topic_created_again_after_its_batch_was_decided_on_waits_for_the_next_batch() -> None:

@@ -11,7 +11,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from thin_client import calls, forks
@@ -113,7 +113,8 @@ class BulkClient:
         last chunk may go beyond. A chunk has about *batch_bytes*, or what the proxy gives at most.
         While one is looked at, the proxy gets the next one ready.
 
-        Raises DataLost where offsets are jumped over, and ClientError.
+        Raises DataLost where offsets are jumped over, or are of another life of the topic than
+        *part*, and ClientError.
         """
         offset = part.start
         record_bytes = float(_FIRST_GUESS_BYTES)
@@ -121,6 +122,9 @@ class BulkClient:
         while offset < part.end:
             place = _Place(part, offset, wanted=int(batch_bytes / record_bytes))
             found = self._fetch(place)
+            if part.life is not None and found.life not in (None, part.life):
+                rest = replace(part, start=offset)
+                raise DataLost(rest, part.end, "the topic was deleted and created again since")
             chunk, following = found.records or b"", found.nextRequestOffset
             if chunk:
                 first = _first_offset(chunk, part)
@@ -245,7 +249,7 @@ class BulkClient:
             reason = f"the oldest message is {state.begin}: the broker deletes old ones"
         else:
             reason = f"the broker passes over them, though its oldest message is {state.begin}"
-        rest = Slice(part.topic, part.qid, offset, part.end)
+        rest = replace(part, start=offset)
         return DataLost(rest, min(max(first_there, offset + 1), part.end), reason)
 
     def _state(self, part: Slice) -> QueueState | None:

@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -324,7 +325,7 @@ def _chunks(client: BulkClient, part: Slice, options: ReadOptions) -> Iterator[b
             if options.fail_on_data_loss:
                 raise
             _log.warning("%s", lost)
-            part = Slice(part.topic, part.qid, lost.first_there, part.end)
+            part = replace(part, start=lost.first_there)
         else:
             return
 

@@ -51,12 +51,15 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slice:
-    """What one task reads: the offsets from *start* up to, not including, *end* of one queue."""
+    """What one task reads: the offsets from *start* up to, not including, *end* of one queue, in the
+    *life* of its topic that they are of; None if its broker does not tell.
+    """
 
     topic: str
     qid: str
     start: int
     end: int
+    life: int | None = None
 
     @property
     def queue(self) -> Queue:

@@ -97,7 +97,7 @@ def backlog(
     losses: list[Loss] = []
     for queue, state in there.items():
         first, lost = _first(queue, positions.get(queue), state, start, selection)
-        waiting.append(Slice(*queue, first, max(first, state.end)))
+        waiting.append(Slice(*queue, first, max(first, state.end), state.life))
         losses += lost
     kept = {queue: at for queue, at in positions.items() if queue not in there}
     losses += [_vanished(queue, at) for queue, at in kept.items() if selection.wants(queue)]
@@ -129,16 +129,16 @@ def plan_stream(
             losses.append(_recreated(queue, last))
         elif anew and position is not None:
             losses.append(_recreated(queue, position))
-            slices.append(Slice(*queue, state.begin, last))
+            slices.append(Slice(*queue, state.begin, last, state.life))
         elif last > state.end:
             losses.append(_made_anew(queue, last, state))
         elif position is not None and last < position:
             losses.append(_made_anew(queue, position, state))
-            slices.append(Slice(*queue, state.begin, last))
+            slices.append(Slice(*queue, state.begin, last, state.life))
         else:
             first, lost = _first(queue, position, state, start, selection)
             losses += lost
-            slices.append(Slice(*queue, first, last))
+            slices.append(Slice(*queue, first, last, state.life))
     return Plan(split(slices, min_partitions, max_records), sorted(losses))
 
 
@@ -158,7 +158,7 @@ def plan_batch(
         last, state = lasts.get(queue, first), there[queue]
         if first < min(last, state.begin):
             losses.append(_deleted(queue, first, state))
-        slices.append(Slice(*queue, max(first, state.begin), min(last, state.end)))
+        slices.append(Slice(*queue, max(first, state.begin), min(last, state.end), state.life))
     return Plan(split(slices, min_partitions, max_records), sorted(losses))
 
 
@@ -199,7 +199,7 @@ def split(
 def _parted(whole: Slice, count: int) -> list[Slice]:
     """*whole* in *count* slices whose sizes differ by 1 at most."""
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
-    return [Slice(*whole.queue, first, last) for first, last in pairwise(edges)]
+    return [Slice(*whole.queue, first, last, whole.life) for first, last in pairwise(edges)]
 
 
 def _first(

@@ -2583,6 +2583,11 @@ void QidResponse::__set_records(const std::string& val) {
   this->records = val;
 __isset.records = true;
 }
+
+void QidResponse::__set_life(const int64_t val) {
+  this->life = val;
+__isset.life = true;
+}
 std::ostream& operator<<(std::ostream& out, const QidResponse& obj)
 {
   obj.printTo(out);
@@ -2666,6 +2671,14 @@ uint32_t QidResponse::read(::apache::thrift::protocol::TProtocol* iprot) {
           xfer += iprot->skip(ftype);
         }
         break;
+      case 11:
+        if (ftype == ::apache::thrift::protocol::T_I64) {
+          xfer += iprot->readI64(this->life);
+          this->__isset.life = true;
+        } else {
+          xfer += iprot->skip(ftype);
+        }
+        break;
       default:
         xfer += iprot->skip(ftype);
         break;
@@ -2714,6 +2727,11 @@ uint32_t QidResponse::write(::apache::thrift::protocol::TProtocol* oprot) const 
   }
   xfer += oprot->writeFieldEnd();
 
+  if (this->__isset.life) {
+    xfer += oprot->writeFieldBegin("life", ::apache::thrift::protocol::T_I64, 11);
+    xfer += oprot->writeI64(this->life);
+    xfer += oprot->writeFieldEnd();
+  }
   if (this->__isset.records) {
     xfer += oprot->writeFieldBegin("records", ::apache::thrift::protocol::T_STRING, 70);
     xfer += oprot->writeBinary(this->records);
@@ -2731,6 +2749,7 @@ void swap(QidResponse &a, QidResponse &b) {
   swap(a.nextRequestOffset, b.nextRequestOffset);
   swap(a.messages, b.messages);
   swap(a.records, b.records);
+  swap(a.life, b.life);
   swap(a.__isset, b.__isset);
 }
 
@@ -2740,6 +2759,7 @@ QidResponse::QidResponse(const QidResponse& other140) {
   nextRequestOffset = other140.nextRequestOffset;
   messages = other140.messages;
   records = other140.records;
+  life = other140.life;
   __isset = other140.__isset;
 }
 QidResponse::QidResponse(QidResponse&& other141) noexcept {
@@ -2748,6 +2768,7 @@ QidResponse::QidResponse(QidResponse&& other141) noexcept {
   nextRequestOffset = other141.nextRequestOffset;
   messages = std::move(other141.messages);
   records = std::move(other141.records);
+  life = other141.life;
   __isset = other141.__isset;
 }
 QidResponse& QidResponse::operator=(const QidResponse& other142) {
@@ -2756,6 +2777,7 @@ QidResponse& QidResponse::operator=(const QidResponse& other142) {
   nextRequestOffset = other142.nextRequestOffset;
   messages = other142.messages;
   records = other142.records;
+  life = other142.life;
   __isset = other142.__isset;
   return *this;
 }
@@ -2765,6 +2787,7 @@ QidResponse& QidResponse::operator=(QidResponse&& other143) noexcept {
   nextRequestOffset = other143.nextRequestOffset;
   messages = std::move(other143.messages);
   records = std::move(other143.records);
+  life = other143.life;
   __isset = other143.__isset;
   return *this;
 }
@@ -2776,6 +2799,7 @@ void QidResponse::printTo(std::ostream& out) const {
   out << ", " << "nextRequestOffset="; (__isset.nextRequestOffset ? (out << to_string(nextRequestOffset)) : (out << "<null>"));
   out << ", " << "messages=" << to_string(messages);
   out << ", " << "records="; (__isset.records ? (out << to_string(records)) : (out << "<null>"));
+  out << ", " << "life="; (__isset.life ? (out << to_string(life)) : (out << "<null>"));
   out << ")";
 }
 

@@ -1123,9 +1123,10 @@ void swap(FetchRequest &a, FetchRequest &b);
 std::ostream& operator<<(std::ostream& out, const FetchRequest& obj);
 
 typedef struct _QidResponse__isset {
-  _QidResponse__isset() : nextRequestOffset(false), records(false) {}
+  _QidResponse__isset() : nextRequestOffset(false), records(false), life(false) {}
   bool nextRequestOffset :1;
   bool records :1;
+  bool life :1;
 } _QidResponse__isset;
 
 /**
@@ -1142,7 +1143,8 @@ class QidResponse : public virtual ::apache::thrift::TBase {
               : topic(),
                 qid(),
                 nextRequestOffset(0),
-                records() {
+                records(),
+                life(0) {
   }
 
   virtual ~QidResponse() noexcept;
@@ -1163,6 +1165,11 @@ class QidResponse : public virtual ::apache::thrift::TBase {
    * Empty if there are none.
    */
   std::string records;
+  /**
+   * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
+   * not tell, or was not asked.
+   */
+  int64_t life;
 
   _QidResponse__isset __isset;
 
@@ -1175,6 +1182,8 @@ class QidResponse : public virtual ::apache::thrift::TBase {
   void __set_messages(const std::vector<Message> & val);
 
   void __set_records(const std::string& val);
+
+  void __set_life(const int64_t val);
 
   bool operator == (const QidResponse & rhs) const
   {
@@ -1191,6 +1200,10 @@ class QidResponse : public virtual ::apache::thrift::TBase {
     if (__isset.records != rhs.__isset.records)
       return false;
     else if (__isset.records && !(records == rhs.records))
+      return false;
+    if (__isset.life != rhs.__isset.life)
+      return false;
+    else if (__isset.life && !(life == rhs.life))
       return false;
     return true;
   }

@@ -159,8 +159,9 @@ declare class QidResponse {
     public nextRequestOffset?: Int64;
     public messages: Message[];
     public records?: Buffer;
+    public life?: Int64;
 
-      constructor(args?: { topic: string; qid: string; nextRequestOffset?: Int64; messages: Message[]; records?: Buffer; });
+      constructor(args?: { topic: string; qid: string; nextRequestOffset?: Int64; messages: Message[]; records?: Buffer; life?: Int64; });
   }
 
 /**

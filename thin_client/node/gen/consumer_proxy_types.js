@@ -1572,6 +1572,7 @@ const QidResponse = module.exports.QidResponse = class {
     this.nextRequestOffset = null;
     this.messages = null;
     this.records = null;
+    this.life = null;
     if (args) {
       if (args.topic !== undefined && args.topic !== null) {
         this.topic = args.topic;
@@ -1593,6 +1594,9 @@ const QidResponse = module.exports.QidResponse = class {
       }
       if (args.records !== undefined && args.records !== null) {
         this.records = args.records;
+      }
+      if (args.life !== undefined && args.life !== null) {
+        this.life = args.life;
       }
     }
   }
@@ -1651,6 +1655,13 @@ const QidResponse = module.exports.QidResponse = class {
           input.skip(ftype);
         }
         break;
+        case 11:
+        if (ftype == Thrift.Type.I64) {
+          this.life = input.readI64();
+        } else {
+          input.skip(ftype);
+        }
+        break;
         default:
           input.skip(ftype);
       }
@@ -1692,6 +1703,11 @@ const QidResponse = module.exports.QidResponse = class {
     if (this.records !== null && this.records !== undefined) {
       output.writeFieldBegin('records', Thrift.Type.STRING, 70);
       output.writeBinary(this.records);
+      output.writeFieldEnd();
+    }
+    if (this.life !== null && this.life !== undefined) {
+      output.writeFieldBegin('life', Thrift.Type.I64, 11);
+      output.writeI64(this.life);
       output.writeFieldEnd();
     }
     output.writeFieldStop();

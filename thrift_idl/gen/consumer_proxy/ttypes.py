@@ -1496,6 +1496,8 @@ class QidResponse(object):
      - messages: Messages by rising offset; may be empty. Empty with format 1.
      - records: With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
     Empty if there are none.
+     - life: The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
+    not tell, or was not asked.
 
     """
 
@@ -1504,16 +1506,18 @@ class QidResponse(object):
         'qid',
         'nextRequestOffset',
         'messages',
+        'life',
         'records',
     )
 
 
-    def __init__(self, topic=None, qid=None, nextRequestOffset=None, messages=None, records=None,):
+    def __init__(self, topic=None, qid=None, nextRequestOffset=None, messages=None, records=None, life=None,):
         self.topic = topic
         self.qid = qid
         self.nextRequestOffset = nextRequestOffset
         self.messages = messages
         self.records = records
+        self.life = life
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -1555,6 +1559,11 @@ class QidResponse(object):
                     self.records = iprot.readBinary()
                 else:
                     iprot.skip(ftype)
+            elif fid == 11:
+                if ftype == TType.I64:
+                    self.life = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -1583,6 +1592,10 @@ class QidResponse(object):
             for iter114 in self.messages:
                 iter114.write(oprot)
             oprot.writeListEnd()
+            oprot.writeFieldEnd()
+        if self.life is not None:
+            oprot.writeFieldBegin('life', TType.I64, 11)
+            oprot.writeI64(self.life)
             oprot.writeFieldEnd()
         if self.records is not None:
             oprot.writeFieldBegin('records', TType.STRING, 70)
@@ -3162,7 +3175,7 @@ QidResponse.thrift_spec = (
     None,  # 8
     None,  # 9
     (10, TType.LIST, 'messages', (TType.STRUCT, [Message, None], False), None, ),  # 10
-    None,  # 11
+    (11, TType.I64, 'life', None, None, ),  # 11
     None,  # 12
     None,  # 13
     None,  # 14

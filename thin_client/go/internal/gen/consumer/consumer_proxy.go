@@ -3871,13 +3871,16 @@ func (p *FetchRequest) String() string {
 //  - Messages: Messages by rising offset; may be empty. Empty with format 1.
 //  - Records: With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
 // Empty if there are none.
+//  - Life: The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
+// not tell, or was not asked.
 type QidResponse struct {
   Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
   Qid string `thrift:"qid,2,required" db:"qid" json:"qid"`
   NextRequestOffset *int64 `thrift:"nextRequestOffset,3" db:"nextRequestOffset" json:"nextRequestOffset,omitempty"`
   // unused fields # 4 to 9
   Messages []*Message `thrift:"messages,10,required" db:"messages" json:"messages"`
-  // unused fields # 11 to 69
+  Life *int64 `thrift:"life,11" db:"life" json:"life,omitempty"`
+  // unused fields # 12 to 69
   Records []byte `thrift:"records,70" db:"records" json:"records,omitempty"`
 }
 
@@ -3909,12 +3912,23 @@ var QidResponse_Records_DEFAULT []byte
 func (p *QidResponse) GetRecords() []byte {
   return p.Records
 }
+var QidResponse_Life_DEFAULT int64
+func (p *QidResponse) GetLife() int64 {
+  if !p.IsSetLife() {
+    return QidResponse_Life_DEFAULT
+  }
+return *p.Life
+}
 func (p *QidResponse) IsSetNextRequestOffset() bool {
   return p.NextRequestOffset != nil
 }
 
 func (p *QidResponse) IsSetRecords() bool {
   return p.Records != nil
+}
+
+func (p *QidResponse) IsSetLife() bool {
+  return p.Life != nil
 }
 
 func (p *QidResponse) Read(ctx context.Context, iprot thrift.TProtocol) error {
@@ -3979,6 +3993,16 @@ func (p *QidResponse) Read(ctx context.Context, iprot thrift.TProtocol) error {
     case 70:
       if fieldTypeId == thrift.STRING {
         if err := p.ReadField70(ctx, iprot); err != nil {
+          return err
+        }
+      } else {
+        if err := iprot.Skip(ctx, fieldTypeId); err != nil {
+          return err
+        }
+      }
+    case 11:
+      if fieldTypeId == thrift.I64 {
+        if err := p.ReadField11(ctx, iprot); err != nil {
           return err
         }
       } else {
@@ -4066,6 +4090,15 @@ func (p *QidResponse)  ReadField70(ctx context.Context, iprot thrift.TProtocol) 
   return nil
 }
 
+func (p *QidResponse)  ReadField11(ctx context.Context, iprot thrift.TProtocol) error {
+  if v, err := iprot.ReadI64(ctx); err != nil {
+  return thrift.PrependError("error reading field 11: ", err)
+} else {
+  p.Life = &v
+}
+  return nil
+}
+
 func (p *QidResponse) Write(ctx context.Context, oprot thrift.TProtocol) error {
   if err := oprot.WriteStructBegin(ctx, "QidResponse"); err != nil {
     return thrift.PrependError(fmt.Sprintf("%T write struct begin error: ", p), err) }
@@ -4074,6 +4107,7 @@ func (p *QidResponse) Write(ctx context.Context, oprot thrift.TProtocol) error {
     if err := p.writeField2(ctx, oprot); err != nil { return err }
     if err := p.writeField3(ctx, oprot); err != nil { return err }
     if err := p.writeField10(ctx, oprot); err != nil { return err }
+    if err := p.writeField11(ctx, oprot); err != nil { return err }
     if err := p.writeField70(ctx, oprot); err != nil { return err }
   }
   if err := oprot.WriteFieldStop(ctx); err != nil {
@@ -4134,6 +4168,18 @@ func (p *QidResponse) writeField10(ctx context.Context, oprot thrift.TProtocol) 
   return err
 }
 
+func (p *QidResponse) writeField11(ctx context.Context, oprot thrift.TProtocol) (err error) {
+  if p.IsSetLife() {
+    if err := oprot.WriteFieldBegin(ctx, "life", thrift.I64, 11); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field begin error 11:life: ", p), err) }
+    if err := oprot.WriteI64(ctx, int64(*p.Life)); err != nil {
+    return thrift.PrependError(fmt.Sprintf("%T.life (11) field write error: ", p), err) }
+    if err := oprot.WriteFieldEnd(ctx); err != nil {
+      return thrift.PrependError(fmt.Sprintf("%T write field end error 11:life: ", p), err) }
+  }
+  return err
+}
+
 func (p *QidResponse) writeField70(ctx context.Context, oprot thrift.TProtocol) (err error) {
   if p.IsSetRecords() {
     if err := oprot.WriteFieldBegin(ctx, "records", thrift.STRING, 70); err != nil {
@@ -4164,6 +4210,12 @@ func (p *QidResponse) Equals(other *QidResponse) bool {
   for i, _tgt := range p.Messages {
     _src34 := other.Messages[i]
     if !_tgt.Equals(_src34) { return false }
+  }
+  if p.Life != other.Life {
+    if p.Life == nil || other.Life == nil {
+      return false
+    }
+    if (*p.Life) != (*other.Life) { return false }
   }
   if bytes.Compare(p.Records, other.Records) != 0 { return false }
   return true

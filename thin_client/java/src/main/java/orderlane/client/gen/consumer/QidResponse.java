@@ -18,6 +18,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   private static final org.apache.thrift.protocol.TField NEXT_REQUEST_OFFSET_FIELD_DESC = new org.apache.thrift.protocol.TField("nextRequestOffset", org.apache.thrift.protocol.TType.I64, (short)3);
   private static final org.apache.thrift.protocol.TField MESSAGES_FIELD_DESC = new org.apache.thrift.protocol.TField("messages", org.apache.thrift.protocol.TType.LIST, (short)10);
   private static final org.apache.thrift.protocol.TField RECORDS_FIELD_DESC = new org.apache.thrift.protocol.TField("records", org.apache.thrift.protocol.TType.STRING, (short)70);
+  private static final org.apache.thrift.protocol.TField LIFE_FIELD_DESC = new org.apache.thrift.protocol.TField("life", org.apache.thrift.protocol.TType.I64, (short)11);
 
   private static final org.apache.thrift.scheme.SchemeFactory STANDARD_SCHEME_FACTORY = new QidResponseStandardSchemeFactory();
   private static final org.apache.thrift.scheme.SchemeFactory TUPLE_SCHEME_FACTORY = new QidResponseTupleSchemeFactory();
@@ -27,6 +28,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   private long nextRequestOffset; // optional
   private @org.apache.thrift.annotation.Nullable java.util.List<Message> messages; // required
   private @org.apache.thrift.annotation.Nullable java.nio.ByteBuffer records; // optional
+  private long life; // optional
 
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
@@ -46,7 +48,12 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
      * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
      * Empty if there are none.
      */
-    RECORDS((short)70, "records");
+    RECORDS((short)70, "records"),
+    /**
+     * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
+     * not tell, or was not asked.
+     */
+    LIFE((short)11, "life");
 
     private static final java.util.Map<java.lang.String, _Fields> byName = new java.util.HashMap<java.lang.String, _Fields>();
 
@@ -72,6 +79,8 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
           return MESSAGES;
         case 70: // RECORDS
           return RECORDS;
+        case 11: // LIFE
+          return LIFE;
         default:
           return null;
       }
@@ -116,8 +125,9 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
 
   // isset id assignments
   private static final int __NEXTREQUESTOFFSET_ISSET_ID = 0;
+  private static final int __LIFE_ISSET_ID = 1;
   private byte __isset_bitfield = 0;
-  private static final _Fields optionals[] = {_Fields.NEXT_REQUEST_OFFSET,_Fields.RECORDS};
+  private static final _Fields optionals[] = {_Fields.NEXT_REQUEST_OFFSET,_Fields.RECORDS,_Fields.LIFE};
   public static final java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> metaDataMap;
   static {
     java.util.Map<_Fields, org.apache.thrift.meta_data.FieldMetaData> tmpMap = new java.util.EnumMap<_Fields, org.apache.thrift.meta_data.FieldMetaData>(_Fields.class);
@@ -132,6 +142,8 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
             new org.apache.thrift.meta_data.StructMetaData(org.apache.thrift.protocol.TType.STRUCT, Message.class))));
     tmpMap.put(_Fields.RECORDS, new org.apache.thrift.meta_data.FieldMetaData("records", org.apache.thrift.TFieldRequirementType.OPTIONAL,
         new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.STRING        , true)));
+    tmpMap.put(_Fields.LIFE, new org.apache.thrift.meta_data.FieldMetaData("life", org.apache.thrift.TFieldRequirementType.OPTIONAL,
+        new org.apache.thrift.meta_data.FieldValueMetaData(org.apache.thrift.protocol.TType.I64)));
     metaDataMap = java.util.Collections.unmodifiableMap(tmpMap);
     org.apache.thrift.meta_data.FieldMetaData.addStructMetaDataMap(QidResponse.class, metaDataMap);
   }
@@ -172,6 +184,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
     if (other.isSetRecords()) {
       this.records = org.apache.thrift.TBaseHelper.copyBinary(other.records);
     }
+    this.life = other.life;
   }
 
   @Override
@@ -187,6 +200,8 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
     this.nextRequestOffset = 0;
     this.messages = null;
     this.records = null;
+    setLifeIsSet(false);
+    this.life = 0;
   }
 
   @org.apache.thrift.annotation.Nullable
@@ -361,6 +376,37 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
     }
   }
 
+  /**
+   * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
+   * not tell, or was not asked.
+   */
+  public long getLife() {
+    return this.life;
+  }
+
+  /**
+   * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
+   * not tell, or was not asked.
+   */
+  public QidResponse setLife(long life) {
+    this.life = life;
+    setLifeIsSet(true);
+    return this;
+  }
+
+  public void unsetLife() {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.clearBit(__isset_bitfield, __LIFE_ISSET_ID);
+  }
+
+  /** Returns true if field life is set (has been assigned a value) and false otherwise */
+  public boolean isSetLife() {
+    return org.apache.thrift.EncodingUtils.testBit(__isset_bitfield, __LIFE_ISSET_ID);
+  }
+
+  public void setLifeIsSet(boolean value) {
+    __isset_bitfield = org.apache.thrift.EncodingUtils.setBit(__isset_bitfield, __LIFE_ISSET_ID, value);
+  }
+
   @Override
   public void setFieldValue(_Fields field, @org.apache.thrift.annotation.Nullable java.lang.Object value) {
     switch (field) {
@@ -408,6 +454,14 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
       }
       break;
 
+    case LIFE:
+      if (value == null) {
+        unsetLife();
+      } else {
+        setLife((java.lang.Long)value);
+      }
+      break;
+
     }
   }
 
@@ -429,6 +483,9 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
 
     case RECORDS:
       return getRecords();
+
+    case LIFE:
+      return getLife();
 
     }
     throw new java.lang.IllegalStateException();
@@ -452,6 +509,8 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
       return isSetMessages();
     case RECORDS:
       return isSetRecords();
+    case LIFE:
+      return isSetLife();
     }
     throw new java.lang.IllegalStateException();
   }
@@ -514,6 +573,15 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
         return false;
     }
 
+    boolean this_present_life = true && this.isSetLife();
+    boolean that_present_life = true && that.isSetLife();
+    if (this_present_life || that_present_life) {
+      if (!(this_present_life && that_present_life))
+        return false;
+      if (this.life != that.life)
+        return false;
+    }
+
     return true;
   }
 
@@ -540,6 +608,10 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
     hashCode = hashCode * 8191 + ((isSetRecords()) ? 131071 : 524287);
     if (isSetRecords())
       hashCode = hashCode * 8191 + records.hashCode();
+
+    hashCode = hashCode * 8191 + ((isSetLife()) ? 131071 : 524287);
+    if (isSetLife())
+      hashCode = hashCode * 8191 + org.apache.thrift.TBaseHelper.hashCode(life);
 
     return hashCode;
   }
@@ -598,6 +670,16 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
     }
     if (isSetRecords()) {
       lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.records, other.records);
+      if (lastComparison != 0) {
+        return lastComparison;
+      }
+    }
+    lastComparison = java.lang.Boolean.compare(isSetLife(), other.isSetLife());
+    if (lastComparison != 0) {
+      return lastComparison;
+    }
+    if (isSetLife()) {
+      lastComparison = org.apache.thrift.TBaseHelper.compareTo(this.life, other.life);
       if (lastComparison != 0) {
         return lastComparison;
       }
@@ -663,6 +745,12 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
       } else {
         org.apache.thrift.TBaseHelper.toString(this.records, sb);
       }
+      first = false;
+    }
+    if (isSetLife()) {
+      if (!first) sb.append(", ");
+      sb.append("life:");
+      sb.append(this.life);
       first = false;
     }
     sb.append(")");
@@ -772,6 +860,14 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
               org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
             }
             break;
+          case 11: // LIFE
+            if (schemeField.type == org.apache.thrift.protocol.TType.I64) {
+              struct.life = iprot.readI64();
+              struct.setLifeIsSet(true);
+            } else {
+              org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
+            }
+            break;
           default:
             org.apache.thrift.protocol.TProtocolUtil.skip(iprot, schemeField.type);
         }
@@ -815,6 +911,11 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
         }
         oprot.writeFieldEnd();
       }
+      if (struct.isSetLife()) {
+        oprot.writeFieldBegin(LIFE_FIELD_DESC);
+        oprot.writeI64(struct.life);
+        oprot.writeFieldEnd();
+      }
       if (struct.records != null) {
         if (struct.isSetRecords()) {
           oprot.writeFieldBegin(RECORDS_FIELD_DESC);
@@ -856,12 +957,18 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
       if (struct.isSetRecords()) {
         optionals.set(1);
       }
-      oprot.writeBitSet(optionals, 2);
+      if (struct.isSetLife()) {
+        optionals.set(2);
+      }
+      oprot.writeBitSet(optionals, 3);
       if (struct.isSetNextRequestOffset()) {
         oprot.writeI64(struct.nextRequestOffset);
       }
       if (struct.isSetRecords()) {
         oprot.writeBinary(struct.records);
+      }
+      if (struct.isSetLife()) {
+        oprot.writeI64(struct.life);
       }
     }
 
@@ -884,7 +991,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
         }
       }
       struct.setMessagesIsSet(true);
-      java.util.BitSet incoming = iprot.readBitSet(2);
+      java.util.BitSet incoming = iprot.readBitSet(3);
       if (incoming.get(0)) {
         struct.nextRequestOffset = iprot.readI64();
         struct.setNextRequestOffsetIsSet(true);
@@ -892,6 +999,10 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
       if (incoming.get(1)) {
         struct.records = iprot.readBinary();
         struct.setRecordsIsSet(true);
+      }
+      if (incoming.get(2)) {
+        struct.life = iprot.readI64();
+        struct.setLifeIsSet(true);
       }
     }
   }
