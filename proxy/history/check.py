@@ -20,7 +20,7 @@ from proxy.history.facts import LaneFacts
 from proxy.history.findings import Findings, Report, Violation
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
-from proxy.history.lives import UNKNOWN, Life, Lives
+from proxy.history.lives import Life, Lives, UNKNOWN, broker_of
 from proxy.history.parking import is_twin, origin_of, twin_of
 from proxy.history.pauses import Audits
 from proxy.history.rates import Rates
@@ -190,17 +190,23 @@ class HistoryChecker:
             self._sends.times(topic, queue),
             reads_all=former is not None,
         )
-        life = Life(facts, self._lives.of(topic), former=former, began_ns=t_ns)
+        number = self._lives.of(topic, queue)
+        life = Life(facts, number, former=former, began_ns=t_ns)
         lane = Lane(facts, self._sites, self._answers, self._audits, origin=origin, life=life)
         self._lanes[group, topic, queue] = lane
         return lane
 
     def _topic(self, event: Event) -> None:
         topic, what, t_ns = event["topic"], event["what"], event["t_ns"]
-        lanes = [(name, lane) for name, lane in self._lanes.items() if name[1] == topic]
+        broker = event.get("broker")
+        lanes = [
+            (name, lane)
+            for name, lane in self._lanes.items()
+            if name[1] == topic and broker in (None, broker_of(name[2]))
+        ]
         if what == "deleted":
-            self._lives.deleted(topic, t_ns)
-            self._sends.deleted(topic)
+            self._lives.deleted(topic, t_ns, broker)
+            self._sends.deleted(topic, broker)
             for _, lane in lanes:
                 lane.facts.deleted = True
         elif what == "created":
@@ -220,12 +226,12 @@ class HistoryChecker:
     def _own(self, event: Event) -> None:
         self._rates.on_event(event)
         lane, topic, asked_ns = self._present(event), event["topic"], _decided_ns(event)
-        if lane.facts.deleted and asked_ns > self._lives.deleted_ns(topic):
+        if lane.facts.deleted and asked_ns > self._lives.deleted_ns(topic, event["queue"]):
             self._begin_anew(event["group"], topic, event["queue"], event["t_ns"])
             lane = self._present(event)
         former = lane.life.former
         if former is not None:
-            if asked_ns <= self._lives.deleted_ns(topic):
+            if asked_ns <= self._lives.deleted_ns(topic, event["queue"]):
                 lane = former  # granted in the life before, its owner being slow to say so
             else:
                 former.ownership.superseded(event["t_ns"])

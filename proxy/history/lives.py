@@ -2,12 +2,12 @@
 
 A deletion ends the life of a topic. Its next life begins with its creation, or with the first
 owner that asked for a queue after the deletion: then all that is known of its queues is known of
-the life before, and every queue begins anew.
+the life before, and every queue begins anew. A deletion at one broker ends the lives of its queues.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.history.facts import LaneFacts
 from proxy.history.reader import Event
@@ -19,25 +19,47 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 
+class _Deletion(NamedTuple):
+    broker: str | None  # None: at all of them
+    t_ns: int
+
+
 class Lives:
-    """Numbers the lives of each topic, from 0 on."""
+    """Numbers the lives of each queue, from 0 on. A *moment* of a topic counts its deletions."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._deleted_ns: dict[str, int] = {}
+        self._deletions: dict[str, list[_Deletion]] = {}
 
-    def of(self, topic: str) -> int:
-        """The life that *topic* is in, or is to begin next."""
-        return self._numbers.get(topic, 0)
+    def now(self, topic: str) -> int:
+        """The moment up to the next deletion of *topic* at any broker."""
+        return len(self._deletions.get(topic, ()))
 
-    def deleted(self, topic: str, t_ns: int) -> None:
-        """*topic* is deleted."""
-        self._numbers[topic] = self.of(topic) + 1
-        self._deleted_ns[topic] = t_ns
+    def of(self, topic: str, queue: str | None, moment: int | None = None) -> int:
+        """The life that *queue* is in, or is to begin next; at *moment*, if one is given. Of a
+        queue that nobody knows each deletion at any broker is taken for one.
+        """
+        deletions = self._deletions.get(topic)
+        return 0 if deletions is None else len(_at(queue, deletions[:moment]))
 
-    def deleted_ns(self, topic: str) -> int:
-        """When *topic* was deleted last."""
-        return self._deleted_ns.get(topic, 0)
+    def deleted(self, topic: str, t_ns: int, broker: str | None = None) -> None:
+        """*topic* is deleted, perhaps at one *broker* alone."""
+        self._deletions.setdefault(topic, []).append(_Deletion(broker, t_ns))
+
+    def deleted_ns(self, topic: str, queue: str) -> int:
+        """When *topic* was deleted last at the broker of *queue*."""
+        deletions = _at(queue, self._deletions.get(topic, []))
+        return deletions[-1].t_ns if deletions else 0
+
+
+def _at(queue: str | None, deletions: list[_Deletion]) -> list[_Deletion]:
+    if queue is None:
+        return deletions
+    return [each for each in deletions if each.broker in (None, broker_of(queue))]
+
+
+def broker_of(queue: str) -> str:
+    """The broker that has *queue*, or the queue that this one is the twin of."""
+    return queue.rpartition("_")[0]
 
 
 class Life:

@@ -9,7 +9,7 @@ from broker_core.remoting.key_hash import plain_key
 from proxy.history.facts import SentTimes
 from proxy.history.findings import Findings, Place, Violation
 from proxy.history.lanes import Lane
-from proxy.history.lives import UNKNOWN, Lives
+from proxy.history.lives import UNKNOWN, Lives, broker_of
 from proxy.history.parking import is_twin
 from proxy.history.reader import Event
 from proxy.history.verdicts import Stray, Whole
@@ -76,7 +76,7 @@ class Sends:
         message = self._of(event)
         message.sent = True
         if not message.acknowledged:
-            message.life = self._lives.of(message.topic)
+            message.life = self._lives.now(message.topic)
         self._unanswered[event["msg"]] = message
         if (key := event.get("key")) is not None:
             plain = plain_key(key) or None
@@ -87,13 +87,14 @@ class Sends:
     def send_ok(self, event: Event) -> None:
         """A send was answered OK, perhaps with the place where the message stands."""
         message = self._of(event)
-        life = self._lives.of(message.topic)
-        if not message.acknowledged and message.life != life:
+        present = self._is_present(message, event.get("queue"))
+        if not message.acknowledged and not present:
             # Sent in one life and answered in the next: its own life is unknown.
-            message.life = UNKNOWN if message.sent else life
+            message.life = UNKNOWN if message.sent else self._lives.now(message.topic)
+            present = not message.sent
         message.sent = message.acknowledged = True
         self._unanswered.pop(event["msg"], None)
-        if message.life not in (life, UNKNOWN):
+        if not present and message.life != UNKNOWN:
             return
         if event.get("queue") is not None and event.get("offset") is not None:
             self._place(message, event)
@@ -115,17 +116,19 @@ class Sends:
         """A send was refused."""
         self._unanswered.pop(event["msg"], None)
 
-    def deleted(self, topic: str) -> None:
-        """The log of *topic* is gone."""
-        for place in [place for place in self._logs if place[0] == topic]:
-            del self._logs[place]
-        for place in [place for place in self._times if place[0] == topic]:
-            del self._times[place]
+    def deleted(self, topic: str, broker: str | None = None) -> None:
+        """The log of *topic* is gone, perhaps at one *broker* alone."""
+        for places in (self._logs, self._times):
+            for place in list(places):
+                if place[0] == topic and broker in (None, broker_of(place[1])):
+                    del places[place]
 
     def life_of(self, event: Event) -> int:
         """The life of the topic that the message of *event* was sent in, if anybody can say."""
         message = None if event.get("msg") is None else self._messages.get(event["msg"])
-        return UNKNOWN if message is None else message.life
+        if message is None or message.life == UNKNOWN:
+            return UNKNOWN
+        return self._lives.of(message.topic, event.get("queue"), message.life)
 
     def tag_of(self, event: Event) -> str | None:
         """The tag of the message of *event*; None if it has none or its send is unknown."""
@@ -183,7 +186,14 @@ class Sends:
 
     def _is_owed(self, message: _Message) -> bool:
         """Acknowledged in the present life of its topic: with the life before its messages went."""
-        return message.acknowledged and message.life == self._lives.of(message.topic)
+        return message.acknowledged and self._is_present(message, message.queue)
+
+    def _is_present(self, message: _Message, queue: str | None) -> bool:
+        """True if *queue* is in the life still that the message was sent in."""
+        if message.life == UNKNOWN:
+            return False
+        topic, lives = message.topic, self._lives
+        return lives.of(topic, queue, message.life) == lives.of(topic, queue)
 
     def _tell_missing(self, lanes: Lanes, groups: Mapping[str, Iterable[str]]) -> None:
         for name, message in self._messages.items():
@@ -254,7 +264,7 @@ class Sends:
         if message.offset == offset and message.queue == queue:
             return
         log = self._log_of(message.topic, queue)
-        if message.life not in (self._lives.of(message.topic), UNKNOWN):
+        if message.life != UNKNOWN and not self._is_present(message, queue):
             log = _Log(log.queue)  # that of its life is gone
         if message.queue is None:
             message.queue, message.offset = log.queue, offset

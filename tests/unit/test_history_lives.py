@@ -286,3 +286,69 @@ def test_parts_count_what_the_whole_counts() -> None:
     story = through(anew(first_life(10), 4, begin=2), 2, 3).commit(9)
     story.sent(2, msg="n2", queue="broker-a_1")  # stands in two queues
     assert counted(judge_in_parts(story.events)) == counted(story.report())
+
+
+# ---- deletions at one broker ---------------------------------------------------------------------
+
+
+def at_broker(story: Story, what: str, broker: str) -> Story:
+    return story.add("topic", topic="orders", what=what, broker=broker)
+
+
+def test_a_deletion_at_another_broker_ends_no_life_here() -> None:
+    story = first_life(2).sent(2)
+    at_broker(at_broker(story, "deleted", "broker-b"), "created", "broker-b")
+    assert found(story) == {"D1"}
+    assert found(story.through(2)) == set()
+
+
+def test_a_deletion_at_its_broker_ends_the_life_of_a_queue() -> None:
+    story = first_life(10)
+    at_broker(at_broker(story, "deleted", "broker-a"), "created", "broker-a")
+    story._attempts.clear()
+    for offset in range(3):
+        story.sent(offset, msg=f"n{offset}")
+    story.own(2)
+    assert found(through(story, 0, 1)) == {"D1"}
+    assert found(through(story, 2).commit(3)) == set()
+    story.ack(7, story.deliver(7))
+    assert found(story) == {"G1"}
+
+
+def test_lives_of_the_queues_of_two_brokers_are_numbered_apart() -> None:
+    story = first_life(2).sent(0, msg="b0", queue="broker-b_0")
+    at_broker(at_broker(story, "deleted", "broker-a"), "created", "broker-a")
+    story._attempts.clear()
+    story.sent(0, msg="n0").own(2)
+    story.add("own+", **{**LANE, "queue": "broker-b_0"}, epoch=1, owner="p")
+    through(story, 0)
+    assert found(story) == {"D1"}  # of b0, which is of the present life there
+    topic(topic(story, "deleted"), "created")
+    assert found(story) == set()
+
+
+# ---- how long an owner may know nothing of a deletion --------------------------------------------
+
+
+@pytest.mark.parametrize(("after_s", "allowed"), [(1.9, True), (2.1, False)])
+def test_g1_what_an_owner_hands_out_when_it_trusts_its_lock_no_more(
+    after_s: float, allowed: bool
+) -> None:
+    """It trusts it for *trust_ms* of its own, from the creation on."""
+    story = Story()
+    for offset in range(4):
+        story.sent(offset)
+    story.own(1, trust_ms=2000).through(0, 1).commit(2)
+    anew(story, own=False).wait(after_s)
+    story.ack(2, story.deliver(2))
+    story.own(2, trust_ms=2000)
+    story._attempts.clear()
+    assert found(through(story, 0, 1, 2, 3)) == (set() if allowed else {"G1"})
+
+
+def test_g1_another_owner_hands_out_what_the_former_life_had_at_once() -> None:
+    """Who took over after the creation has no lock of the former life to trust."""
+    story = anew(first_life(4).sent(4))
+    story.deliver(4)
+    story._attempts.clear()
+    assert found(through(story, 0, 1, 2, 3)) == {"G1"}

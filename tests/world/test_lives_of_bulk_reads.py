@@ -70,10 +70,14 @@ async def test_a_slice_of_a_former_life_is_lost_however_long_the_next_one_is(
         if begun:  # and the next chunk, asked for ahead, may be of the old life still
             assert await asyncio.to_thread(next_bodies, chunks) == [b"old 0"]
         await recreate(cluster, client, again)
-        found = []
-        with pytest.raises(DataLost) as lost:
+        found: list[bytes] = []
+
+        def read_on() -> None:
             while True:
-                found += await asyncio.to_thread(next_bodies, chunks)
+                found.extend(next_bodies(chunks))
+
+        with pytest.raises(DataLost) as lost:
+            await asyncio.to_thread(read_on)
         assert all(body.startswith(b"old") for body in found)
         assert lost.value.first_there == part.end
         (state,) = await asyncio.to_thread(spark.ranges, [TOPIC])

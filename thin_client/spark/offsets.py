@@ -51,7 +51,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slice:
-    """What one task reads: the offsets from *start* up to, not including, *end* of one queue, in the
+    """What one task reads: the offsets from *start* up to, not including, *end* of one queue in the
     *life* of its topic that they are of; None if its broker does not tell.
     """
 
