@@ -20,7 +20,7 @@ from proxy.history.facts import LaneFacts
 from proxy.history.findings import Findings, Report, Violation
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
-from proxy.history.lives import Life, Lives, UNKNOWN, broker_of
+from proxy.history.lives import UNKNOWN, Life, Lives, broker_of
 from proxy.history.parking import is_twin, origin_of, twin_of
 from proxy.history.pauses import Audits
 from proxy.history.rates import Rates

@@ -18,6 +18,7 @@ from proxy.core.rules import parse_tags
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
+from proxy.history.lives import broker_of
 from testkit.explorer.plan import Action, ConsumerPlan, Plan
 from testkit.simulation.clients import ConsumerNode, Flow, Habits, ProducerNode
 from testkit.simulation.history import Event
@@ -511,27 +512,30 @@ class Player:
                         rules["order_key_version"] = rules.get("order_key_version", 0) + 1
         self.world.write_settings(self._groups)
 
-    async def _recreate(self, topic: str, queues: int, for_s: float) -> bool:
+    async def _recreate(
+        self, topic: str, queues: int, for_s: float, broker: str | None = None
+    ) -> bool:
         if topic in self._held:
             return False
         self._held.add(topic)
         await self._wait(8)  # what is being sent has come in, or has failed
         try:
-            await self.world.delete_topic(topic)
+            await self.world.delete_topic(topic, broker=broker)
         except (RemotingError, Died):
             self._held.discard(topic)
             return False
-        self.world.nemesis.write("topic", topic=topic, what="deleted")
+        about = {"topic": topic} if broker is None else {"topic": topic, "broker": broker}
+        self.world.nemesis.write("topic", **about, what="deleted")
 
         async def create() -> None:
             for _ in range(60):
                 try:
-                    await self.world.make_topic(topic, queues)
+                    await self.world.make_topic(topic, queues, broker=broker)
                 except (RemotingError, Died):
                     await asyncio.sleep(1)
                 else:
                     break
-            self.world.nemesis.write("topic", topic=topic, what="created")
+            self.world.nemesis.write("topic", **about, what="created")
             self._held.discard(topic)
 
         await self._fault("recreate", topic, for_s, create)
@@ -660,10 +664,20 @@ class Player:
                 case "reset":
                     self._moved(event)
                 case "topic" if event["what"] == "deleted":
-                    self._sent.pop(event["topic"], None)
-                    for name in [each for each in self._finished if each[1] == event["topic"]]:
-                        del self._finished[name]
+                    self._forget(event["topic"], event.get("broker"))
         self._seen = len(events)
+
+    def _forget(self, topic: str, broker: str | None) -> None:
+        """A life of *topic* has ended, perhaps at one *broker* alone."""
+
+        def is_gone(place: tuple[str, int]) -> bool:
+            return broker in (None, broker_of(place[0]))
+
+        sent = self._sent.get(topic, {})
+        self._sent[topic] = {at: tag for at, tag in sent.items() if not is_gone(at)}
+        for name, finished in self._finished.items():
+            if name[1] == topic:
+                finished.difference_update([*filter(is_gone, finished)])
 
     def _moved(self, reset: Event) -> None:
         """A person moved a group: what lies below has ended, what lies above has not."""

@@ -370,8 +370,15 @@ class World:
         fresh.write_text(yaml.safe_dump({"groups": groups}, sort_keys=False))
         fresh.replace(self.settings_path)
 
-    async def make_topic(self, topic: str, queues: int, *, write_queues: int | None = None) -> None:
-        """Create or change a topic at all brokers that live. Raises RemotingError."""
+    async def make_topic(
+        self,
+        topic: str,
+        queues: int,
+        *,
+        write_queues: int | None = None,
+        broker: str | None = None,
+    ) -> None:
+        """Create or change a topic at all brokers that live, or at *broker*. Raises RemotingError."""
         header = headers.CreateTopicHeader(
             topic=Topic(topic),
             read_queue_nums=queues,
@@ -380,17 +387,22 @@ class World:
         )
 
         async def ask() -> None:
-            for broker in self.brokers:
-                if broker.runs:
+            for each in self.brokers:
+                if each.runs and broker in (None, each.name):
                     await self._admin._requests.ask(
-                        broker.name, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext()
+                        each.name, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext()
                     )
 
         await self.operator.do(ask())
 
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic everywhere. Raises RemotingError."""
-        await self.operator.do(self._admin.deletions.delete_topic(Topic(topic)))
+    async def delete_topic(self, topic: str, *, broker: str | None = None) -> None:
+        """Delete a topic everywhere, or at *broker* alone. Raises RemotingError."""
+        if broker is None:
+            await self.operator.do(self._admin.deletions.delete_topic(Topic(topic)))
+            return
+        header = headers.TopicHeader(topic=topic).to_ext()
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await self.operator.do(self._admin._requests.ask(broker, code, header))
 
     async def http(
         self,

@@ -121,7 +121,7 @@ async def test_records_of_another_life_of_the_topic_are_no_records_of_the_slice(
         proxy.script("fetch", answers(7, 5, 6, life=3), answers(9, 7, 8, life=4))
         reading = client.records(Slice(TOPIC, QID, 5, 9, 3), batch_bytes=1 << 20)
         assert await asyncio.to_thread(next, reading) == stored(5, 6)
-        with pytest.raises(DataLost, match="offsets 7 to 8 .* created again since") as lost:
+        with pytest.raises(DataLost, match=r"offsets 7 to 8 .* created again since") as lost:
             await asyncio.to_thread(next, reading)
         assert lost.value.first_there == 9
         client.close()

@@ -104,3 +104,21 @@ def test_several_deletions_in_a_row_leave_every_life_whole() -> None:
     outcome = play(_plan(*actions, flows=flows))
     assert outcome.violations == {}
     assert outcome.done["recreate"] == 3
+
+
+@pytest.mark.parametrize(
+    ("queues", "for_s"), [(6, 0.5), (6, 15.0), (3, 1.0)], ids=["at once", "later", "fewer queues"]
+)
+def test_a_topic_deleted_at_one_broker_goes_on_at_the_other(queues: int, for_s: float) -> None:
+    """``mqadmin deleteTopic -b``: the other's queues go on, and these begin anew."""
+    action = _recreate(20, queues, for_s=for_s)
+    action.args["broker"] = "broker-b"
+    flows = [_flow(1, "orders", 160), _flow(60, "orders", 160), _flow(1, "letters", 100)]
+    outcome = play(_plan(action, flows=flows))
+    assert outcome.violations == {}
+    assert outcome.done["recreate"] == 1
+    told = [event for event in outcome.events if event["e"] == "topic"]
+    assert [event["broker"] for event in told] == ["broker-b"] * 2
+    ended_ns = told[0]["t_ns"]
+    stood = {e["queue"] for e in outcome.events if e["e"] == "deliver" and e["t_ns"] > ended_ns}
+    assert {queue.rpartition("_")[0] for queue in stood} == {"broker-a", "broker-b"}
