@@ -519,9 +519,7 @@ class Player:
             return False
         self._held.add(topic)
         await self._wait(8)  # what is being sent has come in, or has failed
-        try:
-            await self.world.delete_topic(topic, broker=broker)
-        except (RemotingError, Died):
+        if not await self._delete(topic, broker):
             self._held.discard(topic)
             return False
         about = {"topic": topic} if broker is None else {"topic": topic, "broker": broker}
@@ -540,6 +538,17 @@ class Player:
 
         await self._fault("recreate", topic, for_s, create)
         return True
+
+    async def _delete(self, topic: str, broker: str | None) -> bool:
+        """Once all brokers are there; again if one of them went meanwhile."""
+        for _ in range(60):
+            try:
+                await self.world.delete_topic(topic, broker=broker)
+            except (RemotingError, Died):
+                await asyncio.sleep(1)
+            else:
+                return True
+        return False
 
     async def _queues(self, topic: str, read: int, write: int) -> bool:
         try:

@@ -22,6 +22,7 @@ import yaml
 
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.client import BrokerClient
+from broker_core.errors import ConnectionLost
 from broker_core.names import Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting import headers
@@ -396,13 +397,22 @@ class World:
         await self.operator.do(ask())
 
     async def delete_topic(self, topic: str, *, broker: str | None = None) -> None:
-        """Delete a topic everywhere, or at *broker* alone. Raises RemotingError."""
-        if broker is None:
-            await self.operator.do(self._admin.deletions.delete_topic(Topic(topic)))
-            return
-        header = headers.TopicHeader(topic=topic).to_ext()
-        code = RequestCode.DELETE_TOPIC_IN_BROKER
-        await self.operator.do(self._admin._requests.ask(broker, code, header))
+        """Delete a topic everywhere, or at *broker* alone. Raises RemotingError; before anything is
+        deleted, if a broker is not there: it would come back with its queues.
+        """
+
+        async def delete() -> None:
+            if broker is not None:
+                header = headers.TopicHeader(topic=topic).to_ext()
+                code = RequestCode.DELETE_TOPIC_IN_BROKER
+                await self._admin._requests.ask(broker, code, header)
+                return
+            there = await self._admin.deletions._brokers()
+            if away := [each.name for each in self.brokers if each.name not in there]:
+                raise ConnectionLost(f"not registered: {', '.join(away)}")
+            await self._admin.deletions.delete_topic(Topic(topic))
+
+        await self.operator.do(delete())
 
     async def http(
         self,
