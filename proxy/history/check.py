@@ -334,7 +334,8 @@ class HistoryChecker:
 
     def _start(self, event: Event) -> None:
         self._sends.disturbed()
-        self._sites.demands.started(event["node"], event["t_ns"])
+        self._rates.on_event(event)
+        self._sites.started(event["node"], event["t_ns"])
         parts = event.get("parts", ())
         if "rocketmq" in parts:
             self._commits_fenced = False

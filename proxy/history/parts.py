@@ -14,7 +14,8 @@ Four kinds of parts, each in the order of time:
 
 What a part has to know of the others stands in its stream, as events of its own: ``whole``, first;
 ``stray`` for each message that stands in other queues as well; ``seen``, the last event of each
-node; ``clock`` and ``demand``. Nemeses, starts, stops and lives of topics go to all parts.
+node; ``clock`` and ``demand``. Nemeses, starts, stops and lives of topics go to all queues, the
+starts of a node to its sites, and all starts to the rates.
 """
 
 from __future__ import annotations
@@ -306,7 +307,7 @@ class PartChecker(HistoryChecker):
             return
         if part.kind == RATE:
             super().__init__(limits=limits)
-            self._actions = dict.fromkeys(RATED, self._rates.on_event)
+            self._actions = dict.fromkeys((*RATED, "start"), self._rates.on_event)
             return
         self._told = _ToldSites()
         super().__init__(limits=limits, sites=self._told, answers=_NoAnswers())
@@ -372,6 +373,9 @@ class _ToldSite(Site):
     """Its clocks go as they are told."""
 
     def pulls(self, topics: list[str] | None, change: int, t_ns: int) -> None:
+        """That is known already."""
+
+    def restarted(self, t_ns: int) -> None:
         """That is known already."""
 
     def leases(self, change: int, t_ns: int) -> None:

@@ -66,7 +66,7 @@ class Rates:
     _done_ns: int = 0
 
     def on_event(self, event: Event) -> None:
-        """One of ``rate``, ``own+``, ``own-`` and ``deliver``."""
+        """One of ``start``, ``rate``, ``own+``, ``own-`` and ``deliver``."""
         t_ns, decided_ns = event["t_ns"], event.get("at_ns")
         at_ns = t_ns if decided_ns is None else decided_ns
         if event["e"] == "deliver" and not self._concerns(event["group"]):
@@ -92,6 +92,8 @@ class Rates:
             match event["e"]:
                 case "deliver":
                     self._deliver(event, at_ns)
+                case "start":
+                    self._started(event["node"])
                 case "rate":
                     self._rate(event, at_ns)
                 case "own+":
@@ -110,6 +112,14 @@ class Rates:
                     f"{event['queue']} was handed out by {event['node']}, more than"
                     f" {bucket.rate:g} a second and a burst of {bucket.burst:g}",
                 )
+
+    def _started(self, node: str) -> None:
+        """Another process: it owns nothing, and goes by the limits that it tells from now on."""
+        for each in [each for each in self._limits if each[0] == node]:
+            del self._limits[each]
+        for owners in self._owners.values():
+            for queue in [queue for queue, owner in owners.items() if owner == node]:
+                del owners[queue]
 
     def _rate(self, event: Event, t_ns: int) -> None:
         scope = (event["group"], event["topic"])

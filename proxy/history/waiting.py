@@ -77,6 +77,13 @@ class Site:
             self._pulls[topic] = max(0, self._pulls[topic] + change)
         self._set(t_ns)
 
+    def restarted(self, t_ns: int) -> None:
+        """Another process serves there: no pull waits, and no limit was told yet."""
+        self._pulls.clear()
+        for topic in list(self._limited):
+            self.limit(topic, limited=False, t_ns=t_ns)
+        self._set(t_ns)
+
     def leases(self, change: int, t_ns: int) -> None:
         """So many leases more, or (negative) fewer. With all that a group may have, none is due."""
         full = self._full
@@ -138,6 +145,13 @@ class Sites:
     def seen(self, node: str, t_ns: int) -> None:
         """*node* lives."""
         self._last[node] = t_ns
+
+    def started(self, node: str, t_ns: int) -> None:
+        """A new incarnation of *node*. O(sites)."""
+        self.demands.started(node, t_ns)
+        for (of, _), site in self._sites.items():
+            if of == node:
+                site.restarted(t_ns)
 
     def last_ns(self, node: str) -> int:
         """The last event of *node*."""

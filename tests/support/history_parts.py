@@ -139,6 +139,11 @@ def _sites(events: list[tuple[Traits, Event]]) -> Streams:
             nodes[str(each.group)].add(each.node)
     streams: Streams = defaultdict(list)
     for number, (each, event) in enumerate(events):
+        if each.event == "start":
+            for group, there in nodes.items():
+                if each.node in there:
+                    part = Part(SITE, each.node, group)
+                    streams[part].append(((each.t_ns, number, 0), event))
         for node in nodes.get(str(each.group), ()):
             elsewhere = each.node != node
             if ((each.pull or each.event == "rate") and not elsewhere) or (
@@ -195,8 +200,9 @@ def _rates(events: list[tuple[Traits, Event]]) -> Streams:
     limited = {each.group for each, _ in events if each.event == "rate"}
     streams: Streams = defaultdict(list)
     for number, (each, event) in enumerate(events):
-        if each.event in RATED and each.group in limited:
-            streams[Part(RATE, str(each.group), "")].append(((each.t_ns, number, 0), event))
+        told = limited if each.event == "start" else {each.group} & limited
+        for group in told if each.event in (*RATED, "start") else ():
+            streams[Part(RATE, str(group), "")].append(((each.t_ns, number, 0), event))
     return streams
 
 

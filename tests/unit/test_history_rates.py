@@ -34,13 +34,15 @@ class Run:
     def own(self, node: str, queue: str, epoch: int = 1) -> Run:
         return self.add("own+", node, queue=queue, epoch=epoch, owner=node)
 
-    def deliver(self, node: str, queue: str, count: int = 1, **fields: Any) -> Run:
+    def deliver(
+        self, node: str, queue: str, count: int = 1, *, epoch: int = 1, **fields: Any
+    ) -> Run:
         for _ in range(count):
             self._offset += 1
             message = f"m{self._offset}"
             self.add("send", node, msg=message, key=message)
             self.add("send_ok", node, msg=message, key=message, queue=queue, offset=self._offset)
-            lease = {"queue": queue, "epoch": 1, "lease": self._offset, "offset": self._offset}
+            lease = {"queue": queue, "epoch": epoch, "lease": self._offset, "offset": self._offset}
             about = {"msg": message, "order": message, "consumer": "c", "attempt": 1}
             self.add("deliver", node, **lease, **about, **fields)
         return self
@@ -125,3 +127,28 @@ def test_nothing_is_due_that_a_limit_may_hold_up() -> None:
     run.wait(500)._offset = 0
     run.deliver("p", "a_0")
     assert run.found() == 0
+
+
+def test_a_limit_of_a_killed_process_is_none_of_the_next_one() -> None:
+    run = Run().rate("p", 10).own("p", "broker-a_0").wait(1).add("start", "p").wait(1)
+    assert run.own("p", "broker-a_0", 2).deliver("p", "broker-a_0", 100, epoch=2).found() == 0
+
+
+def test_the_next_process_tells_its_own_limit() -> None:
+    run = Run().rate("p", 10).own("p", "broker-a_0").wait(1).add("start", "p").wait(1)
+    run.rate("p", 5).own("p", "broker-a_0", 2)
+    assert run.deliver("p", "broker-a_0", 7, epoch=2).found() == 1
+
+
+def test_messages_are_due_again_once_a_process_without_a_limit_serves() -> None:
+    """N3, though the process before had one."""
+    run = Run().rate("p", 10).add("start", "p").own("p", "broker-a_0")
+    run.add("pull_wait", "p", topics=None, consumer="c")
+    checker = HistoryChecker()
+    rules = {"visibility_ms": 5000, "order_key": "KEY"}
+    run.events[2] |= rules
+    run.deliver("p", "broker-a_0").wait(60)
+    run.events[-1] |= {"t_ns": run.now_ns, "at_ns": run.now_ns}
+    for event in run.events:
+        checker.on_event(event)
+    assert "N3" in checker.report().violations

@@ -179,6 +179,17 @@ def test_only_pulls_for_its_topic_count(topics: list[str] | None) -> None:
     assert story.through(0).found() == (set() if topics == ["other"] else {"N3"})
 
 
+def test_pulls_of_a_killed_process_do_not_wait_at_the_next_one() -> None:
+    story = Story().add("start").add("pull_wait", group="billing", topics=None, consumer="c")
+    story.add("start").sent(0).own(1, **RULES)
+    assert story.wait(LIMITS.delivery_s + 1).through(0).commit(1).found() == set()
+
+
+def test_pulls_at_the_next_one_count() -> None:
+    story = Story().add("start").add("start").sent(0).own(1, **RULES)
+    assert waiting(story, LIMITS.delivery_s + 1).through(0).commit(1).found() == {"N3"}
+
+
 def test_nothing_is_due_before_a_take_over_has_waited() -> None:
     hold_until_ns = int((LIMITS.delivery_s + 1) * 1e9)
     story = owned("k", hold_until_ns=hold_until_ns, trust_ms=20_000)

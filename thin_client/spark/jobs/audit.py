@@ -202,6 +202,8 @@ def _clock_rows(history: History) -> DataFrame | None:
         .where((sf.col("node") == sf.col("at")) | sf.col("e").isin(*_HANDS))
         .select(_part("site", "at", "reader"), *ORDER, "line")
     )
+    starts = events.where("e = 'start'").join(sf.broadcast(pullers), sf.col("node") == sf.col("at"))
+    rows = rows.unionByName(starts.select(_part("site", "at", "reader"), *ORDER, "line"))
     in_order = rows.repartition("part").sortWithinPartitions("part", *ORDER)
     names = "reading string, topic string"
     schema = f"{names}, {', '.join(f'{name} bigint' for name in ORDER)}, line string"
@@ -234,8 +236,12 @@ def _rate_rows(history: History) -> DataFrame:
     events = history.events
     limited = events.where("e = 'rate'").select("reading").distinct()
     rated = events.where(sf.col("e").isin(*RATED)).join(sf.broadcast(limited), "reading")
+    starts = events.where("e = 'start'").drop("reading").crossJoin(sf.broadcast(limited))
     part = _part("rate", "reading", "all")
-    return rated.withColumn("all", sf.lit("")).select(part, *ORDER, "line")
+    both = rated.select("reading", *ORDER, "line").unionByName(
+        starts.select("reading", *ORDER, "line")
+    )
+    return both.withColumn("all", sf.lit("")).select(part, *ORDER, "line")
 
 
 def _client_rows(history: History) -> DataFrame | None:
