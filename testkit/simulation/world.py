@@ -56,7 +56,7 @@ class Node:
         self.folder = world.disk.folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.process: SimulatedProcess | None = None
-        self._serving: SimulatedProcess | None = None  # the one that has started
+        self._serving: SimulatedProcess | None = None  # the one that has started, until a signal
         self.lives = 0
 
     def __repr__(self) -> str:
@@ -95,8 +95,11 @@ class Node:
         self._serving = process
 
     async def end_by_signal(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """SIGTERM: *close*, then end. It kills a process that is still starting. Raises Died."""
+        """SIGTERM: *close*, then end. It kills a process that is still starting, and one that got
+        the signal before. Raises Died.
+        """
         if self._serving is self.process:
+            self._serving = None
             await self.do(close())
         self.kill()
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from testkit.simulation.world import Died, ProxyNode, World, simulate
+from tests.world.stage import Stage, play
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -28,3 +29,31 @@ def test_a_signal_to_a_proxy_that_still_starts_kills_it(steps: int) -> None:
         assert world.failures == []
 
     simulate(main, seed=steps)
+
+
+def test_a_second_signal_stops_a_proxy_at_once() -> None:
+    """As ``orderlane proxy`` does: it does not wait for its clients any more."""
+
+    async def main(stage: Stage) -> None:
+        await stage.start(
+            groups=[{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
+            topics={"orders": 1},
+        )
+        stage.habits.work_s = 20.0
+        stage.consume("consumer", "billing")
+        await stage.send("orders", ["a"], 2)
+        await stage.until(lambda: stage.of("handle_start"))
+        proxy = stage.world.proxies[0]
+        first = asyncio.get_running_loop().create_task(proxy.stop())
+        await asyncio.sleep(1)
+        assert proxy.lives_now, "it waits for its client"
+        await proxy.stop()
+        assert not proxy.lives_now
+        with pytest.raises(Died):
+            await first
+        await proxy.start()
+        stage.habits.cure()
+        await stage.until(lambda: len(stage.of("finish")) == 2)
+        assert stage.world.failures == []
+
+    assert play(main) == {}
