@@ -67,6 +67,7 @@ class FlowWindow:
     jobs: int = 0
     spilled: int = 0
     used_bytes: int = 0
+    kept_bytes: int = 0  # of these: what is kept of jobs that are set down
     _half: int = 0
     full: bool = False
     """Once full, reading waits for a quarter of it: no reads of one. Never ``pressed`` without."""
@@ -112,7 +113,8 @@ class FlowWindow:
     @property
     def job_bytes(self) -> int:
         """What a job in memory takes, on average; 0 without any."""
-        return (self.used_bytes - OFFSET_BYTES * self.spilled) // max(1, self.jobs)
+        beside = OFFSET_BYTES * self.spilled + self.kept_bytes
+        return (self.used_bytes - beside) // max(1, self.jobs)
 
     def most_of_a_key(self, chains: int, *, least: int) -> int:
         """How many jobs each of so many *chains* may have in memory, once the window is pressed:
@@ -164,6 +166,12 @@ class FlowWindow:
         if self.full:
             self._look()
 
+    def keep(self, kept_bytes: int) -> None:
+        """So many bytes more (or, negative, fewer) are kept of jobs that are set down."""
+        self.kept_bytes += kept_bytes
+        self.used_bytes += kept_bytes
+        self.memory.used += kept_bytes
+
     def spill(self, jobs: int) -> None:
         """So many jobs more (or, negative, fewer) are spilled."""
         self.spilled += jobs
@@ -178,5 +186,5 @@ class FlowWindow:
     def clear(self) -> None:
         """The queue was dropped with all it held."""
         self.memory.used -= self.used_bytes
-        self.jobs = self.spilled = self.used_bytes = 0
+        self.jobs = self.spilled = self.used_bytes = self.kept_bytes = 0
         self.full = False

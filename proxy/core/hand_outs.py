@@ -161,7 +161,8 @@ class HandOuts(HandingOut):
         if self._buffer.is_due(now_ns):
             for leases in self._buffer.expired(now_ns):
                 effects.expired += self._ended(leases, effects, now_ns=now_ns)
-            self._buffer.offer_due(now_ns)
+            for job, due_ns in self._buffer.take_due(now_ns):
+                self._offer(job, due_ns)
         if self._held_back.numbers:
             for _, offset in self._held_back.up_to(now_ns):
                 self._held_back_no_more(offset)
@@ -269,6 +270,7 @@ class HandOuts(HandingOut):
     def _withdraw(self, job: Job) -> None:
         """Hand *job*, which is running and of which no lease lives, out no more."""
         self._buffer.withdraw(job)
+        self.jobs.down.somebody_may_have(job)
         if job.key is not None and self._set_aside.get(job.key) is job:
             del self._set_aside[job.key]
 

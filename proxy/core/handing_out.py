@@ -15,7 +15,7 @@ from proxy.core.changing_jobs import ChangingJobs
 from proxy.core.effects import Effects, Nack, Outcome
 from proxy.core.failures import Failures
 from proxy.core.flow_window import Budget
-from proxy.core.job_chains import REACTIVATION_BURST, Job
+from proxy.core.job_chains import REACTIVATION_BURST, RUNNING, Job
 from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
 from proxy.core.measures import Measures
 from proxy.core.noted import Noted
@@ -143,9 +143,11 @@ class HandingOut:
             job = next_job()
             if job is None:
                 break
+            message, made_body = job.message, None
+            if message is None and self._is_set_down(job):
+                continue
             if some_stay and self._stays(job, now_ns=now_ns):
                 continue
-            message, made_body = job.message, None
             if acts or message is None or message.body_is_compressed:
                 acted = self._act(job)
                 if not isinstance(acted, Passed):
@@ -169,14 +171,44 @@ class HandingOut:
         """
         if self.paused and job.key is not None and job.key in self.paused:
             self._set_aside[job.key] = job
+            self.jobs.down.nobody_has(job, paused=True)
         elif (due_ns := self._held_back.numbers.get(job.offset, 0)) > now_ns:
-            self._buffer.retry_at(job, due_ns)
+            self._retry_at(job, due_ns)
         elif self._failures.given_up and self._failures.were_used_up(job.offset):
             job.reason = "its hand-outs were used up before its owner ended"
             self._give_up(job, self._unreported.effects)
         else:
             return False
         return True
+
+    def _is_set_down(self, job: Job) -> bool:
+        """True if the message of *job* has to be read first: it waited for older messages."""
+        if not self.jobs.read_back(job):
+            return False
+        _ = self._unreported.effects  # there is something to be told
+        return True
+
+    def _retry_at(self, job: Job, due_ns: int) -> None:
+        """Offer *job* again at *due_ns*; until then nobody can have it."""
+        self._buffer.retry_at(job, due_ns)
+        self.jobs.down.nobody_has(job, paused=False)
+
+    def _offer(self, job: Job, since_ns: int = 0) -> None:
+        """Somebody may have *job* again, once its message is there."""
+        self.jobs.down.somebody_may_have(job)
+        if not self.jobs.read_back(job):
+            self._buffer.offer(job, since_ns)
+
+    def _is_back(self, job: Job) -> None:
+        """The message of *job* was read again; what it waits for may be another thing by now."""
+        if self._buffer.due_ns(job.offset) is not None:
+            self.jobs.down.nobody_has(job, paused=False)
+        elif job.key is not None and self._set_aside.get(job.key) is job:
+            self.jobs.down.nobody_has(job, paused=True)
+        elif job.state is RUNNING and not (
+            job.offset in self._hastened or job.offset in self._dead_lettering
+        ):
+            self._buffer.offer(job, self._now.ns)
 
     def _note_hand_outs(self, leases: Collection[Lease]) -> None:
         """Who got what, of keys to which something happened lately."""
@@ -321,7 +353,7 @@ class HandingOut:
         elif nack is None:
             self._buffer.offer(job, now_ns)
         else:
-            self._buffer.retry_at(job, next_try_ns)
+            self._retry_at(job, next_try_ns)
         self._free(job)
         self._note(job, "failed", job.reason)
 

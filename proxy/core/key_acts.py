@@ -42,7 +42,7 @@ class KeyActs(HandOuts):
         if key is not None and key not in self.paused:
             job = self._set_aside.pop(key, None)
             if job is not None and job.state is JobState.RUNNING:
-                self._buffer.offer(job)
+                self._offer(job)
         return self._with_refills(Effects())
 
     # ---- skipping and retrying; caller: key desk ------------------------------------------------
@@ -120,7 +120,7 @@ class KeyActs(HandOuts):
         """*job*, which ``retry`` took, may be had now."""
         self._hastened.discard(job.offset)
         if not self.closed and job.state is JobState.RUNNING:
-            self._buffer.offer(job)
+            self._offer(job)
         return self._with_refills(Effects())
 
     def in_nobodys_hands(self, job: Job) -> None:

@@ -122,7 +122,7 @@ class KeyViews:
         if job is None:
             state = KeyState.READING if spilled else KeyState.NONE
             return {"state": state, "offset": pipeline.jobs.lowest_of(key), "spilled": spilled}
-        stored_ms = None if job.message is None else job.message.store_ms
+        stored_ms = pipeline.jobs.down.stored_ms(job)
         about: dict[str, Any] = {
             "state": KeyState.READY,
             "offset": job.offset,
@@ -147,6 +147,8 @@ class KeyViews:
             return {"state": KeyState.RETRYING, "retry_ms": max(0, due_ns - self._now_ns) // MS}
         if pipeline.is_dead_lettering(job):
             return {"state": KeyState.DEAD_LETTERING}
+        if pipeline.jobs.down.has(job):
+            return {"state": KeyState.READING}
         return {}
 
 

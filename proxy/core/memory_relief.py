@@ -2,7 +2,8 @@
 
 Whose chains these are does not matter: a key that is stuck in one queue must not stop another
 queue, topic or group of the process. Each chain keeps as many bytes as any other may, and at least
-its first job, so the longest ones give most.
+its first job, so the longest ones give most. Where that is not enough the first jobs that nobody
+can have now are set down (``set_down``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class Holder(Protocol):
     def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
         """Leave the chain of *key* so many of these bytes at most."""
 
+    def set_down(self, wanted_bytes: int) -> int:
+        """Set first jobs down for so many bytes, or what there is; returns how many it were."""
+
 
 @dataclass(slots=True, eq=False)
 class Relief:
@@ -40,20 +44,30 @@ class Relief:
     _looked_at: int | None = None  # ``came`` then
 
     def relieve(self, wanted_bytes: int) -> None:
-        """Spill so many bytes of the longest chains, or what there is. Nothing, if all of them were
-        looked through and not much has come since: a look costs as much as all that is held.
-        """
-        held = sum(holder.held_jobs for holder in self.holders)
+        """Spill so many bytes of the longest chains, then of first jobs, or what there is."""
         if wanted_bytes <= 0:
             return
+        wanted_bytes -= self._cut(wanted_bytes)
+        for holder in self.holders:
+            if wanted_bytes <= 0:
+                return
+            wanted_bytes -= holder.set_down(wanted_bytes)
+
+    def _cut(self, wanted_bytes: int) -> int:
+        """Spill so many bytes of the longest chains; returns how many it were, about. Nothing, if
+        all of them were looked through and not much has come since: a look costs as much as all
+        that is held.
+        """
+        held = sum(holder.held_jobs for holder in self.holders)
         if self._looked_at is not None and self.came - self._looked_at <= held // _WORTH_A_LOOK:
-            return
+            return 0
         self._looked_at = self.came
         tails = [(size, key, holder) for holder in self.holders for size, key in holder.tails()]
         level = _level([size for size, _, _ in tails], wanted_bytes)
         for size, key, holder in tails:
             if size > level:
                 holder.spill_beyond(key, level)
+        return sum(size - level for size, _, _ in tails if size > level)
 
 
 def _level(sizes: list[int], wanted: int) -> int:

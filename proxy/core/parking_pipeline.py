@@ -39,6 +39,7 @@ class ParkingPipeline(QueuePipeline):
         #: Those that no record lists yet, in the order in which they were parked.
         self.unrecorded: dict[bytes, None] = {}
         self._watched = self.parked
+        self.jobs.down.kept = self.parked
         self._held_back_keys: dict[int, bytes] = {}
         #: Keys that left the parked list, which no record says yet: they are held still.
         self.leaving: set[bytes] = set()
@@ -58,6 +59,7 @@ class ParkingPipeline(QueuePipeline):
         self.parked[key] = ParkedKey(head.offset, self.epoch, by=by, reason=reason)
         self.unrecorded[key] = None
         self.jobs.hold_key(key)
+        self.jobs.read_back(head)
         return True
 
     def found_parked(self, keys: Mapping[bytes, ParkedKey]) -> None:
@@ -81,8 +83,8 @@ class ParkingPipeline(QueuePipeline):
             if head.key is not None
             and head.key not in self.parked
             and head.offset in self.attempts
-            and head.message is not None
-            and head.message.store_ms < stored_before_ms
+            and (stored_ms := self.jobs.down.stored_ms(head)) is not None
+            and stored_ms < stored_before_ms
         ]
 
     def is_recorded(self, keys: Iterable[bytes]) -> None:
@@ -116,6 +118,8 @@ class ParkingPipeline(QueuePipeline):
                 self._held_back_keys[job.offset] = key
             if self._is_out(job) or self.jobs.waits(job) or (run and body_bytes < 0):
                 break
+            if self.jobs.read_back(job):
+                break  # ``_is_back`` tells of it
             run.append(job)
         return run
 
@@ -246,6 +250,11 @@ class ParkingPipeline(QueuePipeline):
             effects.parking = True
         else:
             super()._failed(job, nack=nack, now_ns=now_ns, effects=effects)
+
+    def _is_back(self, job: Job) -> None:
+        super()._is_back(job)
+        if job.key in self.parked and job.key is not None:
+            self._freed.add(job.key)
 
     def _give_up(self, job: Job, effects: Effects) -> None:
         parks = self.rules.retry.on_exhausted is OnExhausted.PARK and job.key is not None

@@ -283,7 +283,7 @@ class PullBuffer:
         return self.offered.popitem(last=False)[0] if self.offered else None
 
     def is_due(self, now_ns: int) -> bool:
-        """True if ``expired`` or ``offer_due`` may have something to do now."""
+        """True if ``expired`` or ``take_due`` may have something to do now."""
         deadlines = self._deadlines
         if deadlines and deadlines[0][0] <= now_ns:
             return True
@@ -300,16 +300,13 @@ class PullBuffer:
                     ended.append(self.end(lease.run[0] if lease.run else lease))
         return ended
 
-    def offer_due(self, now_ns: int) -> int:
-        """Offer the jobs whose retry time has come; how many."""
-        count = 0
-        for due_ns, offset in self._retries.up_to(now_ns):
-            self.offer(self._waiting.pop(offset), due_ns)
-            count += 1
-        return count
+    def take_due(self, now_ns: int) -> list[tuple[Job, int]]:
+        """The jobs whose retry time has come, each with that: they are to be offered."""
+        due = self._retries.up_to(now_ns)
+        return [(self._waiting.pop(offset), due_ns) for due_ns, offset in due]
 
     def next_due_ns(self) -> int | None:
-        """When ``expired`` or ``offer_due`` has something to do next; stale entries are dropped."""
+        """When ``expired`` or ``take_due`` has something to do next; stale entries are dropped."""
         due_ns: int | None = self._retries.lowest if self._waiting else None
         while self._deadlines:
             entry = self._deadlines[0]

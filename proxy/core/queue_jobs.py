@@ -13,10 +13,13 @@ from proxy.core.jobs_by_key import JobsByKey
 from proxy.core.offset_tracker import OffsetTracker
 from proxy.core.ownership_record import Snapshot
 from proxy.core.refill_round import Refill
+from proxy.core.set_down import SetDown
 from proxy.core.spilled_chains import SpilledChains
 
 #: A full window is looked through once more when this part of it was read since.
 _WORTH_A_LOOK = 16
+#: So that there is room first jobs are set down until one part in so many of the window is free.
+_FREED = 4
 #: Jobs of a longer order key (in bytes) stay in memory and are not parked: an ownership record
 #: would be too long.
 LONGEST_KEY = 65_536
@@ -48,6 +51,8 @@ class QueueJobs(JobsByKey):
             JobChains(), SpilledChains(window.spill, emptied=set() if spill_all else None)
         )
         self.window = window
+        #: First jobs that nobody can have now, and those of them without their messages.
+        self.down = SetDown(window)
         self._memory = window.memory
         self._memory.relief.holders[self] = None
         self._max_jobs_per_key = max_jobs_per_key
@@ -90,7 +95,7 @@ class QueueJobs(JobsByKey):
     @property
     def taken(self) -> int:
         """Places of the window: of jobs in memory, and of those that are being read again."""
-        return self.window.jobs + self._spilled.being_read
+        return self.window.jobs + self.being_read
 
     @property
     def left(self) -> int:
@@ -99,8 +104,8 @@ class QueueJobs(JobsByKey):
 
     @property
     def being_read(self) -> int:
-        """How many spilled jobs are being read again."""
-        return self._spilled.being_read
+        """How many jobs are being read again."""
+        return self._spilled.being_read + self.down.asked
 
     def room(self, *, demand: bool, idle: bool = False) -> int:
         """How many more messages may be read now.
@@ -110,6 +115,9 @@ class QueueJobs(JobsByKey):
         queues. Nothing while a key waits for room. *idle*: there is nothing for those who wait, so
         that even with memory full a few are read.
         """
+        if self._starved or self.down.due:
+            self._make_room()
+            self._feed()
         if self._starved:
             return 0
         if demand and self.window.pressed and not self._shortened:
@@ -124,6 +132,8 @@ class QueueJobs(JobsByKey):
             since = self.position - self._shared_at
             if self._shared_at < 0 or since > self.window.max_jobs // _WORTH_A_LOOK:
                 self._share_out()
+            self._make_room()
+            self._feed()
         if self.wanted is not None:
             return max(0, self.left)  # an offset each is all that is held of what is read
         if not demand:
@@ -232,19 +242,24 @@ class QueueJobs(JobsByKey):
         if job.state is CHAINED:
             job.state = RUNNING
         self._chains.finish(job)
-        self.window.leave(job.held_bytes)
+        self._leave(job)
         key = job.key
         if not job.refilled:
             self._tracker.finish(job.offset)
         elif key is not None:
             self._spilled.finish(key)
-        if self._spilled.keys:
+        if self._spilled.keys or self.down.due:
             self._feed()
             if key is not None:
                 self.refill(key)
 
+    def _leave(self, job: Job) -> None:
+        """*job* leaves memory."""
+        if not self.down or not self.down.forget(job):
+            self.window.leave(job.held_bytes)
+
     def finish_all(self, jobs: Sequence[Job]) -> None:
-        """End running jobs, in that order: at once what ``finish`` does for each."""
+        """End leased jobs, in that order: at once what ``finish`` does for each."""
         held_bytes = 0
         finish, unfinished = self._chains.finish, self._tracker.finish
         for job in jobs:
@@ -255,7 +270,7 @@ class QueueJobs(JobsByKey):
             elif job.key is not None:
                 self._spilled.finish(job.key)
         self.window.leave(held_bytes, jobs=len(jobs))
-        if self._spilled.keys:
+        if self._spilled.keys or self.down.due:
             self._feed()
             before = None
             for job in jobs:
@@ -283,7 +298,7 @@ class QueueJobs(JobsByKey):
         jobs = self._chains.take(key)
         self._chains.release(key)
         for job in jobs:
-            self.window.leave(job.held_bytes)
+            self._leave(job)
         if key in self._spilled.keys:
             self._spilled.put_back(key, [job.offset for job in jobs], again=len(jobs))
         self._feed()
@@ -312,6 +327,29 @@ class QueueJobs(JobsByKey):
         self._feed()  # some may be gone
         self.refill(refill.key)
         return True
+
+    @property
+    def has_refills(self) -> bool:
+        """True if ``take_refills`` gives some."""
+        return bool(self._refills)
+
+    def read_back(self, job: Job) -> bool:
+        """Have the message of *job* read again if it is set down, else False. Until it is there
+        nobody can have the job.
+        """
+        if not self.down.want(job):
+            return False
+        self._make_room(all_heads=False)  # there may be many such jobs at once
+        self._feed()
+        return True
+
+    def came_back(self, offset: int, as_read: Job | None) -> Job | None:
+        """The message of the job there, which is set down, was read, or (None) is gone; returns the
+        job, None if it has ended meanwhile.
+        """
+        job = self.down.came(offset, as_read)
+        self._feed()
+        return job
 
     def skip_stored(self, key: bytes) -> int | None:
         """Finish the job of ``first_stored``; returns its offset."""
@@ -342,14 +380,19 @@ class QueueJobs(JobsByKey):
         elif not in_memory:
             self._starved[key] = None
             if len(self._starved) == 1:
-                self._share_out()
+                self._share_out()  # ``room`` does more
                 self._feed()
 
     def _feed(self) -> None:
-        """Whoever waits longest for room gets what there is."""
-        while self._starved and self.left > 0:
-            key, _ = self._starved.popitem(last=False)
-            self.refill(key)
+        """Whoever waits longest for room gets what there is, keys and first jobs in turn."""
+        while self.left > 0:
+            if self._starved:
+                key, _ = self._starved.popitem(last=False)
+                self.refill(key)
+            if (refill := self.down.ask(self.left)) is not None:
+                self._refills.append(refill)
+            elif not self._starved:
+                return
 
     # ---- spilling -------------------------------------------------------------------------------
 
@@ -367,6 +410,33 @@ class QueueJobs(JobsByKey):
         share = self._share(max(len(self._chains.keys), len(self._spilled.keys)))
         for key in list(self._chains.keys):
             self._shorten(key, share)
+
+    def _make_room(self, *, all_heads: bool = True) -> None:
+        """The window is full, of keys that nobody can have now perhaps: set first jobs down."""
+        wanted = max(1, self.window.max_jobs // _FREED)
+        if self.left > self.down.spare:
+            return
+        for job in self._to_set_down(all_heads=all_heads):
+            self._set_down(job)
+            if self.left > self.down.spare + wanted:
+                return
+
+    def _to_set_down(self, *, all_heads: bool = True) -> Iterator[Job]:
+        """First jobs that nobody can have now, in the order in which they are set down.
+        *all_heads*: look for those that wait for older messages, too; O(keys) while some may.
+        """
+        yield from self.down.take_candidates()
+        if all_heads and self._chains.waits is not None:
+            for job in list(self._chains.heads()):
+                waits = job.state is CHAINED and self._chains.waits(job)
+                if waits and job.message is not None and job.key not in self.down.kept:
+                    yield job
+
+    def _set_down(self, job: Job) -> int:
+        """Leave nothing of *job*, the first one of its key, in memory that can be read again."""
+        if job.key is not None:
+            self._shorten(job.key, 1)
+        return self.down.put(job)
 
     def _shorten(self, key: bytes, most: int) -> None:
         """Spill what the chain of *key* has in memory beyond so many jobs."""
@@ -410,6 +480,15 @@ class QueueJobs(JobsByKey):
                 break
             keep += 1
         self._shorten(key, keep)
+
+    def set_down(self, wanted_bytes: int) -> int:
+        """Set first jobs down for so many bytes, or what there is; returns how many it were."""
+        freed = 0
+        for job in self._to_set_down():
+            freed += self._set_down(job)
+            if freed >= wanted_bytes:
+                break
+        return freed
 
     def close(self) -> None:
         """Dropped with all that it held."""

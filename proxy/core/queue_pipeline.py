@@ -302,6 +302,8 @@ class QueuePipeline(OrderKeyed):
         """Spilled messages were read again; those that are not there any more are finished."""
         if self.closed:
             return Effects()
+        if refill.set_down:
+            return self._came_back(refill.offsets[0], next(iter(messages), None))
         effects = Effects()
         jobs = {}
         for message in messages:  # none is without a key: the policy for missing ones has spoken
@@ -315,6 +317,31 @@ class QueuePipeline(OrderKeyed):
             if gone:
                 effects.gone |= dict.fromkeys(gone, refill.key)
         return self._with_refills(effects)
+
+    def _came_back(self, offset: int, message: StoredMessage | None) -> Effects:
+        """The message of a job that is set down was read again, or (None) is gone."""
+        effects = Effects()
+        job = self.jobs.came_back(offset, None if message is None else self._job(message, None))
+        if job is not None and message is None:
+            self.jobs.take_ready(job)
+            self._withdraw(job)
+            self._finish(job, Outcome.DELETED, effects)
+            if job.key is not None:
+                effects.gone[offset] = job.key
+        elif job is not None and message is not None:
+            if self.jobs.change is not None:
+                self.jobs.change.read_again(message)
+            self._is_back(job)
+        return self._with_refills(effects)
+
+    @property
+    def refills_due(self) -> bool:
+        """True if there is room for something that is to be read again, and nobody was told."""
+        return self.jobs.has_refills and not self.closed
+
+    def take_refills(self) -> Effects:
+        """What ``refills_due`` says."""
+        return self._with_refills(Effects())
 
     def not_whole(self, job: Job) -> None:
         """The broker takes no whole copy of *job*, which is given up: doctors ask for that."""
@@ -422,7 +449,7 @@ class QueuePipeline(OrderKeyed):
             older=self.jobs.older,
             key_change=self.key_change_in_words,
             reading_paused=self._reading_paused,
-            oldest_ms=None if oldest is None or oldest.message is None else oldest.message.store_ms,
+            oldest_ms=None if oldest is None else self.jobs.down.stored_ms(oldest),
             most_attempts=max(self.attempts.values(), default=0),
             window_used=self.jobs.taken / self.rules.max_jobs,
             committed_ns=self.committed_ns,

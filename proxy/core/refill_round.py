@@ -25,10 +25,14 @@ _PASSED, _PASSED_BYTES = 128, 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """Spilled jobs whose turn comes: read the messages at these rising *offsets* again."""
+    """Spilled jobs whose turn comes: read the messages at these rising *offsets* again.
+
+    *set_down*: it is the message of one job, which is there without it.
+    """
 
     key: bytes
     offsets: tuple[int, ...]
+    set_down: bool = False
 
 
 def how_many(wanted: Sequence[Refill], record_bytes: int, *, memory_bytes: int = _BYTES) -> int:

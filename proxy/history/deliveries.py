@@ -192,11 +192,11 @@ class Deliveries:
             self._first_out[offset] = t_ns
             self._open.setdefault(slot, set()).add(offset)
             most = self._facts.rules.max_jobs
-            if most is not None and len(self._unfinished) > max(most, self._facts.jobs_before):
+            if most is not None and len(self.leases) > max(most, self._facts.jobs_before):
                 self._facts.violation(
                     "N2",
-                    f"offset {offset} is unfinished number {len(self._unfinished)}, {most} may be"
-                    " in memory",
+                    f"offset {offset} is number {len(self.leases)} in the hands of clients, {most}"
+                    " may be in memory",
                 )
         self._attempts.handed_out(
             offset, message, event["attempt"], t_ns=t_ns, finished=bool(flags & FINISHED)

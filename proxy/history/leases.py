@@ -42,6 +42,10 @@ class Leases:
         """The live lease of the message there."""
         return self._at.get(offset)
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._at)
+
     def __iter__(self) -> Iterator[Lease]:
         """All of them."""
         return iter(self._at.values())

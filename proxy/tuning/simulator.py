@@ -325,6 +325,8 @@ class _Run:
             if queue.pipeline.position == position:
                 break
             position = queue.pipeline.position
+        if queue.pipeline.refills_due:
+            self._refill(queue, queue.pipeline.take_refills().refills)
         self._buffer.refresh(queue.pipeline)
         return position > before
 

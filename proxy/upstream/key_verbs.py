@@ -13,6 +13,7 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import RemotingError
 from broker_core.remoting.key_hash import plain_key
 from proxy.core.effects import Skip
+from proxy.core.job_chains import Job
 from proxy.core.key_views import KeyView, KeyViews
 from proxy.core.order_key import QUEUE_CHAIN, key_of, key_text, named
 from proxy.core.parked_copy import origin_of
@@ -194,11 +195,21 @@ class KeyVerbs:
                     f" {found}, not {offset}: nothing was skipped"
                 )
             origin = None
-            if pipeline is not self.pipeline and job.message is not None:
-                origin = origin_of(job.message)[0]
+            if pipeline is not self.pipeline:
+                origin = await self._origin_of(pipeline, key, job)
             effects = pipeline.skip(job, Skip(act.audit, key, origin))
         self._lane.did(pipeline, effects)
         await self._record(pipeline, f"message {offset} was skipped")
+
+    async def _origin_of(self, twin: QueuePipeline, key: bytes, job: Job) -> int | None:
+        """The same of *job*, the first one of *key*, whose message may be set down."""
+        if job.message is not None:
+            return origin_of(job.message)[0]
+        origin = await self._origin(twin, job.offset)
+        self._may_act()
+        if twin.head(key) is not job:
+            raise WrongState(f"key {key_text(key)!r} went on meanwhile: look at it again")
+        return origin
 
     async def _origin(self, twin: QueuePipeline, offset: int) -> int | None:
         """Where the message stands of which *offset* is a copy; None if retention took the copy."""

@@ -148,7 +148,11 @@ async def _room(
             position=pipeline.position,
             now_ns=now,
         )
-        return _room_past(context, pipeline) if read_past else room
+        if read_past:
+            room = _room_past(context, pipeline)
+        if pipeline.refills_due:
+            lane.did(pipeline, pipeline.take_refills())
+        return room
 
     look_again_s = PATIENCE_NS / 1e9
     asked_ns = now_ns()

@@ -64,16 +64,17 @@ class Refills:
             del self._wanted[pipeline]
 
     async def _memory_for(self, pipeline: QueuePipeline) -> None:
-        """Wait while memory is full: long chains of all queues are spilled then. A queue that has
-        nothing to offer never waits, or it could be for ever: others may hold the memory.
+        """Wait while memory is full: what nobody can have now is spilled then, in all queues. A
+        queue that has nothing to offer never waits, or it could be for ever: others may hold the
+        memory.
         """
         memory = pipeline.jobs.window.memory
 
         def may_read() -> bool:
-            if memory.left or pipeline.closed or not pipeline.offers:
+            if memory.left or pipeline.closed:
                 return True
             memory.relieve()
-            return memory.left > 0
+            return memory.left > 0 or not pipeline.offers
 
         while not may_read():
             await self._context.settled.wait(_LOOK_AGAIN_S, until=may_read)

@@ -16,6 +16,7 @@ from proxy.core.ids import LeaseId
 from proxy.core.order_key import MissingKey
 from proxy.core.ownership_record import Snapshot
 from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.set_down import STUB_BYTES
 from proxy.core.spilled_chains import OFFSET_BYTES
 from tests.support.messages import held_bytes
 from tests.support.modelled_queue import TRUST_NS, Modelled
@@ -54,9 +55,16 @@ verdicts = st.sampled_from(
 )
 
 
+def _key(job: NaiveJob) -> str | None:
+    return "q" if job.chain == "the queue" else job.chain  # whose own name has one byte
+
+
+def _key_bytes(job: NaiveJob) -> int:
+    return len((_key(job) or "").encode())
+
+
 def _held_bytes(job: NaiveJob) -> int:
-    key = "q" if job.chain == "the queue" else job.chain  # whose own name has one byte
-    return held_bytes(job.sent.stored(), key)
+    return held_bytes(job.sent.stored(), _key(job))
 
 
 class PipelineMachine(RuleBasedStateMachine):
@@ -90,6 +98,8 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def _read(self, here: Modelled, *, limit: int, again: int, gap: int) -> None:
         room = here.pipeline.room(demand=bool(again % 2))
+        if here.pipeline.refills_due:
+            here.saw(here.pipeline.take_refills())
         if here.pipeline.draining:
             assert room == 0
             return
@@ -333,7 +343,11 @@ class PipelineMachine(RuleBasedStateMachine):
             assert here.pipeline.statistics().keys == len(here.naive.chains)
             assert set(here.pipeline._failures.attempts) >= set(here.naive.failed_attempts)
         assert self.budgets.memory.used == sum(
-            OFFSET_BYTES if offset in here.elsewhere else _held_bytes(job)
+            OFFSET_BYTES
+            if offset in here.elsewhere
+            else STUB_BYTES + _key_bytes(job)
+            if offset in here.set_down
+            else _held_bytes(job)
             for here in self.queues
             for offset, job in here.naive.jobs.items()
         )

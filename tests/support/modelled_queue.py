@@ -172,9 +172,15 @@ class Modelled:
             for offset in chain.offsets[chain.loaded :]
         }
 
+    @property
+    def set_down(self) -> set[int]:
+        """Offsets of jobs that are there without their messages."""
+        return set(self.pipeline.jobs.down._down)
+
     def ready(self) -> list[NaiveJob]:
         """What a pull should get: heads of chains that are being read again come later, and spilled
-        ones once all that an earlier owner had in memory is read, and there is room for them.
+        ones once all that an earlier owner had in memory is read, and there is room for them; so
+        do those whose messages were set down.
         """
         later = {
             offset for owner, refill in self.refills if owner is self.pipeline
@@ -183,6 +189,12 @@ class Modelled:
         if self.naive.position < self.naive.read_to:
             later |= self.elsewhere
         jobs = self.pipeline.jobs
+        down, ready = jobs.down, {job.sent.offset for job in self.naive.ready()}
+        assert self.set_down & ready <= down._asked.keys() | down._due.keys(), "nobody reads it"
+        assert not down.due or jobs.left <= down.spare, (
+            "a message waits for room, and there is some"
+        )
+        later |= self.set_down
         for key in jobs._starved:
             assert jobs.left <= 0, "a key waits for room, and there is some"
             if (chain := jobs._spilled.of(key)) is not None:

@@ -193,6 +193,8 @@ class ParkingSite:
         """A message or two of the queue."""
         at = self.pipeline.position
         room = min(2, self.pipeline.room(demand=True))
+        if self.pipeline.refills_due:
+            self._saw(self.pipeline, self.pipeline.take_refills())
         messages = [self.stored(each) for each in range(at, len(self.sent))[:room]]
         if messages:
             self._saw(self.pipeline, self.pipeline.on_messages(messages, next_offset=at))

@@ -250,9 +250,16 @@ def test_n2_more_in_memory_than_may_be(jobs: int, found: set[str]) -> None:
     assert story.through(0).found() == found
 
 
-def test_n2_more_unfinished_than_may_be_in_memory() -> None:
+def test_n2_more_in_hand_than_may_be_in_memory() -> None:
     story = owned(*"abcde")
     leases = [story.deliver(offset, order=key) for offset, key in enumerate("abcde")]
     for offset, lease in enumerate(leases):
         story.ack(offset, lease)
     assert story.found() == {"N2"}
+
+
+def test_n2_what_waits_for_its_retry_need_not_be_in_memory() -> None:
+    story = owned(*"abcde")
+    for offset, key in enumerate("abcde"):
+        story.ack(offset, story.deliver(offset, order=key), outcome="retry")
+    assert "N2" not in story.found()

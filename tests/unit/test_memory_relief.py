@@ -91,6 +91,9 @@ class _Watched:
     def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
         raise AssertionError((key, tail_bytes))
 
+    def set_down(self, wanted_bytes: int) -> int:
+        return 0
+
 
 def test_a_dropped_queue_is_asked_for_nothing() -> None:
     memory = Budget(1_000)

@@ -67,14 +67,13 @@ def test_an_ended_lease_does_not_expire() -> None:
     assert held.expired(10) == []
 
 
-def test_a_retry_is_offered_when_its_time_has_come_in_order_of_time() -> None:
+def test_a_retry_is_due_when_its_time_has_come_in_order_of_time() -> None:
     held = buffer()
     late, early = Job(1, b"a"), Job(2, b"b")
     held.retry_at(late, 20)
     held.retry_at(early, 10)
-    assert (held.waiting, held.offer_due(9), len(held.offered)) == (2, 0, 0)
-    assert (held.offer_due(20), held.waiting, len(held.offered)) == (2, 0, 2)
-    assert [held.take_offered(), held.take_offered(), held.take_offered()] == [early, late, None]
+    assert (held.waiting, held.take_due(9)) == (2, [])
+    assert (held.take_due(20), held.waiting) == ([(early, 10), (late, 20)], 0)
 
 
 def test_the_next_due_time_is_the_earliest_deadline_or_retry() -> None:
