@@ -382,7 +382,7 @@ class World:
         write_queues: int | None = None,
         broker: str | None = None,
     ) -> None:
-        """Create or change a topic at all brokers that live, or at *broker*. Raises RemotingError."""
+        """Create or change a topic at all live brokers, or at *broker*. Raises RemotingError."""
         header = headers.CreateTopicHeader(
             topic=Topic(topic),
             read_queue_nums=queues,
