@@ -105,6 +105,8 @@ class LaneHistory:
         how: dict[int, dict[str, object]] = {
             job.offset: {"order": key_text(job.key)} for job in effects.parked
         }
+        for offset, place in effects.copies.items():
+            how[offset]["copy"] = place
         how |= {offset: {"order": key_text(key)} for offset, key in effects.gone.items()}
         how |= {offset: _skip(skip) for offset, skip in effects.skips.items()}
         for offset, each in effects.filtered_by.items():

@@ -125,6 +125,7 @@ class Effects:
     gone = _Rare[dict[int, bytes]](dict)  # order keys of those that were deleted, by offset
     failed_actions = _Rare[list[FailedAction]](list)
     parked = _Rare[list[Job]](list)
+    copies = _Rare[dict[int, int]](dict)  # where in the twin the copies of those stand, by offset
     stopped = _Rare[list[bytes]](list)  # keys whose redrive failed
 
     def __init__(self, **given: Any) -> None:

@@ -9,7 +9,7 @@ first, and its jobs are handed out again as any other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -139,14 +139,16 @@ class ParkingPipeline(QueuePipeline):
         if (key := self._held_back_keys.pop(offset, None)) is not None:
             self._freed.add(key)
 
-    def copied(self, jobs: Iterable[Job]) -> Effects:
-        """The copies of *jobs*, the first ones of their keys, are stored. Those that were spilled
-        meanwhile are copied once more; the twin passes over what it has.
+    def copied(self, jobs: Sequence[Job], *, at: Sequence[int] = ()) -> Effects:
+        """The copies of *jobs*, the first ones of their keys, are stored, *at* these offsets of the
+        twin if that is known. Those that were spilled meanwhile are copied once more; the twin
+        passes over what it has.
         """
         effects = Effects()
         if self.closed:
             return effects
         changed: set[bytes] = set()  # keys whose first jobs are others by now
+        places = dict(zip(jobs, at, strict=bool(at)))
         for job in jobs:
             if job.key is None or job.key in changed:
                 continue
@@ -159,6 +161,8 @@ class ParkingPipeline(QueuePipeline):
             self.jobs.parks(job)
             self._finish(job, Outcome.PARKED, effects)
             effects.parked.append(job)
+            if job in places:
+                effects.copies[job.offset] = places[job]
         return self._with_refills(effects)
 
     def not_copyable(self, job: Job) -> Effects:

@@ -151,6 +151,8 @@ class Lane:
         some out.
         """
         offsets = range(event["from"], event["to"])
+        if self._origin is not None:
+            self._origin.parking.copies_deleted(offsets)
         for offset in self.deliveries.unfinished_in(offsets):
             self.finish({**event, "e": "finish", "offset": offset, "outcome": "deleted"})
         self.life.claimed(event["to"])

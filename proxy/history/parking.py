@@ -36,6 +36,7 @@ class Parking:
         self._redriven: set[str | None] = set()  # keys that may be redriven; None: all
         self._stopped_ns: dict[str | None, int] = {}  # when its redrive was stopped last
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
+        self._places: dict[int, int] = {}  # the same: where the copy stands, if that was told
         self._early: set[int] = set()  # the same: finished before anybody knew that it was stored
         self._runs: dict[int, int | None] = {}  # the same: in which run the copy went out last
         self._highest: dict[str | None, int] = {}  # of those that have a copy, by key
@@ -111,6 +112,8 @@ class Parking:
             return
         self._highest[key] = max(highest, offset)
         self._copies[offset] = key
+        if (place := event.get("copy")) is not None:
+            self._places[offset] = place
         if key is not None:
             self._waiting.setdefault(key, deque()).append(offset)
             if key not in self._facts.parked:
@@ -147,14 +150,22 @@ class Parking:
         if origin is not None:
             if origin not in self._copies:
                 self._early.add(origin)
-            self._copies.pop(origin, None)
-            self._runs.pop(origin, None)
+            self._ended(origin)
 
     def copy_deleted(self, order: str) -> None:
         """Retention deleted the first copy of *order*, and nobody knows which message it was of."""
         if left := self._left(order):
-            self._runs.pop(left[0], None)
-            del self._copies[left[0]]
+            self._ended(left[0])
+
+    def copies_deleted(self, places: range) -> None:
+        """Retention deleted what stood at *places* among the copies, unread. O(copies)."""
+        for origin in [origin for origin, place in self._places.items() if place in places]:
+            self._ended(origin)
+
+    def _ended(self, origin: int) -> None:
+        self._copies.pop(origin, None)
+        self._places.pop(origin, None)
+        self._runs.pop(origin, None)
 
     def lost(self, offset: int) -> bool:
         """At the end: True if the message was parked, its copy is not finished, and waits for no

@@ -291,7 +291,7 @@ class Parking:
             if end - begin > 1 and plain:
                 receipts = await client.send_batch(self._queue, copies[begin:end])
                 check_on_disk(receipts)
-                self._copied(jobs[begin:end], end=receipts[-1].offset + 1)
+                self._copied(jobs[begin:end], at=[each.offset for each in receipts])
                 return
             for job, copy in zip(jobs[begin:end], copies[begin:end], strict=True):
                 await self._copy_one(job, copy)
@@ -321,16 +321,16 @@ class Parking:
                     self._lane.did(pipeline, pipeline.not_copyable(job))
                 return
         check_on_disk([sent])
-        self._copied([job], end=sent.offset + 1)
+        self._copied([job], at=[sent.offset])
 
-    def _copied(self, jobs: Sequence[Job], *, end: int) -> None:
+    def _copied(self, jobs: Sequence[Job], *, at: Sequence[int]) -> None:
         twin = self._twin()
-        twin.must_read = max(twin.must_read, end)
+        twin.must_read = max(twin.must_read, at[-1] + 1)
         if not self._pipeline.is_owned(now_ns()):
             # What the next owner does with them counts; if it is us, they are copied again.
             self._pipeline.look_again(job.key for job in jobs if job.key is not None)
             return
-        self._lane.did(self._pipeline, self._pipeline.copied(jobs))
+        self._lane.did(self._pipeline, self._pipeline.copied(jobs, at=at))
 
     async def _leave(self, keys: Collection[bytes]) -> None:
         pipeline, twin = self._pipeline, self._twin()
@@ -424,9 +424,7 @@ class Parking:
         if last is not None and last.begins_life:
             self._log.error("the parked topic was deleted and created again: its copies are gone")
             return await self._context.client.min_offset(self._queue)
-        if last is None or last.snapshot is None:  # else it tells which copies there were
-            return committed or await self._context.client.min_offset(self._queue)
-        return committed or 0
+        return committed or 0  # what is gone by now is left to the reader, which says so
 
     async def _create(self) -> None:
         client, queue = self._context.client, self._pipeline.queue

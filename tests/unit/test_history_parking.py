@@ -232,3 +232,16 @@ def test_copies_that_retention_deleted_are_told_by_their_key(deleted: int, ids: 
     for offset in range(deleted):
         story.finish(offset, outcome="deleted", order="k", **TWIN)
     assert story.about("unpark").found() == ids
+
+
+@pytest.mark.parametrize(("end", "ids"), [(3, set()), (2, {"R3", "D1"})])
+def test_copies_that_retention_deleted_unread_are_told_by_their_places(
+    end: int, ids: set[str]
+) -> None:
+    story = Parked()
+    for each in story.events:
+        if each.get("outcome") == "parked":
+            each["copy"] = each["offset"]
+    story.about("redrive", state="started")
+    story.add("deleted", **{**LANE, **TWIN}, epoch=story.epoch, **{"from": 0, "to": end})
+    assert story.about("unpark").found() == ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.world.stage import Stage, play
-from tests.world.test_kept_state import SMALL, others_fill_the_log
+from tests.world.test_kept_state import KEYS, SMALL, others_fill_the_log
 
 
 async def begin(stage: Stage, *, max_jobs: int = 1000) -> None:
@@ -87,5 +87,27 @@ def test_messages_behind_a_window_that_is_full() -> None:
         await stage.send("orders", ["a", "b", "c"], 6)
         await stage.until(lambda: len(stage.of("finish", outcome="ok")) == 10)
         assert gone(stage) == [(4, 14)]
+
+    assert play(main) == {}
+
+
+def test_parked_copies_of_which_no_record_tells() -> None:
+    """Their owner was killed at once; the next one had not read them either."""
+
+    async def main(stage: Stage) -> None:
+        await begin(stage)
+        stage.habits.failing.add(("billing", "a"))
+        await stage.send("orders", ["a"], 3)
+        await stage.until(lambda: stage.of("ack_ok", outcome="retry"))
+        await stage.act(f"{KEYS}/park", key="a")
+        await stage.until(lambda: len(stage.of("finish", outcome="parked")) == 3)
+        stage.world.nodes["consumer"].kill()
+        stage.world.proxies[0].kill()
+        await others_fill_the_log(stage)
+        stage.habits.cure()
+        stage.consume("consumer", "billing", proxy=1)
+        await stage.until(lambda: stage.of("deleted", queue="broker-a_0p"))
+        await stage.act(f"{KEYS}/redrive", key="a", proxy=1)
+        await stage.until(lambda: stage.of("unpark", order="a"))
 
     assert play(main) == {}
