@@ -251,6 +251,7 @@ class ParkingPipeline(QueuePipeline):
     def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
         if job.key in self.parked:
             self._failures.next_try_ns(job, nack, now_ns=now_ns)
+            self._free(job)
             effects.parking = True
         else:
             super()._failed(job, nack=nack, now_ns=now_ns, effects=effects)
