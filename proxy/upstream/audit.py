@@ -115,7 +115,10 @@ class Audit:
         for queue in await self._queues():
             low = await self._client.min_offset(queue)
             end = ends[queue.qid] = await self._end_of(queue)
-            start = max(low, end - _MOST_READ, (position or {}).get(queue.qid, 0))
+            known = (position or {}).get(queue.qid, 0)
+            if known > end:  # it was deleted and created again, or lost records
+                known = 0
+            start = max(low, end - _MOST_READ, known)
             merged.add([each async for each in self._read(queue, wish, start=start, end=end)])
         return AuditPage(merged.newest(wish.limit), ends)
 

@@ -82,6 +82,7 @@ class RedriveRun:
         self._progress = progress_group(group)
         self._counts = counts
         self._audit = audit
+        self._lives: dict[QueueName, int | None] = {}  # of the topic, as it began there
         self._noted = ""
         self._begun = asyncio.Event()
         self._stop = asyncio.Event()
@@ -148,6 +149,8 @@ class RedriveRun:
             case Lock():
                 await self._lock()
             case Locate(queue):
+                if self._is_of_another_life(queue, await client.life(queue)):
+                    return
                 redrive.located(
                     queue,
                     committed=await client.committed_offset(self._progress, queue) or 0,
@@ -160,7 +163,8 @@ class RedriveRun:
                 self._begun.set()
                 await self._send(step)
             case Commit(queue, offset):
-                await client.commit_offset(self._progress, queue, offset)
+                life = self._lives[queue]
+                await client.commit_offset(self._progress, queue, offset, life=life)
                 redrive.committed()
                 if step.skipped:
                     self._told("skipped", dead_letter=f"{queue.qid}@{offset - 1}")
@@ -196,6 +200,8 @@ class RedriveRun:
             max_messages=_AT_ONCE,
             suspend_ms=0,
         )
+        if self._is_of_another_life(step.queue, result.life):
+            return
         illegal = result.status is PullStatus.OFFSET_ILLEGAL
         moved_back = illegal and result.next_offset < step.offset
         self.redrive.found(
@@ -205,6 +211,17 @@ class RedriveRun:
             end=result.next_offset if moved_back else result.max_offset,
             now_ns=now_ns(),
         )
+
+    def _is_of_another_life(self, queue: QueueName, life: int | None) -> bool:
+        """True if *queue* is in another *life* than when it was seen first: that ends it all, for
+        what is to be sent and committed is of the former one.
+        """
+        if self._lives.setdefault(queue, life) == life:
+            return False
+        self.redrive.failed(
+            f"topic {queue.topic} was deleted and created again: begin the redrive anew"
+        )
+        return True
 
     # ---- sending --------------------------------------------------------------------------------
 
