@@ -14,12 +14,11 @@ import structlog
 
 from broker_core.errors import RemotingError, StoreError
 from broker_core.remoting.key_hash import plain_key
-from proxy.core.rules import parse_tags
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
-from proxy.history.lives import broker_of
 from testkit.explorer.plan import Action, ConsumerPlan, Plan
+from testkit.explorer.unfinished import Unfinished
 from testkit.simulation.clients import ConsumerNode, Flow, Habits, ProducerNode
 from testkit.simulation.history import Event
 from testkit.simulation.loop import START_NS, StandsStill
@@ -146,15 +145,7 @@ class Player:
         self._fickle: set[str] = set()  # clients that pull other topics than planned
         self._held: set[str] = set()  # topics that get no sends now
         self._most_queues: dict[str, int] = {}  # of topics that were changed
-        self._seen = 0
-        self._tags: dict[str, str | None] = {}  # of messages
-        self._tag_rules = {
-            (group["name"], rules["name"]): [parse_tags(rules.get("tags", "*"))]
-            for group in self._groups
-            for rules in group["topics"]
-        }
-        self._sent: dict[str, dict[tuple[str, int], str | None]] = {}  # their tags
-        self._finished: dict[tuple[str, str], set[tuple[str, int]]] = {}
+        self._unfinished = Unfinished(self._groups, plan.consumers)
 
     async def run(self) -> None:
         """All of it; nothing, if the proxies refuse the settings."""
@@ -507,7 +498,7 @@ class Player:
             for rules in each["topics"]:
                 if (each["name"], rules["name"]) == (group, topic):
                     rules.update(change)
-                    self._tag_rules[group, topic].append(parse_tags(rules.get("tags", "*")))
+                    self._unfinished.tags_change(group, topic, rules.get("tags", "*"))
                     if "order_key" in change:  # going back would be settings of before
                         rules["order_key_version"] = rules.get("order_key_version", 0) + 1
         self.world.write_settings(self._groups)
@@ -604,10 +595,10 @@ class Player:
         quiet = 0
         while loop.time() < until and quiet < 2:
             free = await self._let_all_go()
-            quiet = quiet + 1 if free and not self._unfinished() else 0
+            quiet = quiet + 1 if free and not self._left() else 0
             await asyncio.sleep(_LOOK_S)
         if quiet < 2:
-            self.left = "; ".join(self._unfinished()) or "keys are still parked or paused"
+            self.left = "; ".join(self._left()) or "keys are still parked or paused"
 
     async def _let_all_go(self) -> bool:
         """Redrive what is parked and resume what is paused; True if there was nothing."""
@@ -630,78 +621,5 @@ class Player:
                                 await self._ask(proxy, f"{path}/{verb}", key=row["key"], **place)
         return free
 
-    def _unfinished(self) -> list[str]:
-        """Messages that a consumer wants and that have not ended."""
-        self._look_on()
-        left = []
-        for group in self._groups:
-            for rules in group["topics"]:
-                topic = rules["name"]
-                for name in self._readers(group, topic):
-                    finished = self._finished.get((name, topic), set())
-                    accepted = self._tag_rules[group["name"], topic]
-                    missing = [
-                        place
-                        for place, tag in self._sent.get(topic, {}).items()
-                        if place not in finished
-                        and all(tags is None or tag in tags for tags in accepted)
-                    ]
-                    if missing:
-                        left.append(f"{name} {topic}: {len(missing)} left, {missing[0]}")
-        return left
-
-    def _look_on(self) -> None:
-        """What was sent and what has ended since the last look."""
-        events = self.world.events
-        for number in range(self._seen, len(events)):
-            event = events[number]
-            match event["e"]:
-                case "send":
-                    self._tags[event["msg"]] = event.get("tag")
-                case "send_ok" if "queue" in event:
-                    place = (event["queue"], event["offset"])
-                    tag = self._tags.get(event["msg"])
-                    self._sent.setdefault(event["topic"], {})[place] = tag
-                case "finish":
-                    name = (event["group"], event["topic"])
-                    self._finished.setdefault(name, set()).add((event["queue"], event["offset"]))
-                case "deleted":
-                    name = (event["group"], event["topic"])
-                    gone = range(event["from"], event["to"])
-                    places = {(event["queue"], offset) for offset in gone}
-                    self._finished.setdefault(name, set()).update(places)
-                case "reset":
-                    self._moved(event)
-                case "topic" if event["what"] == "deleted":
-                    self._forget(event["topic"], event.get("broker"))
-        self._seen = len(events)
-
-    def _forget(self, topic: str, broker: str | None) -> None:
-        """A life of *topic* has ended, perhaps at one *broker* alone."""
-
-        def is_gone(place: tuple[str, int]) -> bool:
-            return broker in (None, broker_of(place[0]))
-
-        sent = self._sent.get(topic, {})
-        self._sent[topic] = {at: tag for at, tag in sent.items() if not is_gone(at)}
-        for name, finished in self._finished.items():
-            if name[1] == topic:
-                finished.difference_update([*filter(is_gone, finished)])
-
-    def _moved(self, reset: Event) -> None:
-        """A person moved a group: what lies below has ended, what lies above has not."""
-        finished = self._finished.setdefault((reset["group"], reset["topic"]), set())
-        for place in self._sent.get(reset["topic"], ()):
-            if place[0] == reset["queue"]:
-                (finished.add if place[1] < reset["to"] else finished.discard)(place)
-
-    def _readers(self, group: dict[str, Any], topic: str) -> list[str]:
-        """The groups, as histories name them, that want *topic* for *group*."""
-        clients = [
-            f"consumer-{number}"
-            for number, each in enumerate(self.plan.consumers)
-            if each.group == group["name"] and (each.topics is None or topic in each.topics)
-        ]
-        if group.get("mode") == "broadcast":
-            return [f"{group['name']}%{client}" for client in clients]
-        return [group["name"]] if clients else []
+    def _left(self) -> list[str]:
+        return self._unfinished.left(self.world.events)
