@@ -150,6 +150,9 @@ class Disk:
             for name in ours:
                 setattr(os, name, _real[name])
             io.open = builtins.open = _real_open  # type: ignore[assignment]
+            for descriptor in self._descriptors:  # killed processes closed nothing
+                _real["close"](descriptor)
+            self._descriptors.clear()
 
     def _is_ours(self, path: Any) -> bool:
         return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self._root)

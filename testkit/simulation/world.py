@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import orjson
 import yaml
 
+from broker_core import tasks
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.client import BrokerClient
 from broker_core.errors import ConnectionLost
@@ -438,6 +439,7 @@ class World:
         for task in self._graves:
             with suppress(BaseException):
                 task.get_coro().close()
+        tasks._running.difference_update(self._graves)  # they never end
         self._graves.clear()
 
 
