@@ -129,7 +129,8 @@ test: $(INSTALLED)
 	$(TESTS) --numprocesses auto -m "not slow" --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
 
-# Whole processes, short benchmarks, the documents' commands: one worker, for clocks are looked at.
+# Whole processes, short benchmarks, the documents' commands, longer cases in simulated worlds: one worker, for
+# clocks are looked at.
 test-slow: $(INSTALLED)
 	$(TESTS) --numprocesses 1 -m slow $(ARGS)
 

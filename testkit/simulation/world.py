@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import orjson
 import yaml
 
-from broker_core import tasks
 from broker_core.broker import Broker, BrokerSettings
 from broker_core.client import BrokerClient
 from broker_core.errors import ConnectionLost
@@ -439,7 +438,6 @@ class World:
         for task in self._graves:
             with suppress(BaseException):
                 task.get_coro().close()
-        tasks._running.difference_update(self._graves)  # they never end
         self._graves.clear()
 
 

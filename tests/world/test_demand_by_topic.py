@@ -308,6 +308,7 @@ def test_what_nobody_wants_comes_whole_to_the_first_that_does() -> None:
     assert scene.owners("orders") == {"proxy-0", "proxy-1"}
 
 
+@pytest.mark.slow
 def test_clients_change_what_they_pull_and_where() -> None:
     async def act(scene: Scene) -> None:
         for topic in TOPICS:
@@ -363,6 +364,7 @@ def test_demand_that_ends_with_leases_alive_leaves_only_their_queues_behind() ->
     assert len(scene.of("handle_start")) - len(late) == 61, "the lease was never cut"
 
 
+@pytest.mark.slow
 def test_demand_that_comes_and_goes_moves_queues_no_oftener_than_clients_stay() -> None:
     async def act(scene: Scene) -> None:
         scene.pull("a", ["orders"], 0)

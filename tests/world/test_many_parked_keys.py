@@ -60,7 +60,14 @@ def calls(keys: int, *, messages: int, queues: int) -> int:
     return simulate(play, seed=3, loop_of=CountingLoop)
 
 
-@pytest.mark.parametrize(("messages", "queues"), [(1, 1), (1, 4), (3, 1)])
+@pytest.mark.parametrize(
+    ("messages", "queues"),
+    [
+        (1, 1),
+        pytest.param(1, 4, marks=pytest.mark.slow),
+        pytest.param(3, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_the_calls_grow_with_the_messages(messages: int, queues: int) -> None:
     few, many = (calls(keys, messages=messages, queues=queues) for keys in (_FEW, _MANY))
     assert many < few * _MANY / _FEW

@@ -77,7 +77,13 @@ async def _parks_long_keys(world: World, limit: int, *, lowered: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "lowered"), [(65_536, False), (32_768, False), (65_536, True), (32_768, True)]
+    ("limit", "lowered"),
+    [
+        (65_536, False),
+        pytest.param(32_768, False, marks=pytest.mark.slow),
+        pytest.param(65_536, True, marks=pytest.mark.slow),
+        (32_768, True),
+    ],
 )
 def test_keys_as_long_as_any_are_parked_over_a_crash(limit: int, lowered: bool) -> None:
     simulate(lambda world: _parks_long_keys(world, limit, lowered=lowered), seed=1)
@@ -139,7 +145,7 @@ async def _much_unfinished(world: World, limit: int, count: int) -> None:
     assert any(isinstance(each, SnapshotPart) and each.piece.spilled for _, each in records)
 
 
-@pytest.mark.parametrize("limit", [1_500, 2_500])
+@pytest.mark.parametrize("limit", [pytest.param(1_500, marks=pytest.mark.slow), 2_500])
 def test_the_records_of_much_that_is_unfinished_are_cut(limit: int) -> None:
     simulate(lambda world: _much_unfinished(world, limit, 600), seed=1)
 

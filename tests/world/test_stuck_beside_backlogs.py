@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.stuck_worlds import StuckWorld, group, keys_of_queue
 
 #: A window that one key fills, next to a backlog that lasts to the end.
@@ -60,6 +62,7 @@ def test_another_queue_of_the_same_topic_has_a_backlog() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_a_busy_key_beside_the_stuck_one_does_not_hide_those_behind() -> None:
     """It has something ready all the time, for clients whose hands are full."""
     world = StuckWorld(
@@ -77,6 +80,7 @@ def test_a_busy_key_beside_the_stuck_one_does_not_hide_those_behind() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_a_client_with_one_hand_and_long_handlers() -> None:
     """It asks once in some seconds, and a queue is read past for it in time for the next one."""
     world = StuckWorld(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from testkit.explorer.plan import Action
 from tests.support.stuck_worlds import Played, StuckWorld, group
 
@@ -43,6 +45,7 @@ def test_properties_count_as_bodies_do() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_a_stuck_key_in_each_of_many_queues() -> None:
     world = StuckWorld({"orders": 8}, [group(orders={})], seconds=60.0, memory_bytes=LIMIT)
     world.client(concurrency=32)
