@@ -48,15 +48,23 @@ class BrokerHistory:
         lock, unlock, commit = QueueLocks.lock, QueueLocks.unlock, CommittedOffsets.commit
 
         def recorded_lock(
-            locks: QueueLocks, group: Group, client_id: str, queues: Any, *, now_ns: int
+            locks: QueueLocks,
+            group: Group,
+            client_id: str,
+            queues: Any,
+            *,
+            now_ns: int,
+            **more: Any,
         ) -> Any:
-            grant = lock(locks, group, client_id, queues, now_ns=now_ns)
+            grant = lock(locks, group, client_id, queues, now_ns=now_ns, **more)
             for queue in grant.queues:
                 self._granted(queue, client_id, now_ns)
             return grant
 
-        def recorded_unlock(locks: QueueLocks, group: Group, client_id: str, queues: Any) -> None:
-            unlock(locks, group, client_id, queues)
+        def recorded_unlock(
+            locks: QueueLocks, group: Group, client_id: str, queues: Any, **more: Any
+        ) -> None:
+            unlock(locks, group, client_id, queues, **more)
             for queue in queues:
                 if (changes := self.owners[queue.queue_id]) and changes[-1].client_id == client_id:
                     changes.append(Change(now_ns(), None))
