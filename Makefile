@@ -4,6 +4,7 @@
 #   make up                   nameserver, broker and proxy in one process, in the foreground
 #   make test                 minutes: simulated, and a thin layer of sockets; needs Python alone
 #   make test-slow            whole processes, short benchmarks, the documents' commands
+#   make test-worlds          the longer cases in simulated worlds
 #   make everything           every suite in full, one after the other, and a table; ARGS="--only test-redis --only docs"
 #   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its clients on ours (needs Java)
 #   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for the long form
@@ -45,7 +46,7 @@ WITH_DOCS := $(VENV)/.installed-docs
 WITH_FUZZ := $(VENV)/.installed-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-all demo up test test-slow test-spark conformance conformance-rocketmq check bench
+.PHONY: help setup setup-all demo up test test-slow test-worlds test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
 .PHONY: docs test-redis everything determinism
@@ -120,7 +121,7 @@ demo: $(INSTALLED)
 up: $(INSTALLED)
 	@$(BIN)/orderlane up $(ARGS)
 
-# One run for both: the tests, and the branch coverage of the ordering core. One worker a core.
+# One run for both: the tests, and the branch coverage of the ordering core.
 # Compiled tests are kept, whatever the environment says: to compile them takes longer than most.
 TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --no-loadscope-reorder \
 	--durations=10
@@ -129,10 +130,13 @@ test: $(INSTALLED)
 	$(TESTS) --numprocesses auto -m "not slow" --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=95 $(ARGS)
 
-# Whole processes, short benchmarks, the documents' commands, longer cases in simulated worlds: one worker, for
-# clocks are looked at.
+# Whole processes, short benchmarks, the documents' commands: one worker, for clocks are looked at.
 test-slow: $(INSTALLED)
-	$(TESTS) --numprocesses 1 -m slow $(ARGS)
+	$(TESTS) --numprocesses 1 -m slow --ignore tests/world $(ARGS)
+
+# The longer cases in simulated worlds; `make test` has the short ones.
+test-worlds: $(INSTALLED)
+	$(TESTS) --numprocesses auto -m slow tests/world $(ARGS)
 
 # In full, and alone: two at a time, suites that are about clocks would disturb each other.
 everything: setup-all

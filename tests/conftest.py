@@ -119,6 +119,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    # Tests of sockets and processes wait a good deal: one more than there are processors.
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "brokers" in metafunc.fixturenames:
         kinds = metafunc.config.getoption("--broker") or [EMBEDDED]

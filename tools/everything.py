@@ -55,6 +55,7 @@ SUITES = (
     Suite("check"),
     Suite("test", pytest=""),
     Suite("test-slow", part=None, pytest=""),
+    Suite("test-worlds", "", "--numprocesses 1", light=True, pytest=""),
     # The longest first: so the queue of two ends at about the same time.
     Suite("test-spark", "--full", "--part", light=True, pytest="--full"),
     Suite("test-browser", "", "--part", light=True, pytest=""),
@@ -62,6 +63,7 @@ SUITES = (
     Suite("helm-check", light=True, pytest=""),
     Suite("test-api", light=True),
     Suite("test-redis", "", "--part", light=True, pytest=""),
+    Suite("explore", "--seed 1 --hours 6 --jobs 2", "--seed 1 --plans 12 --jobs 1", light=True),
     Suite("mutants", light=True),
     Suite("docs", light=True),
     Suite("test-metrics", light=True, pytest=""),

@@ -45,7 +45,7 @@ import operator
 import sys
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import accumulate, chain, pairwise
 from typing import Any
@@ -237,9 +237,11 @@ def _parked_by(parked: Mapping[bytes, ParkedKey | None]) -> list[list[str]]:
 
 
 def _parked_of(fields: dict[str, Any]) -> dict[bytes, ParkedKey | None]:
+    if not fields.get("parked"):
+        return {}
     parked = {
         _key(key): None if each is None else ParkedKey.from_json(each)
-        for key, each in fields.get("parked", ())
+        for key, each in fields["parked"]
     }
     for key, by, reason in fields.get("parked_by", ()):
         if (each := parked.get(_key(key))) is not None:
@@ -283,7 +285,9 @@ def _steps(first: int, offsets: Iterable[int]) -> list[int]:
     return [later - earlier for earlier, later in pairwise((first, *offsets))]
 
 
-def _offsets(first: int, steps: Iterable[Any]) -> tuple[int, ...]:
+def _offsets(first: int, steps: Sequence[Any]) -> tuple[int, ...]:
+    if steps == []:
+        return ()  # as in most records
     return tuple(map(_number, accumulate(map(int, steps), initial=first)))[1:]
 
 
@@ -314,7 +318,7 @@ def _unpacked_by_key(pairs: Iterable[tuple[str, str]]) -> dict[bytes, array[int]
 
 def _number(value: Any) -> int:
     """A number as records have them. Raises ValueError if no broker's could be so."""
-    number = int(value)
+    number = value if type(value) is int else int(value)
     if not 0 <= number < 2**63:
         raise ValueError(f"{number} is none of 0 to 2^63 - 1")
     return number

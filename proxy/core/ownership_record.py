@@ -13,13 +13,16 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from broker_core.names import Group, Topic
 from proxy.core.ids import Epoch
 from proxy.core.key_rules import KeyRecord
 from proxy.core.parked_key import ParkedKey, cut_parked
 from proxy.core.paused_key import PausedKey
+
+_NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 def ownership_topic(group: Group, topic: Topic) -> Topic:
@@ -191,12 +194,11 @@ class SnapshotPart:
         return self.piece.epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """What changed since the record before: ``ownership_codec`` says it of each field.
 
     ``heads``: None for a key whose spilled jobs are all finished. ``after``: None if its writer did
-    not say. ``keys``: None if they are what they were.
+    not say. ``keys``: None if they are what they were. A tuple, since a take-over reads many.
     """
 
     epoch: Epoch
@@ -205,13 +207,13 @@ class Delta:
     read: int
     left: tuple[int, ...] = ()
     unfinished: tuple[int, ...] = ()
-    attempts: Mapping[int, int] = field(default_factory=dict)
-    spilled: Mapping[bytes, array[int]] = field(default_factory=dict)
-    heads: Mapping[bytes, int | None] = field(default_factory=dict)
-    parked: Mapping[bytes, ParkedKey | None] = field(default_factory=dict)
+    attempts: Mapping[int, int] = _NONE
+    spilled: Mapping[bytes, array[int]] = _NONE
+    heads: Mapping[bytes, int | None] = _NONE
+    parked: Mapping[bytes, ParkedKey | None] = _NONE
     after: int | None = None
     longest_lease_ms: int = 0
-    paused: Mapping[bytes | None, PausedKey | None] = field(default_factory=dict)
+    paused: Mapping[bytes | None, PausedKey | None] = _NONE
     keys: KeyRecord | None = None
     anchor: Anchor | None = None
 

@@ -29,8 +29,8 @@ V = TypeVar("V")
 
 #: A snapshot is written once the deltas since the last one list more offsets than it (and than so
 #: many), or are so many (or one to so many offsets of it), or so old: a new owner reads them all.
-_MIN_OFFSETS = 16_384
-_MAX_DELTAS = 256
+MIN_OFFSETS = 16_384
+MAX_DELTAS = 256
 _OFFSETS_A_DELTA = 16
 _MAX_AGE_NS = 3600 * 1_000_000_000
 
@@ -144,8 +144,8 @@ class Recording:
 
     def _outgrown(self, now_ns: int) -> bool:
         return (
-            self._in_deltas > max(_MIN_OFFSETS, self._in_snapshot)
-            or self._deltas >= max(_MAX_DELTAS, self._in_snapshot // _OFFSETS_A_DELTA)
+            self._in_deltas > max(MIN_OFFSETS, self._in_snapshot)
+            or self._deltas >= max(MAX_DELTAS, self._in_snapshot // _OFFSETS_A_DELTA)
             or self._is_old(now_ns)
         )
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import heapq
 import random
 import socket
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from testkit.simulation.network import Network
@@ -113,12 +113,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Callback:
-        return self.call_at_ns(
-            self.now_ns + max(0, int(delay * 1e9)) + self._late_ns(),
-            callback,
-            *args,
-            context=context,
-        )
+        at_ns = self.now_ns + int(self._chance.random() * _LATEST_NS)
+        if delay > 0:
+            at_ns += int(delay * 1e9)
+        return self.call_at_ns(at_ns, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -127,7 +125,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Callback:
-        at_ns = max(self.now_ns, int(when * 1e9) + 1) + self._late_ns()
+        late_ns = int(self._chance.random() * _LATEST_NS)
+        at_ns = max(self.now_ns, int(when * 1e9) + 1) + late_ns
         return self.call_at_ns(at_ns, callback, *args, context=context, when=when)
 
     def call_at_ns(
@@ -139,51 +138,53 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         when: float | None = None,
     ) -> Callback:
         """Call *callback* at exactly that time."""
-        when = at_ns / 1e9 if when is None else when
-        timer = Callback(callback, args, context, when, self)
+        timer = Callback(callback, args, context, at_ns / 1e9 if when is None else when, self)
         self._number += 1
-        heapq.heappush(self._timers, (at_ns, self._number, timer))
+        heappush(self._timers, (at_ns, self._number, timer))
         return timer
-
-    def _late_ns(self) -> int:
-        return int(self._chance.random() * _LATEST_NS)
 
     def timer_was_cancelled(self) -> None:
         """Throw cancelled timers out once they are more than half of all."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 100 and self._cancelled_timers > len(self._timers) // 2:
             self._timers = [each for each in self._timers if not each[2].is_cancelled]
-            heapq.heapify(self._timers)
+            heapify(self._timers)
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
+        """Until the loop is to stop: nothing waits for the machine, so there is one turn of it."""
         ready: Any = self._ready
-        if not ready:
-            self._let_time_pass()
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle.is_cancelled:
-                continue
-            process = handle.context.get(PROCESS)
-            if process is not None and process.state is not State.RUNNING:
-                if process.state is State.PAUSED:
-                    process.held.append(handle)
-                continue
-            try:
-                handle.context.run(handle.function, *handle.args)
-            except (SystemExit, KeyboardInterrupt, StandsStill):
-                raise
-            except BaseException as error:
-                message = f"Exception in callback {handle.function!r}"
-                self.call_exception_handler({"message": message, "exception": error})
-        self._callbacks += 1
-        if self._callbacks > _MOST_CALLBACKS:
-            raise StandsStill(f"{_MOST_CALLBACKS} turns of the loop at one instant")
+        running = State.RUNNING
+        while True:
+            if not ready:
+                self._let_time_pass()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle.is_cancelled:
+                    continue
+                context = handle.context
+                process = context.get(PROCESS)
+                if process is not None and process.state is not running:
+                    if process.state is State.PAUSED:
+                        process.held.append(handle)
+                    continue
+                try:
+                    context.run(handle.function, *handle.args)
+                except (SystemExit, KeyboardInterrupt, StandsStill):
+                    raise
+                except BaseException as error:
+                    message = f"Exception in callback {handle.function!r}"
+                    self.call_exception_handler({"message": message, "exception": error})
+            if self._stopping:
+                return
+            self._callbacks += 1
+            if self._callbacks > _MOST_CALLBACKS:
+                raise StandsStill(f"{_MOST_CALLBACKS} turns of the loop at one instant")
 
     def _let_time_pass(self) -> None:
         timers = self._timers
         while timers and timers[0][2].is_cancelled:
-            heapq.heappop(timers)
+            heappop(timers)
             self._cancelled_timers -= 1
         if not timers:
             if self._stopping:
@@ -193,7 +194,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.now_ns = timers[0][0]
             self._callbacks = 0
         while timers and timers[0][0] <= self.now_ns:
-            timer = heapq.heappop(timers)[2]
+            timer = heappop(timers)[2]
             timer.loop = None
             if timer.is_cancelled:
                 self._cancelled_timers -= 1

@@ -28,15 +28,15 @@ class PytestLoop(SimulatedLoop):
         self._installed.enter_context(simulated_waits(self))
         self._threads = Threads(self)
         self._began_s = real_s()
-        self._turns = 0
+        self._passed = 0
 
-    def _run_once(self) -> None:
-        self._turns += 1
+    def _let_time_pass(self) -> None:
+        self._passed += 1
         if self.now_ns - START_NS > _LONGEST_NS:
             raise StandsStill("six hours of virtual time have passed: the test waits in vain")
-        if self._turns % 1000 == 0 and real_s() - self._began_s > _LONGEST_S:
+        if self._passed % 1000 == 0 and real_s() - self._began_s > _LONGEST_S:
             raise StandsStill(f"the test is busy for {_LONGEST_S:g} s")
-        super()._run_once()
+        super()._let_time_pass()
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any

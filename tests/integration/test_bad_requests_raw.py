@@ -172,6 +172,7 @@ async def test_what_is_too_large_is_refused_before_it_is_kept(asker: Asker) -> N
         assert bool(answer.code) == bool(said)
 
 
+@pytest.mark.slow
 async def test_a_hundred_thousand_topics_can_be_registered(asker: Asker) -> None:
     topics = {f"topic-{number}": {"perm": 6} for number in range(100_000)}
     route = _with_ext(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "topic-99999"})

@@ -114,6 +114,7 @@ async def test_consumers_of_children_have_names_of_their_own(
     assert len({name for _, name in asked}) == len(proxy.of("pull"))
 
 
+@pytest.mark.slow
 async def test_a_started_consumer_is_its_parents(proxy: ScriptedProxy) -> None:
     """A child is told so, tells the proxy nothing, and does not hang; the parent goes on."""
     await proxy.put("a")

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support.consumers import consuming
@@ -40,6 +41,7 @@ def _through(gateway: Gateway, order_key: str) -> int:
     return len({e["queue"] for e in told if e["through"] and e["order_key"] == order_key})
 
 
+@pytest.mark.slow
 async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -> None:
     """Back to what it was before is meant only with a higher version; queues are not given back."""
     async with run_gateway(tmp_path, queues=4) as gateway:

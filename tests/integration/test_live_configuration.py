@@ -40,6 +40,7 @@ class File:
         return {**self.group, "max_leased_jobs": max_leased_jobs, "topics": topics}
 
 
+@pytest.mark.slow
 async def test_limits_time_outs_and_policies_change_under_load(tmp_path: Path) -> None:
     """Leases, chains and locks stay: each queue has one owner, and each message one delivery."""
     async with run_gateway(tmp_path, lock=PATIENT) as gateway:

@@ -20,6 +20,8 @@ _LONGEST = frozenset(
     for name in (
         *("capacity", "cluster_model", "fairness", "group_buffer", "key_change"),
         *("queue_pipeline", "send_lanes_model", "simulation", "order_key_simulator"),
+        *("ownership_record", "snapshot_parts", "order_key", "replays", "job_chains"),
+        *("diagnosis", "refill_round", "key_profile", "timing_wheel", "spark_planning"),
     )
 )
 _CORE, _SUPPORT = "proxy.core.", "tests.support."

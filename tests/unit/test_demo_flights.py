@@ -85,6 +85,7 @@ def test_events_stand_in_the_order_of_their_time() -> None:
     assert kinds == [("departure", 5), ("departure", 6), ("arrival", 9), ("arrival", 9)]
 
 
+@pytest.mark.slow
 def test_january_holds_27004_flights() -> None:
     """26,468 came to an arrival, 15 left and never arrived, 521 were cancelled."""
     counts = Counter(event.kind for event in flight_events("january"))

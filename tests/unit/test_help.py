@@ -54,6 +54,7 @@ def _completed(**environment: str) -> list[str]:
     return ended.stdout.split("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "at", "found"),
     [
@@ -67,6 +68,7 @@ def test_bash_completes_verbs_and_options(typed: str, at: int, found: list[str])
     assert [each for each in told if each] == found
 
 
+@pytest.mark.slow
 def test_zsh_and_fish_are_told_what_verbs_do() -> None:
     for shell in ("zsh", "fish"):
         told = _completed(

@@ -15,6 +15,7 @@ from proxy.group_settings import GroupSettings
 from proxy.lanes import Lanes
 from proxy.live.group_changes import GroupChanges
 from proxy.live.live_groups import LiveGroups, Source
+from testkit.simulation.pytest_loop import PytestLoop
 from tests.support.eventually import eventually
 from tests.support.lanes import group_settings, make_lane
 
@@ -196,4 +197,5 @@ def test_whatever_came_before_the_last_word_of_each_source_is_served(
         assert {lane.name for lane in site.lanes} == wanted.keys(), "nothing else is left"
         await site.live.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=PytestLoop) as runner:
+        runner.run(run())

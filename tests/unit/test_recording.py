@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from proxy.core import recording
 from proxy.core.ids import Epoch
 from proxy.core.ownership_record import Delta, Record, Snapshot, SnapshotPart
@@ -101,14 +103,15 @@ def kinds(count: int, *, ns_each: int = 1, messages: int = 1) -> list[str]:
 
 
 def test_a_new_owner_never_has_too_many_records_to_read() -> None:
-    found = kinds(recording._MAX_DELTAS + 3)
+    found = kinds(recording.MAX_DELTAS + 3)
     last = found.index("SnapshotPart", 1)
-    assert last == recording._MAX_DELTAS + 1
+    assert last == recording.MAX_DELTAS + 1
     assert set(found[1:last]) == {"Delta"}
 
 
-def test_a_snapshot_is_written_once_the_deltas_are_longer() -> None:
-    found = kinds(12, messages=4000)
+def test_a_snapshot_is_written_once_the_deltas_are_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MIN_OFFSETS", 400)
+    found = kinds(12, messages=100)
     assert "SnapshotPart" in found[3:]
     assert found[1:4] == ["Delta"] * 3
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.processes import ROOT
 
 CONFTEST = 'pytest_plugins = ["testkit.time_limit"]\n'
@@ -86,12 +88,14 @@ def run(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_what_exceeds_its_time_fails_and_leaves_no_lock_behind(tmp_path: Path) -> None:
     ended = run(tmp_path, f"SOURCE = {LIBRARY!r}\n{TESTS}", "-n", "0")
     assert "3 failed, 1 passed" in ended.stdout, ended
     assert ended.stdout.count("TimeLimitExceeded: the test has exceeded its 0.5 s") >= 3
 
 
+@pytest.mark.slow
 def test_what_goes_on_is_killed_and_the_others_run(tmp_path: Path) -> None:
     ended = run(tmp_path, STUBBORN, "-n", "1", "-o", "time_limit_grace=1")
     assert "1 failed, 1 passed" in ended.stdout, ended

@@ -75,19 +75,15 @@ def test_a_topic_may_come_back_with_fewer_or_more_queues(queues: int, native: bo
     assert outcome.done["recreate"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
         Action(27.5, "kill", {"node": "proxy-1", "for_s": 6.0}),
-        pytest.param(
-            Action(27.9, "kill", {"node": "broker-a", "for_s": 4.0}), marks=pytest.mark.slow
-        ),
+        Action(27.9, "kill", {"node": "broker-a", "for_s": 4.0}),
         Action(29.5, "power", {"node": "broker-b", "for_s": 4.0}),
         Action(26.0, "freeze", {"node": "proxy-0", "for_s": 12.0}),
-        pytest.param(
-            Action(22.0, "fail", {"group": "billing", "key": "k3", "for_s": 30.0}),
-            marks=pytest.mark.slow,
-        ),
+        Action(22.0, "fail", {"group": "billing", "key": "k3", "for_s": 30.0}),
         Action(5.0, "fail", {"group": "audit", "key": "k3", "for_s": 40.0}),
     ],
     ids=lambda fault: fault.kind,
@@ -98,6 +94,7 @@ def test_a_fault_at_the_change_of_lives_costs_no_message(fault: Action) -> None:
     assert outcome.done["recreate"] == 1
 
 
+@pytest.mark.slow
 def test_several_deletions_in_a_row_leave_every_life_whole() -> None:
     flows = [_flow(at, "orders", 60) for at in (1, 26, 52, 78)]
     actions = [_recreate(at, queues) for at, queues in ((10, 5), (35, 3), (60, 7))]
@@ -106,6 +103,7 @@ def test_several_deletions_in_a_row_leave_every_life_whole() -> None:
     assert outcome.done["recreate"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queues", "for_s"), [(6, 0.5), (6, 15.0), (3, 1.0)], ids=["at once", "later", "fewer queues"]
 )

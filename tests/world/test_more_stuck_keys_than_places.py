@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from testkit.explorer.plan import Action
 from tests.support.stuck_worlds import GROUP, StuckWorld, group
 
@@ -65,6 +67,7 @@ def test_paused_keys() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_large_messages_that_wait_for_their_retry() -> None:
     slow = {**SLOW, "max_jobs_in_memory": 1000}
     world = StuckWorld({"orders": 2}, [group(orders=slow)], seconds=90.0, memory_bytes=LIMIT)
@@ -81,6 +84,7 @@ def test_large_messages_that_wait_for_their_retry() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_large_messages_of_paused_keys() -> None:
     few = {**PLACES, "max_jobs_in_memory": 1000}
     world = StuckWorld({"orders": 2}, [group(orders=few)], seconds=90.0, memory_bytes=LIMIT)
@@ -96,6 +100,7 @@ def test_large_messages_of_paused_keys() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_all_at_once_and_then_cured() -> None:
     """Failing and paused keys with some messages each, and healthy ones between them."""
     world = StuckWorld({"orders": 2}, [group(orders=SLOW)], seconds=50.0, memory_bytes=LIMIT)
@@ -113,6 +118,7 @@ def test_all_at_once_and_then_cured() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_keys_that_are_retried_skipped_and_parked_by_hand_meanwhile() -> None:
     world = StuckWorld({"orders": 1}, [group(orders=SLOW)], seconds=50.0)
     world.client(concurrency=8)

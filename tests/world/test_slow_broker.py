@@ -55,6 +55,7 @@ def slow_b(stage: Stage) -> int:
     return stage.world.loop.now_ns
 
 
+@pytest.mark.slow
 def test_queues_of_one_broker_are_recorded_while_another_takes_seconds_for_a_record() -> None:
     async def main(stage: Stage) -> None:
         await two_brokers(stage)

@@ -22,6 +22,7 @@ def beside(world: StuckWorld, *, backlog: str) -> StuckWorld:
     return world
 
 
+@pytest.mark.slow
 def test_a_client_of_both_topics_gets_what_stands_behind_a_full_window() -> None:
     world = StuckWorld(
         {"orders": 1, "payments": 1}, [group(orders=SMALL, payments={})], seconds=40.0
@@ -33,6 +34,7 @@ def test_a_client_of_both_topics_gets_what_stands_behind_a_full_window() -> None
     played.kept()
 
 
+@pytest.mark.slow
 def test_clients_of_one_topic_do_not_depend_on_those_of_another() -> None:
     """Nobody pulls the backlog of payments, but at once."""
     world = StuckWorld(

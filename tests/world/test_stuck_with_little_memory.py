@@ -17,6 +17,7 @@ def bounded(played: Played, *, beyond: int = LIMIT // 4) -> None:
     assert LIMIT // 2 < played.most_memory() < LIMIT + beyond
 
 
+@pytest.mark.slow
 def test_large_bodies_behind_a_stuck_key_are_spilled() -> None:
     world = StuckWorld({"orders": 1}, [group(orders={})], seconds=60.0, memory_bytes=LIMIT)
     world.client(concurrency=8)
@@ -60,6 +61,7 @@ def test_a_stuck_key_in_each_of_many_queues() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_another_group_and_another_topic_go_on() -> None:
     topics = {"orders": 2, "payments": 2}
     groups = [group(orders={}, payments={}), group("audit", orders={}, payments={})]
@@ -90,6 +92,7 @@ def test_a_message_larger_than_the_limit_holds_up_its_key_alone() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_keys_that_wait_for_their_retry_hold_up_no_other() -> None:
     """Each of them has one message in memory, and together more than fit."""
     slow = {"retry_intervals_ms": [20_000], "max_deliveries": 99}
