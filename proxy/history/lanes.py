@@ -63,7 +63,8 @@ class Lane:
         self._keys = KeyChanges(facts)
         self._handler_acks = HandlerAcks(facts)
         waits = None if origin is None else origin.take_overs
-        self.take_overs: TakeOvers = TakeOvers(facts, origin=waits)
+        before = None if life.former is None else life.former.take_overs
+        self.take_overs: TakeOvers = TakeOvers(facts, origin=waits, former=before)
         self._answers = answers
         self._origin = origin
 

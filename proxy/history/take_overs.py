@@ -12,15 +12,18 @@ _TRUST_MS = 5000
 
 class TakeOvers:
     """Waits at the beginning of the periods of one queue and group. *origin*: where the waits are
-    those of the queue whose parked messages this one holds.
+    those of the queue whose parked messages this one holds. *former*: those in the life before, of
+    which leases may be alive when the next one begins.
     """
 
-    def __init__(self, facts: LaneFacts, *, origin: TakeOvers | None) -> None:
+    def __init__(
+        self, facts: LaneFacts, *, origin: TakeOvers | None, former: TakeOvers | None = None
+    ) -> None:
         self._facts = facts
         self._origin = origin
-        self.longest_ms = 0
+        self.longest_ms: int = 0 if former is None else former.longest_ms
         """Longest lease granted so far, as far as the histories say."""
-        self.trust_ms = 0
+        self.trust_ms: int = 0 if former is None else former.trust_ms
 
     def own(self, event: Event) -> None:
         """A period began; its owner says until when it waits."""

@@ -25,8 +25,9 @@ def taken_over(story: Story, waits_s: float, **others: Any) -> Story:
     return story.own(story.epoch + 1, hold_until_ns=hold_until_ns, **{**RULES, **others})
 
 
-def found(story: Story) -> set[str]:
-    return found_both_ways(story.through(0).events)
+def found(story: Story, msg: str = "m0") -> set[str]:
+    story.ack(0, story.deliver(0, msg=msg))
+    return found_both_ways(story.events)
 
 
 @pytest.mark.parametrize(("waits_s", "ids"), [(LONGEST_S, set()), (LONGEST_S + 1, {"N7"})])
@@ -79,6 +80,16 @@ def test_leases_that_were_extended_count() -> None:
     lease = story.deliver(0)
     story.add("extend", **LANE, epoch=1, lease=lease, ms=60_000)
     assert found(taken_over(story, 65)) == set()
+
+
+@pytest.mark.parametrize(("waits_s", "ids"), [(72, set()), (73, {"N7"})])
+def test_leases_and_trust_of_the_life_before_count_in_the_next(
+    waits_s: float, ids: set[str]
+) -> None:
+    story = Story().sent(0).own(1, **{**RULES, "visibility_ms": 60_000}, trust_ms=12_000)
+    for what in ("deleted", "created"):
+        story.add("topic", topic="orders", what=what)
+    assert found(taken_over(story.sent(0, msg="n0"), waits_s, trust_ms=5000), msg="n0") == ids
 
 
 def test_leases_of_another_queue_do_not_count() -> None:
