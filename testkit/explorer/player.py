@@ -18,6 +18,7 @@ from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.check import HistoryChecker
 from proxy.history.limits import Limits
 from testkit.explorer.plan import Action, ConsumerPlan, Plan
+from testkit.explorer.topic_acts import TopicActs
 from testkit.explorer.unfinished import Unfinished
 from testkit.simulation.clients import ConsumerNode, Flow, Habits, ProducerNode
 from testkit.simulation.history import Event
@@ -143,8 +144,7 @@ class Player:
         self._numbers: Counter[str] = Counter()
         self._over = asyncio.Event()
         self._fickle: set[str] = set()  # clients that pull other topics than planned
-        self._held: set[str] = set()  # topics that get no sends now
-        self._most_queues: dict[str, int] = {}  # of topics that were changed
+        self._topics = TopicActs(world, plan.topics, fault=self._fault, wait=self._wait)
         self._unfinished = Unfinished(self._groups, plan.consumers)
 
     async def run(self) -> None:
@@ -178,7 +178,7 @@ class Player:
             await world.add(ProxyNode, f"proxy-{number}").start()
         for number in range(plan.producers):
             producer = world.add(ProducerNode, f"producer-{number}")
-            producer.held = self._held
+            producer.held = self._topics.held
             producer.begin(self._servers(number))
         for number, consumer in enumerate(plan.consumers):
             self._begin(world.add(ConsumerNode, f"consumer-{number}"), consumer, consumer.proxy)
@@ -255,9 +255,9 @@ class Player:
             "reset": self._reset,
             "handoff": self._handoff,
             "settings": self._settings,
-            "recreate": self._recreate,
-            "queues": self._queues,
-            "fewer queues": self._fewer_queues,
+            "recreate": self._topics.recreate,
+            "queues": self._topics.queues,
+            "fewer queues": self._topics.fewer_queues,
             "dead letters": self._dead_letters,
         }
         took_effect = await acts[action.kind](**action.args)
@@ -502,69 +502,6 @@ class Player:
                     if "order_key" in change:  # going back would be settings of before
                         rules["order_key_version"] = rules.get("order_key_version", 0) + 1
         self.world.write_settings(self._groups)
-
-    async def _recreate(
-        self, topic: str, queues: int, for_s: float, broker: str | None = None
-    ) -> bool:
-        if topic in self._held:
-            return False
-        self._held.add(topic)
-        await self._wait(8)  # what is being sent has come in, or has failed
-        if not await self._delete(topic, broker):
-            self._held.discard(topic)
-            return False
-        about = {"topic": topic} if broker is None else {"topic": topic, "broker": broker}
-        self.world.nemesis.write("topic", **about, what="deleted")
-
-        async def create() -> None:
-            for _ in range(60):
-                try:
-                    await self.world.make_topic(topic, queues, broker=broker)
-                except (RemotingError, Died):
-                    await asyncio.sleep(1)
-                else:
-                    break
-            self.world.nemesis.write("topic", **about, what="created")
-            self._held.discard(topic)
-
-        await self._fault("recreate", topic, for_s, create)
-        return True
-
-    async def _delete(self, topic: str, broker: str | None) -> bool:
-        """Once all brokers are there; again if one of them went meanwhile."""
-        for _ in range(60):
-            try:
-                await self.world.delete_topic(topic, broker=broker)
-            except (RemotingError, Died):
-                await asyncio.sleep(1)
-            else:
-                return True
-        return False
-
-    async def _queues(self, topic: str, read: int, write: int) -> bool:
-        try:
-            await self.world.make_topic(topic, read, write_queues=write)
-        except (RemotingError, Died):
-            return False
-        self._most_queues[topic] = max(read, self._most_queues.get(topic, 0))
-        return True
-
-    async def _fewer_queues(
-        self, topic: str, read: int, write: int, all: int, for_s: float
-    ) -> bool:
-        """What stands in queues that are no longer read waits until they are read again."""
-        if not await self._queues(topic, read, write):
-            return False
-
-        async def again() -> None:
-            for _ in range(60):
-                most = max(all, self._most_queues.get(topic, 0))  # more were made, perhaps
-                if await self._queues(topic, most, most):
-                    return
-                await asyncio.sleep(1)
-
-        await self._fault("fewer queues", topic, for_s, again)
-        return True
 
     async def _dead_letters(self, group: str) -> bool:
         return await self._ask_each(f"/api/groups/{group}/dead-letters/redrive")

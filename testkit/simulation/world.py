@@ -382,40 +382,44 @@ class World:
         write_queues: int | None = None,
         broker: str | None = None,
     ) -> None:
-        """Create or change a topic at all live brokers, or at *broker*. Raises RemotingError."""
+        """Create or change a topic at all brokers, or at *broker*. Raises RemotingError; before
+        anything is made, if one of them does not run: it would come back without.
+        """
         header = headers.CreateTopicHeader(
             topic=Topic(topic),
             read_queue_nums=queues,
             write_queue_nums=queues if write_queues is None else write_queues,
             perm=6,
         )
-
-        async def ask() -> None:
-            for each in self.brokers:
-                if each.runs and broker in (None, each.name):
-                    await self._admin._requests.ask(
-                        each.name, RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext()
-                    )
-
-        await self.operator.do(ask())
+        await self._ask_brokers(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext(), broker)
 
     async def delete_topic(self, topic: str, *, broker: str | None = None) -> None:
         """Delete a topic everywhere, or at *broker* alone. Raises RemotingError; before anything is
-        deleted, if a broker is not there: it would come back with its queues.
+        deleted, if a broker does not run: it would come back with its queues.
         """
+        header = headers.TopicHeader(topic=Topic(topic))
+        await self._ask_brokers(RequestCode.DELETE_TOPIC_IN_BROKER, header.to_ext(), broker)
+        if broker is None:
+            await self.forget_topic(topic)
 
-        async def delete() -> None:
-            if broker is not None:
-                header = headers.TopicHeader(topic=topic).to_ext()
-                code = RequestCode.DELETE_TOPIC_IN_BROKER
-                await self._admin._requests.ask(broker, code, header)
-                return
-            there = await self._admin.deletions._brokers()
-            if away := [each.name for each in self.brokers if each.name not in there]:
-                raise ConnectionLost(f"not registered: {', '.join(away)}")
-            await self._admin.deletions.delete_topic(Topic(topic))
+    async def forget_topic(self, topic: str) -> None:
+        """Have the nameserver forget a topic that is deleted at all brokers. Raises
+        RemotingError.
+        """
+        await self.operator.do(self._admin.deletions._routes.delete_topic(Topic(topic)))
 
-        await self.operator.do(delete())
+    async def _ask_brokers(
+        self, code: RequestCode, ext: dict[str, str], broker: str | None
+    ) -> None:
+        asked = [each for each in self.brokers if broker in (None, each.name)]
+        if away := [each.name for each in asked if not each.runs]:
+            raise ConnectionLost(f"not running: {', '.join(away)}")
+
+        async def ask() -> None:
+            for each in asked:
+                await self._admin._requests.ask(each.name, code, ext)
+
+        await self.operator.do(ask())
 
     async def http(
         self,

@@ -174,7 +174,7 @@ def test_a_topic_that_moved_to_another_broker_is_found_there() -> None:
         await world.delete_topic("orders")
         away, *_ = world.brokers
         away.pause()
-        await world.make_topic("orders", 4)  # at the other one
+        await world.make_topic("orders", 4, broker="broker-b")
         away.resume()
         await as_client(world, send())
 

@@ -91,7 +91,7 @@ def test_a_group_begins_at_a_broker_while_another_does_not_answer() -> None:
         await two_brokers(stage)
         stage.world.nodes["broker-b"].pause()
         await asyncio.sleep(10)
-        await stage.world.make_topic("late", 2)
+        await stage.world.make_topic("late", 2, broker="broker-a")
         await asyncio.sleep(0.7)
         since_ns = stage.world.loop.now_ns
         stage.consume("latecomer", "late")
