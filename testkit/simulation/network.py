@@ -467,10 +467,10 @@ class Transport(asyncio.Transport):
         return True
 
     def write(self, data: Any) -> None:
+        if not data or self._closing or self._lost:
+            return  # as asyncio drops what is written to a closed transport
         if self._eof_sent:
             raise RuntimeError("Cannot call write() after write_eof()")
-        if not data or self._closing or self._lost:
-            return
         content = bytes(data)
         self._under_way += len(content)
         self._send(content)

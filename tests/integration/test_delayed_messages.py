@@ -298,6 +298,7 @@ async def test_retention_finds_room_for_what_waits_where_the_disk_has_none_for_a
         assert [m.body for m in pulled.messages] == [b"d" * 50_000]
 
 
+@pytest.mark.slow
 async def test_tens_of_thousands_are_moved_without_a_standstill(
     tmp_path: Path, clock: Clock
 ) -> None:

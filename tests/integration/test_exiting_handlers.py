@@ -68,7 +68,13 @@ async def _app(proxy: ScriptedProxy, handler: Callable[[Message], object]) -> No
     await app.serve(handle_signals=False)
 
 
-@pytest.mark.parametrize("run", [_blocking, _blocking_batches, _threads, _coroutines, _app])
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(_blocking, _coroutines),
+        *(pytest.param(run, marks=pytest.mark.slow) for run in (_blocking_batches, _threads, _app)),
+    ],
+)
 async def test_sys_exit_in_a_handler_ends_the_consumer_and_what_others_handle_is_acked(
     run: Callable[[ScriptedProxy, Callable[[Message], object]], Any], proxy: ScriptedProxy
 ) -> None:

@@ -75,6 +75,7 @@ async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -
         assert any(each.get("next_order") in SHOPS for each in gateway.events("deliver"))
 
 
+@pytest.mark.slow
 async def test_older_settings_serve_no_queue_until_they_say_that_they_are_meant(
     tmp_path: Path,
 ) -> None:

@@ -188,6 +188,7 @@ def test_simulate_ranks_candidates_and_names_the_best(
     assert "Not to be taken as the messages stand, whatever their times: $.country" in table.err
 
 
+@pytest.mark.slow
 def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled: Running) -> None:
     report = "/api/groups/fixed/order-key?sample=5000&workers=8"
     asked = ("order-key", "simulate", "fixed", *filled.where, "--sample", 5000, "--workers", 8)
@@ -247,6 +248,7 @@ async def _handle_some(running: Running, group: str) -> None:
     await consumer.run(handle, handle_signals=False)
 
 
+@pytest.mark.slow
 def test_a_rollout_is_shown_until_all_queues_are_through(
     orderlane: CommandLine, filled: Running, tmp_path: Path
 ) -> None:

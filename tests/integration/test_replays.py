@@ -98,6 +98,7 @@ async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None
             assert it.leased() == 5
 
 
+@pytest.mark.slow
 @pytest.mark.sockets
 async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
     """Nobody had it: a client whose connections break must not use up a message's hand-outs."""

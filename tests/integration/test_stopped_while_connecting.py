@@ -83,6 +83,7 @@ async def test_closed_while_it_connects_it_asks_for_nothing_more(
     assert {request.method for request in proxy.requests} == asked
 
 
+@pytest.mark.slow
 async def test_a_home_that_is_met_after_the_close_gets_no_thread(proxy: ScriptedProxy) -> None:
     """An answer that came just before the close is looked at after it."""
     answered, closed = threading.Event(), threading.Event()

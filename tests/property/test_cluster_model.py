@@ -95,7 +95,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 ClusterMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, report_multiple_bugs=False
+    max_examples=80, stateful_step_count=50, deadline=None, report_multiple_bugs=False
 )
 TestCluster = ClusterMachine.TestCase
 

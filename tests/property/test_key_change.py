@@ -68,7 +68,7 @@ class DamagedChanges(ChangedKeys):
         self.site.damage(which, back, records=records)
 
 
-ChangedKeys.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+ChangedKeys.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 test_changed_keys = ChangedKeys.TestCase
 DamagedChanges.TestCase.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 test_damaged_changes = DamagedChanges.TestCase

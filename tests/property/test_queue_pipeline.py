@@ -413,6 +413,6 @@ class PipelineMachine(RuleBasedStateMachine):
 
 
 PipelineMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, report_multiple_bugs=False
+    max_examples=60, stateful_step_count=50, deadline=None, report_multiple_bugs=False
 )
 TestPipelines = PipelineMachine.TestCase

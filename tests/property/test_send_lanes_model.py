@@ -69,4 +69,4 @@ class Lanes(RuleBasedStateMachine):
 
 
 TestLanes = Lanes.TestCase
-TestLanes.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestLanes.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

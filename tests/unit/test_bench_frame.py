@@ -153,6 +153,7 @@ def test_what_takes_too_long_did_not_finish(tmp_path: Path) -> None:
     assert {run["error"] for run in result["runs"]} == {"did not finish within 0.05 s"}
 
 
+@pytest.mark.slow
 def test_a_case_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     """What failed is not tried until it does not; another seed is another plan."""
     done: list[tuple[Point, int]] = []
@@ -176,6 +177,7 @@ def test_a_case_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert len(done) == 5
 
 
+@pytest.mark.slow
 def test_a_run_is_told_what_its_round_has_found_also_before_a_stop(tmp_path: Path) -> None:
     """So what the first of a round measures for all of it outlives the process."""
     measured_in: list[int] = []
@@ -204,6 +206,7 @@ def test_a_run_is_told_what_its_round_has_found_also_before_a_stop(tmp_path: Pat
     assert loads == {(WARM_UP, 100.0), (0, 200.0), (1, 300.0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("histories", "rounds"), [("always", {0}), ("apart", {WARM_UP, 0})])
 def test_in_short_shapes_nothing_comes_first_but_runs_that_are_judged_apart(
     tmp_path: Path, histories: str, rounds: set[int]
@@ -291,6 +294,7 @@ def test_processor_time_is_that_of_threads_and_children_that_ended_as_well() -> 
     assert cpu_s(os.getpid()) - before_s > 0.03, "in steps of 10 ms by now"
 
 
+@pytest.mark.slow
 def test_a_chart_is_a_document_with_all_its_series(tmp_path: Path) -> None:
     result = measured(tmp_path, Plan())
     made = chart(CASE, CASE.plots[0], result)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from broker_core.names import TIMER_TOPIC, DelayedPlace
 from broker_core.store.replicated_store import ReplicatedStore
 from tests.support.store_messages import entry, envelope
@@ -15,6 +17,7 @@ def opened(folder: Path) -> ReplicatedStore:
     return store
 
 
+@pytest.mark.slow
 async def test_a_start_does_not_rebuild_all_because_of_it(tmp_path: Path) -> None:
     """Its entry is there before that of any other message that is not confirmed."""
     store = opened(tmp_path)

@@ -34,6 +34,7 @@ def full_looks(*, young_only: bool) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="3.14 looks at old objects piece by piece")
 def test_a_growing_backlog_is_never_looked_at_as_a_whole() -> None:
     assert full_looks(young_only=False) > 0
@@ -44,6 +45,7 @@ class Thing:
     itself: Thing
 
 
+@pytest.mark.slow
 async def test_cycles_that_grew_old_are_found() -> None:
     thing = Thing()
     thing.itself = thing

@@ -151,28 +151,6 @@ def test_package_files_hold_a_charter_and_no_code() -> None:
             assert is_export or isinstance(statement, allowed), f"{name_of(path)} has code"
 
 
-def test_no_file_has_more_than_one_reason_to_change() -> None:
-    """Above 700 lines, ask whether it has."""
-    lengths = {name_of(path): len(path.read_text().splitlines()) for path in own_python_files()}
-    assert {name: n for name, n in lengths.items() if n > 700} == {}
-
-
-def test_no_function_is_too_long() -> None:
-    """Forty lines, docstring and signature not counted; tests may tell longer stories."""
-    long = {}
-    for path in own_python_files():
-        if name_of(path).startswith("tests/"):
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                documented = ast.get_docstring(node) is not None
-                first = node.body[1] if documented and len(node.body) > 1 else node.body[0]
-                length = (node.end_lineno or 0) - first.lineno + 1
-                if length > 40:
-                    long[f"{name_of(path)}:{node.name}"] = length
-    assert long == {}
-
-
 #: What must not stand in a file of the repository. Written so that this file passes.
 FOREIGN = {
     "a package registry": re.compile(

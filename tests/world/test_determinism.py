@@ -21,6 +21,7 @@ def test_two_runs_in_one_process_have_the_recorded_history(seed: int) -> None:
     assert first == recorded()[str(seed)], f"the history of seed {seed} changed; {_HINT}"
 
 
+@pytest.mark.slow
 def test_hash_seed_and_time_zone_do_not_matter() -> None:
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     result = subprocess.run(

@@ -15,7 +15,7 @@ from testkit.explorer.plan import Plan
 from testkit.explorer.player import play
 from tests.support.processes import ROOT
 
-LONG = ("window_full_beside_a_backlog",)
+LONG = ("demand_of_another_topic", "window_full_beside_a_backlog")
 FOUND = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
     for path in sorted((ROOT / "tests/world/found").glob("*.json"))

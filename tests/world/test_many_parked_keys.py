@@ -60,6 +60,7 @@ def calls(keys: int, *, messages: int, queues: int) -> int:
     return simulate(play, seed=3, loop_of=CountingLoop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("messages", "queues"),
     [

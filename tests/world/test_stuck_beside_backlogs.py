@@ -48,6 +48,7 @@ def test_clients_of_one_topic_do_not_depend_on_those_of_another() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_another_queue_of_the_same_topic_has_a_backlog() -> None:
     world = StuckWorld({"orders": 2}, [group(orders=SMALL)], seconds=40.0)
     world.client(concurrency=8)

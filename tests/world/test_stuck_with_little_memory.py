@@ -32,6 +32,7 @@ def test_large_bodies_behind_a_stuck_key_are_spilled() -> None:
     played.kept()
 
 
+@pytest.mark.slow
 def test_properties_count_as_bodies_do() -> None:
     world = StuckWorld({"orders": 1}, [group(orders={})], seconds=60.0, memory_bytes=LIMIT)
     world.client(concurrency=8)
