@@ -36,7 +36,7 @@ class ConsumeQueue:
         self._starts = _find_files(folder, self._file_bytes)  # byte positions, ascending
         self._flushed = self._length_on_disk()  # bytes in files, those deleted counted
         self._tail = bytearray()
-        #: Files written since the last ``take_written``; a checkpoint syncs them.
+        #: Written since the last ``take_written``; a checkpoint syncs them.
         self._written: set[Path] = set()
 
     @property
@@ -85,9 +85,7 @@ class ConsumeQueue:
             room = start + self._file_bytes - self._flushed
             part = bytes(self._tail[:room])
             path = self._path(start)
-            if start not in self._starts:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = self._files.descriptor(path, create=True)
+            descriptor = self._descriptor(start)
             write_at(descriptor, part, self._flushed - start)
             if start not in self._starts:
                 self._starts.append(start)
@@ -105,7 +103,7 @@ class ConsumeQueue:
         self._flushed = 0
 
     def take_written(self) -> set[Path]:
-        """Return the files written since the last call."""
+        """Return the files written since the last call, and the folders of those that are new."""
         written, self._written = self._written, set()
         return written
 
@@ -183,8 +181,7 @@ class ConsumeQueue:
             self._path(start).unlink()
         start = end - end % self._file_bytes
         if end > start:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            os.ftruncate(self._files.descriptor(self._path(start), create=True), end - start)
+            os.ftruncate(self._descriptor(start), end - start)
             if start not in self._starts:
                 self._starts.append(start)
             self._written.add(self._path(start))
@@ -211,6 +208,15 @@ class ConsumeQueue:
             self._written.discard(path)
             path.unlink(missing_ok=True)
             del self._starts[0]
+
+    def _descriptor(self, start: int) -> int:
+        """That of the file of *start*, which is made if it is not there."""
+        path = self._path(start)
+        if start not in self._starts:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # A file whose folder was not synced may be gone after a power cut, however it was.
+            self._written.update(self.folder.parents[:2], (self.folder,))
+        return self._files.descriptor(path, create=True)
 
     def _path(self, start: int) -> Path:
         if start != self._last_start:  # reads and writes are nearly always in the same file

@@ -383,7 +383,7 @@ class MessageStore:
             gone.set_result(None)
 
     def _write_checkpoint(self, checkpoint: Checkpoint, written: tuple[Path, ...]) -> None:
-        for path in written:
+        for path in sorted(written, reverse=True):  # what stands in a folder before that
             sync_file(path)
         self._checkpoint_table.save(checkpoint.to_table())
 

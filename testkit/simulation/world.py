@@ -238,6 +238,27 @@ class ClientNode(Node):
         return self.world.start_in(self.process, main, name=self.name)
 
 
+class _Tasks:
+    """Those of one process, in the order of their starts. They tell nobody of their ends: that
+    would be one more callback each.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tidied = 64  # so many make it worth while to look which have ended
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """One more."""
+        self._tasks.append(task)
+        if len(self._tasks) > self._tidied:
+            self._tasks = self.under_way()
+            self._tidied = 2 * len(self._tasks) + 64
+
+    def under_way(self) -> list[asyncio.Task[Any]]:
+        """Those that have not ended."""
+        return [task for task in self._tasks if not task.done()]
+
+
 class World:
     """All of it. See ``world``, which makes one."""
 
@@ -253,7 +274,7 @@ class World:
         self._numbers = 0
         self._processes = 0
         self._graves: list[Any] = []
-        self._tasks: dict[SimulatedProcess, dict[asyncio.Task[Any], None]] = {}
+        self._tasks: dict[SimulatedProcess, _Tasks] = {}
         self.nodes: dict[str, Node] = {}
         self.nameserver = self.add(NameserverNode, NAMESERVER)
         self.nemesis = Pen(self.events, "nemesis")
@@ -275,7 +296,7 @@ class World:
         self.loop.network.host_is_back(node.host)
         chance = random.Random(f"{self.seed}/{node.name}/{node.lives}")
         process = SimulatedProcess(node.name, number=self._processes, host=node.host, chance=chance)
-        self._tasks[process] = {}
+        self._tasks[process] = _Tasks()
         return process
 
     def _new_task(self, loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
@@ -283,9 +304,7 @@ class World:
         context = options.get("context")
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
-            tasks = self._tasks[process]
-            tasks[task] = None
-            task.add_done_callback(tasks.pop)
+            self._tasks[process].add(task)
         return task
 
     def start_in(
@@ -334,9 +353,10 @@ class World:
         process.kill()
         self.loop.network.end_of(process, silent=power)
         self.disk.release(process)
-        for task in self._tasks.pop(process, {}):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            self._graves.append(task)
+        if (tasks := self._tasks.pop(process, None)) is not None:
+            for task in tasks.under_way():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._graves.append(task)
 
     # ---- what it consists of --------------------------------------------------------------------
 

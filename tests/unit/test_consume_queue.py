@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
-from broker_core.store.files import OpenFiles
+from broker_core.store.files import OpenFiles, sync_file
+from testkit.simulation.disk import Disk
 
 PER_FILE = 4
 
@@ -47,11 +49,25 @@ def test_entries_are_read_by_number_over_files_and_memory(tmp_path: Path, flushe
     assert queue.entry(7) == (700, 100, 7)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_checkpoint_syncs_survives_a_power_cut(tmp_path: Path, seed: int) -> None:
+    disk = Disk(tmp_path, random.Random(seed))
+    folder = tmp_path / "host"
+    with disk.install():
+        queue = filled(folder, 10)
+        queue.flush()
+        for path in queue.take_written():
+            sync_file(path)
+        disk.lose_power(folder)
+    assert opened(folder).end_offset == 10
+
+
 def test_flushed_entries_are_found_again(tmp_path: Path) -> None:
     queue = filled(tmp_path, 10)
     assert opened(tmp_path).end_offset == 0
     queue.flush()
-    assert len(queue.take_written()) == 3
+    written = {path.name for path in queue.take_written() if path.is_file()}
+    assert written == {f"{start:020}" for start in (0, 80, 160)}
     assert queue.take_written() == set()
     again = opened(tmp_path)
     assert (again.first_offset, again.end_offset) == (0, 10)

@@ -149,9 +149,10 @@ async def test_an_answered_message_was_synced_also_over_the_ends_of_segments(
 
     def noted(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        content = path.read_bytes()
+        of_log = path.parent.name == "commitlog"
+        content = path.read_bytes() if of_log else b""
         sync_to_disk(descriptor)
-        if path.parent.name == "commitlog":
+        if of_log:
             synced[int(path.name)] = content
 
     monkeypatch.setattr(os, "fdatasync", noted)
@@ -258,7 +259,7 @@ async def test_a_failed_checkpoint_is_made_up_for(
     synced: list[Path] = []
     monkeypatch.setattr("broker_core.store.message_store.sync_file", synced.append)
     await store.checkpoint()
-    assert [path.parent.name for path in synced] == ["0"]
+    assert [path.parent.name for path in synced if path.is_file()] == ["0"]
     await store.close()
 
 
