@@ -23,13 +23,13 @@ from bench.slow_work import SlowWork
 from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import spawn
 from proxy.cli.output import print_json
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import PullWish
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_lane import GroupLane
-from proxy.lane_listener import Verdicts
-from proxy.topic_rules import rules_of
+from proxy.core.group.group_buffer import PullWish
+from proxy.core.jobs.window import Budget
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.listener import Verdicts
+from proxy.lane.topic_rules import rules_of
 from tests.support.lanes import Listener, group_settings, make_lane
 from tests.support.messages import message
 from tests.support.pipelines import Budgets, pipeline, queue

@@ -30,7 +30,7 @@ from broker_core.client import BrokerClient
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
 from proxy.cli.output import OutputFormat, print_rows
-from proxy.core.parking_pipeline import ParkingPipeline
+from proxy.core.parking.parking_pipeline import ParkingPipeline
 from testkit.simulation.loop import Callback, SimulatedLoop
 from testkit.simulation.process import current_process
 from testkit.simulation.world import ClientNode, ProxyNode, World, simulate

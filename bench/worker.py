@@ -26,7 +26,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
-from proxy.logs import configure_logs
+from proxy.observe.logs import configure_logs
 from thin_client import AsyncConsumer, Defer, Message, Retry
 
 _SAY_S = 0.2

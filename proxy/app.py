@@ -20,50 +20,50 @@ from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
 from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
-from proxy.clock_watch import watch_clocks
 from proxy.console.surface import Console
-from proxy.core.flow_window import Budget
-from proxy.core.forgetting import records_of
-from proxy.core.job_chains import Job
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.refill_round import Refill
-from proxy.downstream.bulk_service import BulkService
+from proxy.core.broadcast.departed_clients import records_of
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.window import Budget
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.delivery.deliverers import make_deliverer, secrets_of, undeliverable
+from proxy.delivery.self_delivery import OpenConnections, SelfDelivery
+from proxy.downstream.bulk.service import BulkService
 from proxy.downstream.consumer_service import ConsumerService
-from proxy.downstream.deliverers import make_deliverer, secrets_of, undeliverable
-from proxy.downstream.gate import Gate
-from proxy.downstream.load import Load
+from proxy.downstream.port.gate import Gate
+from proxy.downstream.port.load import Load
+from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
-from proxy.downstream.self_delivery import OpenConnections, SelfDelivery
-from proxy.downstream.thrift_server import ThriftServer
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
 from proxy.history.record import History, NullHistory
-from proxy.lane_tracing import Spans, spans_of, tracing_of
-from proxy.lanes import Lanes
-from proxy.listening import Addresses, Listening
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
+from proxy.lane.tracing import Spans, spans_of, tracing_of
 from proxy.live.configuration import Configuration
 from proxy.live.group_store import GroupStore
 from proxy.live.settings_file import SettingsFile
-from proxy.metrics_collector import ProxyCollector, registry_of
-from proxy.principals import Principals
-from proxy.process_name import client_id, reachable
-from proxy.secrets import credentials_of
-from proxy.settings import Settings
-from proxy.tls import broker_context
+from proxy.net.listening import Addresses, Listening
+from proxy.net.principals import Principals
+from proxy.net.process_name import client_id, reachable
+from proxy.net.secrets import credentials_of
+from proxy.net.tls import broker_context
+from proxy.observe.clock_watch import watch_clocks
+from proxy.observe.collector import ProxyCollector, registry_of
+from proxy.operator.dead_letter_desk import DeadLetterDesk
+from proxy.operator.owner_desk import Doors
+from proxy.settings.groups import GroupSettings
+from proxy.settings.proxy_settings import Settings
 from proxy.upstream.client_sweep import ClientSweep
-from proxy.upstream.committer import Committer
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.dead_letter_desk import DeadLetterDesk
-from proxy.upstream.dead_letters import DeadLetters
-from proxy.upstream.kept_records import KeptRecords
+from proxy.upstream.dead_letters.copier import DeadLetters
 from proxy.upstream.key_changes import KeyChanges
-from proxy.upstream.owner_desk import Doors
-from proxy.upstream.ownership import GroupOwnership
-from proxy.upstream.ownership_log import OwnershipLog
-from proxy.upstream.parking import Parking
-from proxy.upstream.recorder import Recorder
-from proxy.upstream.refills import Refills
-from proxy.upstream.retention import watch_retention
+from proxy.upstream.ownership.committer import Committer
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.ownership.kept_records import KeptRecords
+from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.ownership.recorder import Recorder
+from proxy.upstream.parking.parked_keys import Parking
+from proxy.upstream.reading.refills import Refills
+from proxy.upstream.reading.retention import watch_retention
 
 _log = structlog.get_logger("proxy")
 

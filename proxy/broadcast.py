@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes, member_settings
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes, member_settings
 
 _log = structlog.get_logger("broadcast")
 

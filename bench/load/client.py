@@ -23,7 +23,7 @@ from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
 from proxy.history.record import History
-from proxy.logs import configure_logs
+from proxy.observe.logs import configure_logs
 from thin_client import AsyncConsumer, Message, Observer
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from bench.load.links import Link, Links
 from bench.load.requests import answer_of
 from broker_core.clock import now_ns
-from proxy.core.order_key import key_text
+from proxy.core.keys.order_key import key_text
 from proxy.history.record import History
 from thin_client.wire import encode_call
 from thrift_idl import consumer, consumer_service

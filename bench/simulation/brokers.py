@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from bench.simulation.events import SECOND, Events
 from bench.simulation.model import Model
 from bench.simulation.network import Server
-from broker_core.broker.groups import Groups
-from broker_core.broker.notice_pace import NoticePace
-from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.groups.groups import Groups
+from broker_core.broker.groups.notice_pace import NoticePace
+from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import ConsumerData, Subscription
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Own
-from proxy.core.ownership_replay import LastOwner
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Own
+from proxy.core.records.replay import LastOwner
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from broker_core.names import QueueName
-from proxy.core.trust import Trust
+from proxy.core.ownership.trust import Trust
 
-#: As ``proxy.upstream.owned_queue.QueueState``.
+#: As ``proxy.upstream.ownership.owned_queue.QueueState``.
 State = Enum("State", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.simulation.events import MS, SECOND
-from proxy.settings import LockSettings
+from proxy.settings.proxy_settings import LockSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

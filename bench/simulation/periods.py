@@ -11,9 +11,9 @@ from bench.simulation.held import Held, State
 from bench.simulation.links import Links, Surroundings
 from bench.simulation.network import NO_ANSWER
 from broker_core.names import QueueName
-from proxy.core.ownership_record import Own
-from proxy.core.period_wait import longest_ns, wait_ns
-from proxy.core.trust import Trust
+from proxy.core.ownership.trust import Trust
+from proxy.core.records.period_wait import longest_ns, wait_ns
+from proxy.core.records.record import Own
 
 _LOOK_AGAIN_NS = 200 * MS
 #: Requests that a take-over needs besides the record: the broker's start, the two ends of the

@@ -11,8 +11,8 @@ from bench.simulation.links import Links, Surroundings
 from bench.simulation.network import NO_ANSWER
 from bench.simulation.periods import Periods
 from broker_core.names import QueueName
-from proxy.core.group_share import GroupShare, Present
-from proxy.core.handoffs import Handoffs
+from proxy.core.ownership.group_share import GroupShare, Present
+from proxy.core.ownership.named_owners import Handoffs
 
 _LOOK_AGAIN_NS = 200 * MS
 _LEAVE_WITHIN_NS = 500 * MS

@@ -25,7 +25,7 @@ from bench.soak.keys import MOST_DELIVERIES, fails
 from bench.soak.sequences import Sequences
 from proxy.cli.output import print_json
 from proxy.history.record import NullHistory
-from proxy.logs import configure_logs
+from proxy.observe.logs import configure_logs
 from thin_client import AsyncConsumer, Message, Retry
 from thrift_idl import consumer
 

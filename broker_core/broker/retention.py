@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker_core.broker.delayed_delivery import DelayedDelivery
+from broker_core.broker.delays.delivery import DelayedDelivery
 from broker_core.broker.settings import BrokerSettings
 from broker_core.clock import wall_ms
 from broker_core.rare_warnings import RareWarnings

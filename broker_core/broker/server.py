@@ -6,13 +6,13 @@ import asyncio
 
 import structlog
 
-from broker_core.broker.access_file import AccessFile
-from broker_core.broker.adopters import adopters
+from broker_core.broker.access.file import AccessFile
+from broker_core.broker.components import Parts
 from broker_core.broker.housekeeping import done_at_last, repeated
-from broker_core.broker.parts import Parts
 from broker_core.broker.registration import Registration
-from broker_core.broker.replica import Replica, open_store
-from broker_core.broker.served import served
+from broker_core.broker.replicas.adopters import adopters
+from broker_core.broker.replicas.replica import Replica, open_store
+from broker_core.broker.request_codes import served
 from broker_core.broker.settings import BrokerSettings
 from broker_core.remoting.route_bodies import BrokerRegistration
 from broker_core.remoting_server import RemotingServer

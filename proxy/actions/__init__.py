@@ -2,5 +2,5 @@
 
 An action is compiled when settings are loaded, and looks at nothing but the message: so the same
 message and the same settings always give the same result, at whichever proxy and however often it
-is handed out. Nothing here knows of order, leases or retries; ``proxy.core.hand_outs`` does.
+is handed out. Nothing here knows of order, leases or retries, as ``proxy.core.pipeline`` does.
 """

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.operations import Answer, Asked, Call, Operation, get
-from proxy.core.audit_record import AuditWish
+from proxy.core.access.audit_record import AuditWish
 from proxy.upstream.audit import Audit
 
 MOST_SHOWN = 10_000

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.operations import Answer, Asked, Call, Operation, get
-from proxy.downstream.thrift_connection import Connection
-from proxy.group_lane import GroupLane
+from proxy.downstream.port.connection import Connection
+from proxy.lane.group_lane import GroupLane
 
 MOST_SHOWN = 10_000
 

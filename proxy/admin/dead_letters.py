@@ -19,7 +19,7 @@ from proxy.admin.operations import (
     get,
     post,
 )
-from proxy.upstream.dead_letter_desk import DeadLetterDesk, Wish
+from proxy.operator.dead_letter_desk import DeadLetterDesk, Wish
 
 _PLACE = "/api/groups/{group}/dead-letters"
 MOST_SHOWN = 10_000

@@ -20,20 +20,20 @@ from proxy.admin.order_keys import OrderKeySurface
 from proxy.admin.owners import OwnerSurface
 from proxy.admin.pauses import PauseSurface
 from proxy.admin.process import ProcessSurface
-from proxy.lanes import Lanes
+from proxy.lane.lanes import Lanes
 from proxy.live.configuration import Configuration
+from proxy.operator.dead_letter_desk import DeadLetterDesk
+from proxy.operator.hand_over_desk import HandoffDesk
+from proxy.operator.key_board import KeyBoard
+from proxy.operator.key_desk import KeyDesk
+from proxy.operator.lease_desk import LeaseDesk
+from proxy.operator.message_desk import MessageDesk
+from proxy.operator.offset_desk import OffsetDesk
+from proxy.operator.order_key_desk import OrderKeyDesk
+from proxy.operator.owner_desk import Doors, OwnerDesk
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.dead_letter_desk import DeadLetterDesk
-from proxy.upstream.handoff_desk import HandoffDesk
-from proxy.upstream.key_board import KeyBoard
-from proxy.upstream.key_desk import KeyDesk
-from proxy.upstream.lease_desk import LeaseDesk
-from proxy.upstream.message_desk import MessageDesk
-from proxy.upstream.offset_desk import OffsetDesk
-from proxy.upstream.order_key_desk import OrderKeyDesk
-from proxy.upstream.owner_book import OwnerBook
-from proxy.upstream.owner_desk import Doors, OwnerDesk
-from proxy.upstream.ownership import GroupOwnership
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.ownership.owner_book import OwnerBook
 
 
 def desk_operations(

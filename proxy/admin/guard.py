@@ -12,9 +12,9 @@ import ipaddress
 from collections.abc import Mapping
 
 from proxy.admin.operations import OPEN
-from proxy.core.access import ANY_GROUP, Act, Right, too_large
+from proxy.core.access.rights import ANY_GROUP, Act, Right, too_large
 from proxy.errors import Forbidden, NotAllowed
-from proxy.principals import Principals
+from proxy.net.principals import Principals
 
 #: Sent with every answer: nothing is kept, framed, guessed at, or told to another site.
 SECURITY_HEADERS = {

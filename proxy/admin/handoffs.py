@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from proxy.admin.operations import OWNED, Answer, Call, ChangeBody, Operation, post
-from proxy.upstream.handoff_desk import HandoffDesk, QueueWish
+from proxy.operator.hand_over_desk import HandoffDesk, QueueWish
 
 _QUEUE = "/api/groups/{group}/topics/{topic}/queues/{queue}"
 

@@ -25,10 +25,10 @@ from proxy.admin.operations import TEXT, Call, Operation, get
 from proxy.admin.routes import application
 from proxy.admin.shared import of_any_worker
 from proxy.admin.snapshots import GroupsView
-from proxy.downstream.load import Load
-from proxy.logs import NoisyLog
-from proxy.settings import LimitSettings
-from proxy.tls import HANDSHAKE_S
+from proxy.downstream.port.load import Load
+from proxy.net.tls import HANDSHAKE_S
+from proxy.observe.logs import NoisyLog
+from proxy.settings.proxy_settings import LimitSettings
 
 VERSION = "1"
 #: An order key of 64 KiB, percent-encoded, stands behind a ``?``.

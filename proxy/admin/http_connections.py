@@ -11,10 +11,10 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from broker_core.refused_connection import RefusedConnection
-from proxy.dead_peers import find_dead_peer
-from proxy.downstream.load import Load
-from proxy.logs import NoisyLog
-from proxy.settings import LimitSettings
+from proxy.downstream.port.load import Load
+from proxy.net.dead_peers import find_dead_peer
+from proxy.observe.logs import NoisyLog
+from proxy.settings.proxy_settings import LimitSettings
 
 _noisy = NoisyLog(structlog.get_logger("admin"))
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from proxy.admin.keys import KeyRow
 from proxy.admin.operations import LOOKS, PLAIN_KEY, Answer, Asked, Call, Operation, get
-from proxy.upstream.key_board import KeyBoard
+from proxy.operator.key_board import KeyBoard
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 MOST_SHOWN = 1000

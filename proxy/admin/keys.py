@@ -19,7 +19,7 @@ from proxy.admin.operations import (
     get,
     post,
 )
-from proxy.upstream.key_desk import KeyDesk, KeyWish
+from proxy.operator.key_desk import KeyDesk, KeyWish
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 #: Messages a second: less is none at all, more is no limit at all.

@@ -18,7 +18,7 @@ from proxy.admin.operations import (
     get,
     post,
 )
-from proxy.upstream.lease_desk import LeaseDesk, LeaseWish
+from proxy.operator.lease_desk import LeaseDesk, LeaseWish
 
 _PLACE = "/api/groups/{group}/leases"
 _MOST_SHOWN = 100_000

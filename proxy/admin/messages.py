@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from proxy.admin.operations import LOOKS, PLAIN_KEY, Answer, Asked, Call, Operation, get
-from proxy.upstream.message_desk import MOST_SHOWN, MessageDesk
+from proxy.operator.message_desk import MOST_SHOWN, MessageDesk
 
 _PLACE = "/api/groups/{group}/topics/{topic}/messages"
 

@@ -16,7 +16,7 @@ from proxy.admin.operations import (
     get,
     post,
 )
-from proxy.upstream.offset_desk import OffsetDesk, ResetWish
+from proxy.operator.offset_desk import OffsetDesk, ResetWish
 
 _PLACE = "/api/groups/{group}/offsets"
 _RESET = "/api/groups/{group}/topics/{topic}/queues/{queue}/reset"

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.operations import LOOKS, Answer, Asked, Operation, get
+from proxy.operator.order_key_desk import OrderKeyDesk
 from proxy.tuning.service_times import LEAST_MS, MOST_MS, ServiceTimes
-from proxy.upstream.order_key_desk import OrderKeyDesk
 
 
 class OrderKeyQuery(Asked):

@@ -15,7 +15,7 @@ from proxy.admin.operations import (
     get,
     post,
 )
-from proxy.upstream.owner_desk import OwnerDesk
+from proxy.operator.owner_desk import OwnerDesk
 
 _PLACE = "/api/owners"
 

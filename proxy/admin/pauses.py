@@ -7,7 +7,7 @@ from typing import Any
 
 from proxy.admin.keys import PauseView
 from proxy.admin.operations import OWNED, Call, ChangeBody, Operation, post
-from proxy.upstream.key_desk import KeyDesk
+from proxy.operator.key_desk import KeyDesk
 
 
 class PauseSurface:

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_core.clock import now_ns, wall_ms
 from proxy.admin.operations import Answer, Call, Operation, get
-from proxy.core.clock_jumps import JumpKind
+from proxy.core.ownership.clock_jumps import JumpKind
 from proxy.upstream.context import UpstreamContext
 
 

@@ -33,8 +33,8 @@ from proxy.errors import (
     Unavailable,
     UnknownName,
 )
-from proxy.logs import NoisyLog
-from proxy.tls import common_name
+from proxy.net.tls import common_name
+from proxy.observe.logs import NoisyLog
 
 #: Header of an answer 421: where the proxies can be asked that own the other queues.
 OWNERS = "Orderlane-Owners"

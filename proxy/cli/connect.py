@@ -22,9 +22,9 @@ from broker_core.errors import BrokerError, ConnectionLost, RemotingError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.signing import Credentials
 from proxy.errors import OrderlaneError, OwnedElsewhere
-from proxy.setting_types import host_port
-from proxy.settings import broker_tls
-from proxy.tls import broker_context, client_context
+from proxy.net.tls import broker_context, client_context
+from proxy.settings.proxy_settings import broker_tls
+from proxy.settings.types import host_port
 
 _TIMEOUT_S = 3.0
 #: What changes something is put on record first, and the brokers may have to make a topic for it.

@@ -26,7 +26,7 @@ from proxy.cli.options import (
 )
 from proxy.cli.output import print_json, say
 from proxy.cli.serving import open_history
-from proxy.core.order_key import key_text
+from proxy.core.keys.order_key import key_text
 from proxy.errors import OrderlaneError
 from thin_client import AsyncConsumer, ClientError, Defer, Message
 

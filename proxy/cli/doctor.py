@@ -21,10 +21,10 @@ from proxy.cli.options import (
     SettingsOption,
 )
 from proxy.cli.output import Output, OutputFormat, print_rows
-from proxy.core.parked_key import PARKED_PREFIX
+from proxy.core.records.parked_key import PARKED_PREFIX
 from proxy.errors import OrderlaneError
-from proxy.settings import load_settings
-from proxy.tls import broker_context, port_context
+from proxy.net.tls import broker_context, port_context
+from proxy.settings.proxy_settings import load_settings
 
 _DISTRIBUTION = "orderlane"
 

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 import orjson
 
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.order_key import key_text
+from proxy.core.keys.order_key import key_text
 from thin_client import Defer, Message, Reject
 
 #: Exit codes beside 0, as ``sysexits.h`` has them: bad input; a service that is not there.

@@ -21,11 +21,11 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from proxy.cli.asking import path_of
 from proxy.cli.connect import ask_proxy, broker_client
-from proxy.core.ownership_record import ownership_topic
+from proxy.core.records.record import ownership_topic
 from proxy.diagnosis.facts import Facts, KeyFacts, ProxyFacts, QueueFacts, group_of, jump_of, key_of
 from proxy.errors import OrderlaneError, OwnedElsewhere
-from proxy.upstream.owner_book import OwnerBook, OwnerRow
-from proxy.upstream.ownership_log import OwnershipLog
+from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
+from proxy.upstream.ownership.ownership_log import OwnershipLog
 
 _KEYS = 20
 #: Brokers and proxies are asked beside each other; queues of a broker some at a time.

@@ -16,7 +16,7 @@ from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.errors import OrderlaneError
-from proxy.settings_source import read_yaml
+from proxy.settings.source import read_yaml
 
 app = typer.Typer(
     invoke_without_command=True,

@@ -14,7 +14,7 @@ from broker_core.errors import RemotingError, StoreError
 from proxy.cli.examples import add_examples
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError
-from proxy.logs import configure_logs
+from proxy.observe.logs import configure_logs
 
 #: Where a verb's function stands below ``proxy.cli``; ``app``: it has verbs of its own. What is not
 #: asked for is not imported: all of it takes over a second, longer than most verbs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.order_key import key_text
+from proxy.core.keys.order_key import key_text
 from proxy.history.record import History
 from thin_client import ClientError, Message, Observer
 

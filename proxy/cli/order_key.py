@@ -15,9 +15,9 @@ from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, Name
 from proxy.cli.order_key_sample import known, take_sample
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.side_by_side import side_by_side
-from proxy.core.order_key import MissingKey
+from proxy.core.keys.order_key import MissingKey
 from proxy.errors import OrderlaneError
-from proxy.topic_rules import rules_of
+from proxy.lane.topic_rules import rules_of
 from proxy.tuning import simulation
 from proxy.tuning.report import Figures, TuningReport
 from proxy.tuning.sample import Sample

@@ -14,8 +14,8 @@ from proxy.cli.connect import actor, ask_proxy, body_of, one_of
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.order_key_sample import Known, known, queues_at
 from proxy.cli.output import Output, OutputFormat, print_rows, say
-from proxy.core.key_rules import KeyRule
-from proxy.core.order_key import MissingKey, compile_order_key
+from proxy.core.keys.key_rules import KeyRule
+from proxy.core.keys.order_key import MissingKey, compile_order_key
 from proxy.errors import OrderlaneError
 
 _COLUMNS = ("topic", "queue", "proxy", "order_key", "version", "older", "change")

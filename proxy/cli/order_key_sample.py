@@ -12,11 +12,11 @@ from broker_core.names import Group, Topic
 from proxy.cli.asking import look, path_of
 from proxy.cli.connect import ask_proxy, broker_client
 from proxy.errors import OrderlaneError
-from proxy.group_settings import TopicSettings
+from proxy.lane.topic_rules import rules_of
 from proxy.live.stored_group import group_of
-from proxy.topic_rules import rules_of
+from proxy.settings.groups import TopicSettings
 from proxy.tuning.sample import Sample
-from proxy.upstream.sampling import Sampling
+from proxy.upstream.reading.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from proxy.cli.supervising import Wanted, running_workers
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.record import History
 from proxy.live.settings_file import SettingsFile
-from proxy.settings import Settings
-from proxy.settings_source import BROKER_PREFIX, Layers, explain
+from proxy.settings.proxy_settings import Settings
+from proxy.settings.source import BROKER_PREFIX, Layers, explain
 
 Addresses = dict[str, str]
 

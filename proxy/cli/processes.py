@@ -15,8 +15,8 @@ from proxy.cli.options import DEFAULT_NAMESERVER, DataOption, HistoryOption, Set
 from proxy.cli.serving import open_history, serve
 from proxy.cli.supervising import Wanted, running_workers
 from proxy.live.settings_file import SettingsFile
-from proxy.setting_types import at_port
-from proxy.settings import MOST_WORKERS, Settings, load_settings
+from proxy.settings.proxy_settings import MOST_WORKERS, Settings, load_settings
+from proxy.settings.types import at_port
 
 DEFAULT_DATA = Path("orderlane-data")
 

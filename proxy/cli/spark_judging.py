@@ -28,7 +28,7 @@ from proxy.cli.spark import (
     running,
 )
 from proxy.cli.verify_history import print_report
-from proxy.core.order_key import MissingKey
+from proxy.core.keys.order_key import MissingKey
 from proxy.errors import OrderlaneError
 from proxy.tuning.key_profile import Windows
 from proxy.tuning.report_text import markdown

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proxy.process_name import client_id, reachable
-from proxy.setting_types import host_port
-from proxy.settings import Settings
+from proxy.net.process_name import client_id, reachable
+from proxy.settings.proxy_settings import Settings
+from proxy.settings.types import host_port
 from proxy.workers.places import Place, places
 from proxy.workers.supervisor import Supervisor
 from proxy.workers.task import Task

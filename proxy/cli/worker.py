@@ -20,9 +20,9 @@ from proxy.cli.serving import open_history, serve
 from proxy.errors import OrderlaneError
 from proxy.history.record import History
 from proxy.live.settings_file import SettingsFile
-from proxy.logs import configure_logs
-from proxy.setting_types import host_port
-from proxy.settings import Settings, load_settings
+from proxy.observe.logs import configure_logs
+from proxy.settings.proxy_settings import Settings, load_settings
+from proxy.settings.types import host_port
 from proxy.workers.taking import Taking
 from proxy.workers.task import Task
 

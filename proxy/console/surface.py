@@ -17,9 +17,9 @@ from proxy.admin.snapshots import GroupView
 from proxy.console.events import Events, Reader
 from proxy.console.pages import Pages
 from proxy.console.series import COUNTERS, EVERY_S, GAUGES, Series
-from proxy.downstream.load import Load
+from proxy.downstream.port.load import Load
 from proxy.errors import UnknownName
-from proxy.group_lane import GroupLane
+from proxy.lane.group_lane import GroupLane
 
 #: Queues that are looked at in one go: about a millisecond of the event loop.
 _AT_ONCE = 32

@@ -1,6 +1,6 @@
 """The decisions of the proxy: pure, time as an argument, events in, effects out.
 
-Never here: I/O, a clock, a log, asyncio, metrics. The shells (``proxy.group_lane``,
+Never here: I/O, a clock, a log, asyncio, metrics. The shells (``proxy.lane.group_lane``,
 ``proxy.upstream``, ``proxy.downstream``) do only what these modules tell them.
 
 What always holds, each line tested by a property in ``tests/property/test_queue_pipeline.py``:

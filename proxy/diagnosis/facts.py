@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from proxy.core.parked_key import PARKED_PREFIX
+from proxy.core.records.parked_key import PARKED_PREFIX
 
 T = TypeVar("T")
 

@@ -13,10 +13,12 @@ import structlog
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
-from proxy.core.group_buffer import Batch, PullWish
-from proxy.core.ids import LeaseId
-from proxy.downstream.gate import refuse_by
-from proxy.downstream.load import Load
+from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.keys.ids import LeaseId
+from proxy.downstream.port.connection import Entry, Reply
+from proxy.downstream.port.gate import refuse_by
+from proxy.downstream.port.load import Load
+from proxy.downstream.refusals import answer_unserved, refuse
 from proxy.downstream.replays import Replays, RequestName
 from proxy.downstream.requests import (
     Addressed,
@@ -31,14 +33,12 @@ from proxy.downstream.requests import (
     wanted_topics,
     wish_of,
 )
-from proxy.downstream.thrift_connection import Entry, Reply
-from proxy.downstream.unserved import answer_unserved, refuse
 from proxy.downstream.waiters import Waiter, Waiters
 from proxy.errors import OrderlaneError, Refused, UnknownName
-from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes
-from proxy.logs import NoisyLog
-from proxy.settings import LimitSettings
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
+from proxy.observe.logs import NoisyLog
+from proxy.settings.proxy_settings import LimitSettings
 from thrift_idl import consumer, consumer_service
 
 _log = structlog.get_logger("consumers")

@@ -22,7 +22,7 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import place_of
 from broker_core.remoting.message import KEYS, OutgoingMessage
 from broker_core.remoting.recall_handle import RecallHandle
-from proxy.core.delay_times import delay_properties
+from proxy.downstream.delay_times import delay_properties
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
 from thrift_idl import producer
 

@@ -28,9 +28,9 @@ from broker_core.remoting.key_hash import place_of
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.downstream.delay_requests import DelayRequests
 from proxy.downstream.outgoing import IllegalMessage, outgoing_message, topic_named
-from proxy.downstream.thrift_connection import Entry, Refuse, Reply, awaiting
+from proxy.downstream.port.connection import Entry, Refuse, Reply, awaiting
 from proxy.history.record import History
-from proxy.logs import NoisyLog
+from proxy.observe.logs import NoisyLog
 from thrift_idl import producer, producer_service
 
 _log = structlog.get_logger("producers")

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_core.names import QueueName, Topic
-from proxy.core.group_buffer import Batch
-from proxy.core.ids import Epoch, LeaseId
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.group.group_buffer import Batch
+from proxy.core.keys.ids import Epoch, LeaseId
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
 #: Answers kept of one client.
 ANSWERS = 4

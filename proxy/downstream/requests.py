@@ -16,15 +16,15 @@ from broker_core.remoting.message import (
     UNIQ_KEY,
     decode_properties,
 )
-from proxy.core.effects import Nack
-from proxy.core.group_buffer import Batch, PullWish
-from proxy.core.ids import LeaseId
-from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.redriven import FIRST_ID, MARKS, is_marked
+from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, is_marked
+from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.pipeline.effects import Nack
 from proxy.downstream.replays import ClientName, RequestName
 from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
-from proxy.group_settings import GroupSettings
-from proxy.lane_listener import Verdicts
+from proxy.lane.listener import Verdicts
+from proxy.settings.groups import GroupSettings
 from thrift_idl import consumer
 
 #: Batch size of a pull that names none and uses none of our fields: DDMQ's own default.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.names import Topic
-from proxy.core.group_buffer import Batch, PullWish
+from proxy.core.group.group_buffer import Batch, PullWish
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,7 @@
 """When clients of a proxy held messages of a queue and asked for no more of its topic.
 
-Their leases keep the queue where it is (``proxy/core/group_share.py``): its other keys wait for
-them, and no pull elsewhere changes that.
+Their leases keep the queue where it is (``proxy/core/ownership/group_share.py``): its other keys
+wait for them, and no pull elsewhere changes that.
 """
 
 from __future__ import annotations

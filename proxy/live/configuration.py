@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
-from proxy.lanes import Lanes
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
 from proxy.live.file_watch import FileWatch
 from proxy.live.group_desk import GroupDesk
 from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.settings_file import SettingsFile
 from proxy.live.store_watch import StoreWatch
+from proxy.settings.groups import GroupSettings
 from proxy.upstream.audit import Audit
 
 

@@ -13,7 +13,7 @@ from proxy.live.group_changes import restart_needed
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.settings_file import SettingsFile
 from proxy.live.watched import Watched
-from proxy.settings import Settings
+from proxy.settings.proxy_settings import Settings
 
 _LOOK_S = 1.0
 

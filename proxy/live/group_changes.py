@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.group_settings import GroupSettings
-from proxy.settings import Settings
+from proxy.settings.groups import GroupSettings
+from proxy.settings.proxy_settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.core.audit_record import Change
-from proxy.core.group_names import check_group
+from proxy.core.access.audit_record import Change
+from proxy.core.keys.group_names import check_group
 from proxy.errors import Refused, SettingsError
-from proxy.group_settings import GroupSettings
-from proxy.lanes import Lanes
+from proxy.lane.lanes import Lanes
 from proxy.live.group_store import check_version
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.store_watch import StoreWatch
 from proxy.live.stored_group import group_of, stored_form
+from proxy.settings.groups import GroupSettings
 from proxy.upstream.audit import Audit
 
 

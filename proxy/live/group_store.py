@@ -11,8 +11,8 @@ from broker_core.client.key_values import KeyValues
 from broker_core.clock import wall_ms
 from broker_core.errors import RemotingError
 from proxy.errors import Refused, Unavailable
-from proxy.group_settings import GroupSettings
 from proxy.live.stored_group import NAMESPACE, StoredGroup, newest, stale, stored_form
+from proxy.settings.groups import GroupSettings
 
 _log = structlog.get_logger("config")
 

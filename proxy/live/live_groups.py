@@ -15,10 +15,10 @@ import structlog
 
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.errors import SettingsError
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
-from proxy.lanes import Lanes
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
 from proxy.live.group_changes import GroupChanges, changes, refusals
+from proxy.settings.groups import GroupSettings
 
 _log = structlog.get_logger("config")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.settings import Settings, load_settings
+from proxy.settings.proxy_settings import Settings, load_settings
 
 
 class SettingsFile:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import structlog
 
 from proxy.errors import SettingsError
-from proxy.group_settings import GroupSettings
 from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.stored_group import StoredGroup, group_of
+from proxy.settings.groups import GroupSettings
 
 _LOOK_S = 2.0
 

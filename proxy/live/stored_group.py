@@ -15,8 +15,8 @@ import orjson
 from pydantic import ValidationError
 
 from proxy.errors import SettingsError
-from proxy.group_settings import GroupSettings
-from proxy.settings_source import Layers, explain
+from proxy.settings.groups import GroupSettings
+from proxy.settings.source import Layers, explain
 
 NAMESPACE = "ORDERLANE_GROUPS"
 _VERSIONS = 2**53

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.core.order_key import Keyed
+from proxy.core.keys.order_key import Keyed
 
 #: How deep bodies are looked into, and how many paths are named: those in most messages.
 _DEEPEST, _MOST = 4, 24

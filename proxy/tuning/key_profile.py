@@ -12,7 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.core.order_key import Keyed, Looked, MissingKey, ValueKind, compile_order_key, look_each
+from proxy.core.keys.order_key import (
+    Keyed,
+    Looked,
+    MissingKey,
+    ValueKind,
+    compile_order_key,
+    look_each,
+)
 
 __all__ = [
     "Cell",

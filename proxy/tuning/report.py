@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from proxy.core.order_key import MissingKey, ValueKind, key_text
+from proxy.core.keys.order_key import MissingKey, ValueKind, key_text
 from proxy.tuning import measures
 from proxy.tuning.advice import Advice, advise
 from proxy.tuning.key_profile import Histogram, HotKey, Tally, Windows

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from proxy.core.order_key import Keyed, Looked, MissingKey, look_each
+from proxy.core.keys.order_key import Keyed, Looked, MissingKey, look_each
 from proxy.tuning.key_profile import KeyProfile, Windows
 from proxy.tuning.report import TuningReport, report_of
 

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-from proxy.core.order_key import QUEUE_CHAIN
-from proxy.core.pull_buffer import Lease
+from proxy.core.keys.order_key import QUEUE_CHAIN
+from proxy.core.leases.lease_book import Lease
 
 Queue = TypeVar("Queue")
 

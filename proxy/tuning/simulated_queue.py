@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from proxy.core.ids import LeaseId
-from proxy.core.lately import HotKeys
-from proxy.core.measures import Histogram, Measures
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.starvation import Patience
+from proxy.core.jobs.measures import Histogram, Measures
+from proxy.core.jobs.starvation import Patience
+from proxy.core.keys.ids import LeaseId
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.pipeline.recent_keys import HotKeys
 
 
 class SimulatedMessage:

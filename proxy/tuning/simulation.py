@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from proxy.core.rules import TopicRules
+from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.advice import alone
 from proxy.tuning.report import TuningReport
 from proxy.tuning.sample import Sample

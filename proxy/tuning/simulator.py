@@ -27,15 +27,15 @@ from typing import cast
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import GroupBuffer, PullWish
-from proxy.core.ids import Epoch, LeaseId
-from proxy.core.order_key import QUEUE_CHAIN, MissingKey, compile_order_key
-from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.refill_round import Refill
-from proxy.core.rules import TopicRules
-from proxy.core.starvation import PATIENCE_NS, READ_AHEAD
+from proxy.core.group.group_buffer import GroupBuffer, PullWish
+from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.starvation import PATIENCE_NS, READ_AHEAD
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import Epoch, LeaseId
+from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey, compile_order_key
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulated_client import SimulatedClient

@@ -22,7 +22,7 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
-from proxy.core.audit_record import (
+from proxy.core.access.audit_record import (
     AUDIT_TOPIC,
     AuditRecord,
     AuditWish,
@@ -36,8 +36,8 @@ from proxy.core.audit_record import (
 )
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import History
-from proxy.upstream.durable import check_on_disk
-from proxy.upstream.queue_range import read_range, shown_end
+from proxy.upstream.ownership.durable import check_on_disk
+from proxy.upstream.reading.queue_range import read_range, shown_end
 
 _log = structlog.get_logger("audit")
 

@@ -23,10 +23,10 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from proxy.core.forgetting import Belongings, belongings, clients_of
-from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes
-from proxy.logs import NoisyLog
+from proxy.core.broadcast.departed_clients import Belongings, belongings, clients_of
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
+from proxy.observe.logs import NoisyLog
 from proxy.upstream.context import UpstreamContext
 
 _EVERY_S = 3600.0

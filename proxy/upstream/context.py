@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 from broker_core.client import BrokerClient, Membership
 from broker_core.client.batch_limits import BatchLimits
-from proxy.core.clock_jumps import ClockJumps
-from proxy.core.flow_window import Budget
+from proxy.core.jobs.window import Budget
+from proxy.core.ownership.clock_jumps import ClockJumps
 from proxy.history.record import History
-from proxy.settings import Settings
+from proxy.net.wakeup import Signal
+from proxy.settings.proxy_settings import Settings
 from proxy.upstream.audit import Audit
-from proxy.upstream.ownership_log import OwnershipLog
-from proxy.upstream.recorder import Recorder
-from proxy.upstream.take_overs import TakeOvers
-from proxy.wakeup import Signal
+from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.ownership.recorder import Recorder
+from proxy.upstream.ownership.take_overs import TakeOvers
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Changes of order keys: what has to be stored and read for those of owned queues.
 
-``proxy.core.key_change`` says what waits for what. Each step is done before the next begins:
+``proxy.core.jobs.key_change`` says what waits for what. Each step is done before the next begins:
 
 1. the switch is chosen, and nothing is read;
 2. an ownership record names it, with both rules: whoever takes over knows as much;
@@ -21,14 +21,14 @@ from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group
 from broker_core.remoting.codes import ResponseCode
 from broker_core.tasks import spawn
-from proxy.core.copying import as_sent
-from proxy.core.parked_copy import origin_of, parked_chain
-from proxy.core.parked_key import parked_topic
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_lane import GroupLane
+from proxy.core.dead_letters.copies import as_sent
+from proxy.core.parking.parked_copy import origin_of, parked_chain
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import parked_topic
+from proxy.lane.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.queue_range import read_range
-from proxy.upstream.refills import Refills
+from proxy.upstream.reading.queue_range import read_range
+from proxy.upstream.reading.refills import Refills
 
 #: How often each queue is looked at: so late a change begins, or goes on after a take-over.
 _EVERY_S = 0.5

@@ -9,7 +9,7 @@ import structlog
 
 from broker_core.acceptor import Acceptor
 from proxy.errors import OrderlaneError
-from proxy.setting_types import at_port, host_port
+from proxy.settings.types import at_port, host_port
 
 _log = structlog.get_logger("door")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proxy.errors import SettingsError
-from proxy.setting_types import at_port, host_port
+from proxy.settings.types import at_port, host_port
 
 #: From the ports of one worker to those of the next. Thrift and HTTP are neighbours by default, and
 #: a person should see whose port it is.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.core.rules import parse_tags
+from proxy.core.keys.topic_rules import parse_tags
 from proxy.history.lives import broker_of
 from testkit.explorer.plan import ConsumerPlan
 from testkit.simulation.history import Event

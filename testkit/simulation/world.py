@@ -29,7 +29,7 @@ from broker_core.remoting import headers
 from broker_core.remoting.codes import RequestCode
 from proxy.app import Proxy
 from proxy.live.settings_file import SettingsFile
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
 from testkit.simulation.disk import Disk
 from testkit.simulation.history import Event, Pen
 from testkit.simulation.loop import SimulatedLoop

@@ -45,12 +45,13 @@ from proxy.admin import (
 )
 from proxy.admin.checking import Malformed, body_of, query_of
 from proxy.admin.operations import Asked, ChangeBody
-from proxy.core import audit_record, ownership_codec
-from proxy.core.order_key import compile_order_key
-from proxy.core.ownership_record import Snapshot, SnapshotPart
-from proxy.downstream.thrift_frames import FrameBuffer, FrameError, decode_call
+from proxy.core.access.rights import audit_record
+from proxy.core.keys.order_key import compile_order_key
+from proxy.core.records import codec as ownership_codec
+from proxy.core.records.record import Snapshot, SnapshotPart
+from proxy.downstream.port.frames import FrameBuffer, FrameError, decode_call
 from proxy.errors import SettingsError
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
 from tests.support.thrift_client import structs
 

@@ -15,13 +15,14 @@ from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.recall_handle import RecallHandle
-from proxy.core import audit_record, ownership_codec
-from proxy.core.audit_record import AuditRecord, Change
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Delta, Own, Snapshot
-from proxy.core.parked_key import ParkedKey
-from proxy.core.snapshot_parts import parts
-from proxy.core.spilled_chains import packed
+from proxy.core.access.audit_record import AuditRecord, Change
+from proxy.core.access.rights import audit_record
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.ids import Epoch
+from proxy.core.records import codec as ownership_codec
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.record import Clean, Delta, Own, Snapshot
+from proxy.core.records.snapshot_parts import parts
 from tests.fuzz.parsers import ASKED, BODIES
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
 from tests.support.stored_records import HOST_V6, Record

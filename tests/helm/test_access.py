@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from proxy.cli.parts import load_broker_settings
-from proxy.principals import Principals
-from proxy.settings import Settings, load_settings
+from proxy.net.principals import Principals
+from proxy.settings.proxy_settings import Settings, load_settings
 from tests.helm.rendering import NAME, USES, Rendered
 
 uses = pytest.mark.parametrize("values", [pytest.param(v, id=use) for use, v in USES.items()])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.settings import Settings
+from proxy.settings.proxy_settings import Settings
 from tests.helm.rendering import NAME, USES, Rendered
 
 uses = pytest.mark.parametrize("values", [pytest.param(v, id=use) for use, v in USES.items()])

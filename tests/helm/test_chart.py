@@ -15,8 +15,8 @@ from helm_python.chart import lint
 from kubernetes_validate.utils import all_versions
 
 from proxy.cli.parts import load_broker_settings
-from proxy.setting_types import host_port
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
+from proxy.settings.types import host_port
 from proxy.workers.places import places
 from tests.helm.rendering import CHART, NAME, USES, Rendered
 

@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from broker_core.broker.settings import BrokerSettings
 from proxy.cli.parts import load_broker_settings
-from proxy.settings import Settings, load_settings
+from proxy.settings.proxy_settings import Settings, load_settings
 from tests.helm.rendering import Rendered
 from tests.support.chart_schema import OWN_BROKER, OWN_PROXY
 from tests.support.setting_fields import setting_fields

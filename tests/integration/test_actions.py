@@ -11,7 +11,7 @@ import orjson
 
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import OutgoingMessage
-from proxy.group_settings import TopicSettings
+from proxy.settings.groups import TopicSettings
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import run_gateway

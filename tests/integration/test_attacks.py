@@ -12,7 +12,7 @@ import pytest
 from broker_core.client import BrokerClient
 from broker_core.errors import RemotingError
 from broker_core.names import Group, Topic
-from proxy.setting_types import host_port
+from proxy.settings.types import host_port
 from tests.support.gateway import GROUP, TOPIC, run_gateway
 from tests.support.thrift_client import COMPACT, ThriftClient, connect, our_pull
 from thrift_idl import consumer, producer

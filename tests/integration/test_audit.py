@@ -11,7 +11,7 @@ import pytest
 from broker_core.client import BrokerClient
 from broker_core.errors import RequestTimeout
 from broker_core.names import QueueName
-from proxy.core.audit_record import AuditWish, Change, Phase
+from proxy.core.access.audit_record import AuditWish, Change, Phase
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import NullHistory
 from proxy.upstream.audit import Audit

@@ -12,8 +12,8 @@ import pytest
 
 from broker_core.tasks import spawn
 from proxy.app import Proxy
-from proxy.lanes import Lanes
-from proxy.setting_types import host_port
+from proxy.lane.lanes import Lanes
+from proxy.settings.types import host_port
 from tests.support.brokers import Brokers
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway

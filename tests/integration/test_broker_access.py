@@ -21,8 +21,8 @@ from broker_core.tasks import spawn
 from proxy.app import Proxy
 from proxy.cli.connect import ACCESS_KEY, SECRET_KEY
 from proxy.errors import SettingsError
-from proxy.secrets import credentials_of
-from proxy.settings import BrokerAccountSettings, load_settings
+from proxy.net.secrets import credentials_of
+from proxy.settings.proxy_settings import BrokerAccountSettings, load_settings
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.eventually import eventually
 from tests.support.verbs import orderlane

@@ -12,7 +12,7 @@ from broker_core.errors import ConnectionLost
 from broker_core.names import QueueName
 from broker_core.remoting.message import decode_messages
 from broker_core.tasks import spawn
-from proxy.downstream import bulk_fetch
+from proxy.downstream.bulk import fetch as bulk_fetch
 from tests.support.eventually import eventually
 from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
 from tests.support.lanes import GROUP, TOPIC, group_settings

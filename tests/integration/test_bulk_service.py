@@ -10,7 +10,9 @@ from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost
 from broker_core.names import Group, Topic
 from broker_core.tasks import spawn
-from proxy.downstream import bulk_fetch, bulk_places, bulk_service
+from proxy.downstream.bulk import fetch as bulk_fetch
+from proxy.downstream.bulk import places as bulk_places
+from proxy.downstream.bulk import service as bulk_service
 from tests.support.eventually import eventually
 from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
 from tests.support.lanes import GROUP, TOPIC, group_settings

@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.clock import now_ns
 from broker_core.names import Group
-from proxy.downstream import bulk_fetch
+from proxy.downstream.bulk import fetch as bulk_fetch
 from tests.support.fake_broker_client import FakeBrokerClient, bulk
 from tests.support.lanes import GROUP, TOPIC
 from tests.support.messages import keyed, message

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from thrift.Thrift import TApplicationException
 
-from proxy.downstream.thrift_connection import Entry, Reply, awaiting
-from proxy.downstream.thrift_server import ThriftServer
-from proxy.settings import LimitSettings
+from proxy.downstream.port.connection import Entry, Reply, awaiting
+from proxy.downstream.port.server import ThriftServer
+from proxy.settings.proxy_settings import LimitSettings
 from tests.support.eventually import eventually
 from tests.support.loops import on_both_loops
 from tests.support.thrift_client import connect, frame_of

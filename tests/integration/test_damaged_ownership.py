@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker_core.clock import now_ns
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Delta, Snapshot
-from proxy.core.snapshot_parts import parts
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Delta, Snapshot
+from proxy.core.records.snapshot_parts import parts
 from tests.support.eventually import eventually
 from tests.support.upstreams import BILLING, SECOND, one_queue, rival, twin_of, upstream, write
 

@@ -13,7 +13,7 @@ from broker_core.client import BrokerClient
 from broker_core.errors import ConnectionLost
 from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
-from proxy.upstream import dead_letter_desk
+from proxy.operator import dead_letter_desk
 from tests.integration.test_queue_verbs import Site, site
 from tests.support.gateway import GROUP, Gateway
 

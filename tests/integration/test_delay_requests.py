@@ -17,10 +17,10 @@ from broker_core.client.delays import Delays
 from broker_core.clock import wall_ms
 from broker_core.names import Group, Topic
 from broker_core.remoting.recall_handle import RecallHandle
+from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
-from proxy.downstream.thrift_server import ThriftServer
 from proxy.history.record import NullHistory
-from proxy.settings import LimitSettings
+from proxy.settings.proxy_settings import LimitSettings
 from tests.support.broker_process import Cluster, run_broker
 from tests.support.brokers import Brokers
 from tests.support.thrift_client import ThriftClient, connect

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker.placement import place_at
+from broker_core.broker.sending.placement import place_at
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.results import SendReceipt
 from broker_core.errors import BrokerError

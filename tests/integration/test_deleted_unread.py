@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 
 from broker_core.client import PullResult, PullStatus
 from broker_core.names import QueueName
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Snapshot
-from proxy.core.snapshot_parts import parts
-from proxy.core.spilled_chains import packed
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Snapshot
+from proxy.core.records.snapshot_parts import parts
 from tests.support.eventually import eventually
 from tests.support.upstreams import BILLING, one_queue, rival, upstream, write
 

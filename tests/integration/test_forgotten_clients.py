@@ -14,7 +14,7 @@ from broker_core.errors import ConnectionLost
 from broker_core.names import Group, Topic
 from broker_core.remoting.message import OutgoingMessage
 from proxy.app import Proxy
-from proxy.core.forgetting import records_of
+from proxy.core.broadcast.departed_clients import records_of
 from proxy.upstream.client_sweep import ClientSweep
 from tests.integration.test_broadcast import Got, broadcast, client, count, left
 from tests.support.brokers import Brokers

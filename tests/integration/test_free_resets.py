@@ -13,9 +13,9 @@ import pytest
 
 from broker_core.clock import now_ns
 from broker_core.tasks import spawn
-from proxy.core.ownership_codec import decode
-from proxy.core.ownership_record import Clean, Own, Record
-from proxy.upstream.resets import NoOwnerNow, Place
+from proxy.core.records.codec import decode
+from proxy.core.records.record import Clean, Own, Record
+from proxy.upstream.ownership.resets import NoOwnerNow, Place
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from broker_core.names import Group, Topic
-from proxy.core.audit_record import AUDIT_TOPIC
-from proxy.core.ownership_record import ownership_topic
-from proxy.core.parked_key import parked_topic
+from proxy.core.access.audit_record import AUDIT_TOPIC
+from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.record import ownership_topic
 from proxy.errors import OrderlaneError
-from proxy.setting_types import host_port
+from proxy.settings.types import host_port
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
 from tests.support.thrift_client import COMPACT, ThriftClient, ddmq_pull, link, our_pull

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Clean
 from proxy.errors import WrongState
-from proxy.settings import Settings
-from proxy.upstream.given_queues import handoffs_of
-from proxy.upstream.owned_queue import QueueState
+from proxy.settings.proxy_settings import Settings
+from proxy.upstream.ownership.named_owners import handoffs_of
+from proxy.upstream.ownership.owned_queue import QueueState
 from tests.support.eventually import eventually
 from tests.support.upstreams import (
     BILLING,

@@ -16,8 +16,8 @@ from broker_core.tasks import spawn
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
 from proxy.admin.operations import Call, post
-from proxy.downstream.load import Load
-from proxy.settings import LimitSettings
+from proxy.downstream.port.load import Load
+from proxy.settings.proxy_settings import LimitSettings
 from tests.support.eventually import eventually
 from tests.support.lanes import open_guard
 

@@ -18,10 +18,10 @@ from aiohttp import web
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.downstream.deliverer import ACKED, Delivery, TargetDown, Verdict
-from proxy.downstream.http_push import HttpPush
-from proxy.push_settings import PushSettings, answer_rules_of, push_rules_of
-from proxy.tls import client_context
+from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict
+from proxy.delivery.http_push import HttpPush
+from proxy.net.tls import client_context
+from proxy.settings.push import PushSettings, answer_rules_of, push_rules_of
 from tests.support.eventually import eventually
 from tests.support.receiver import (
     Receiver,

@@ -17,14 +17,14 @@ from broker_core.errors import RemotingError, RequestTimeout
 from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import spawn
-from proxy.core.ids import Epoch
-from proxy.core.order_key import QUEUE_CHAIN
-from proxy.core.ownership_record import Clean, Snapshot
-from proxy.core.parked_key import parked_topic
-from proxy.core.parking_pipeline import ParkingPipeline
-from proxy.core.paused_key import PausedKey
-from proxy.core.snapshot_parts import parts
-from proxy.upstream.owned_queue import OwnedQueue, QueueState
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.order_key import QUEUE_CHAIN
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Clean, Snapshot
+from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
 from tests.support.eventually import eventually
 from tests.support.memory_broker import MemoryBrokers, MemoryClient
 from tests.support.upstreams import (

@@ -15,9 +15,9 @@ from thrift.Thrift import TApplicationException
 
 from broker_core.clock import now_ns
 from broker_core.tasks import spawn
-from proxy.downstream import thrift_server
-from proxy.downstream.load import Load
-from proxy.setting_types import host_port
+from proxy.downstream.port import server as thrift_server
+from proxy.downstream.port.load import Load
+from proxy.settings.types import host_port
 from tests.support.eventually import eventually
 from tests.support.gateway import run_gateway
 from tests.support.lanes import GROUP, TOPIC, group_settings

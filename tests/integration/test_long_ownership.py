@@ -7,8 +7,8 @@ import gc
 import pytest
 
 from broker_core.clock import now_ns
-from proxy.core.ownership_record import Own
-from proxy.core.paused_key import PausedKey
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Own
 from tests.support.eventually import eventually
 from tests.support.upstreams import SECOND, one_queue, twin_of, upstream, write
 

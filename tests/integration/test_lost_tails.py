@@ -18,16 +18,16 @@ from broker_core.clock import now_ns
 from broker_core.errors import ConnectionLost
 from broker_core.names import QueueName
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import LAST_SERIAL, Clean, Snapshot
-from proxy.core.parked_key import ParkedKey, parked_topic
-from proxy.core.paused_key import PausedKey
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.snapshot_parts import parts
-from proxy.upstream.owned_queue import QueueState
-from proxy.upstream.recorder import RecordedAsAnothers
-from proxy.upstream.resets import FreeReset, Overtaken, Place, store_reset
+from proxy.core.keys.ids import Epoch
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import ParkedKey, parked_topic
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import LAST_SERIAL, Clean, Snapshot
+from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.owned_queue import QueueState
+from proxy.upstream.ownership.recorder import RecordedAsAnothers
+from proxy.upstream.ownership.resets import FreeReset, Overtaken, Place, store_reset
 from tests.support.eventually import eventually
 from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.metrics import definitions
+from proxy.observe.metrics import definitions
 from tests.metrics.monitoring import OF_THE_SCRAPE, queries
 from tests.support.eventually import eventually
 from tests.support.gateway import run_gateway

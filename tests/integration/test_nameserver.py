@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.broker import Broker, BrokerSettings
-from broker_core.broker.topics import SYSTEM_TOPICS
+from broker_core.broker.topics.topics import SYSTEM_TOPICS
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import BrokerError
 from broker_core.names import Topic

@@ -17,13 +17,13 @@ from broker_core.client import LockAnswer
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
 from proxy.app import Proxy
-from proxy.core.effects import PipelineStatistics
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Delta, Own, Snapshot
-from proxy.core.snapshot_parts import parts
-from proxy.group_lane import GroupLane
-from proxy.upstream.ownership_log import _TAIL, OwnershipLog
-from proxy.upstream.queue_range import shown_end
+from proxy.core.keys.ids import Epoch
+from proxy.core.pipeline.effects import PipelineStatistics
+from proxy.core.records.record import Clean, Delta, Own, Snapshot
+from proxy.core.records.snapshot_parts import parts
+from proxy.lane.group_lane import GroupLane
+from proxy.upstream.ownership.ownership_log import _TAIL, OwnershipLog
+from proxy.upstream.reading.queue_range import shown_end
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

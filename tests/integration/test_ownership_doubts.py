@@ -12,11 +12,11 @@ import pytest
 
 from broker_core.clock import now_ns
 from broker_core.names import QueueName
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Own, Snapshot
-from proxy.core.snapshot_parts import parts
-from proxy.lane_listener import Verdicts
-from proxy.upstream.owned_queue import QueueState
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Clean, Own, Snapshot
+from proxy.core.records.snapshot_parts import parts
+from proxy.lane.listener import Verdicts
+from proxy.upstream.ownership.owned_queue import QueueState
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers

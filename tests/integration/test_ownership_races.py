@@ -16,13 +16,13 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Own, Snapshot, ownership_topic
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.snapshot_parts import parts
-from proxy.upstream.owned_queue import QueueState
-from proxy.upstream.ownership_log import OwnershipLog
-from proxy.upstream.start_offsets import start_offset
+from proxy.core.keys.ids import Epoch
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Clean, Own, Snapshot, ownership_topic
+from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.owned_queue import QueueState
+from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.ownership.start_offsets import start_offset
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers, MemoryClient

@@ -21,12 +21,12 @@ from proxy.app import Proxy
 from proxy.cli import doctor
 from proxy.cli import key as command_line
 from proxy.cli.connect import ask_proxy
-from proxy.core.effects import PipelineStatistics
-from proxy.core.parked_key import parked_topic
+from proxy.core.pipeline.effects import PipelineStatistics
+from proxy.core.records.parked_key import parked_topic
 from proxy.errors import OrderlaneError
-from proxy.listening import Addresses
-from proxy.upstream.parking import Parking
-from proxy.upstream.retention import look_at
+from proxy.net.listening import Addresses
+from proxy.upstream.parking.parked_keys import Parking
+from proxy.upstream.reading.retention import look_at
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -304,7 +304,9 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
             await look_at(proxy._context, found)
             assert not found.keys()  # the broker never deleted anything
             monkeypatch.setattr(BrokerClient, "min_offset", first_is_kept)
-            monkeypatch.setattr("proxy.upstream.retention.wall_ms", lambda: wall_ms() + 3_600_000)
+            monkeypatch.setattr(
+                "proxy.upstream.reading.retention.wall_ms", lambda: wall_ms() + 3_600_000
+            )
             await look_at(proxy._context, found)
             lane = found.lane
             assert lane.counts[gateway.topic].near_retention == 1

@@ -15,7 +15,7 @@ import pytest
 from broker_core.errors import RequestTimeout
 from broker_core.tasks import spawn
 from proxy.errors import Unavailable, WrongState
-from proxy.upstream.key_verbs import Act, KeyVerbs
+from proxy.operator.key_verbs import Act, KeyVerbs
 from tests.support.eventually import eventually
 from tests.support.upstreams import BILLING, Upstream, one_queue, upstream
 

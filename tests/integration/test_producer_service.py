@@ -15,10 +15,10 @@ from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.tasks import spawn
+from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
-from proxy.downstream.thrift_server import ThriftServer
 from proxy.history.record import History, NullHistory
-from proxy.settings import LimitSettings
+from proxy.settings.proxy_settings import LimitSettings
 from tests.support.eventually import eventually
 from tests.support.fake_broker_client import FakeBrokerClient, queue
 from tests.support.lanes import Notes

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from broker_core.broker import server
-from broker_core.broker.log_identity import LogIdentity
+from broker_core.broker.replicas.log_identity import LogIdentity
 from broker_core.client.broker_client import BrokerClient
 from broker_core.names import QueueName
 from broker_core.remoting.codes import RequestCode

@@ -22,7 +22,7 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.app import Proxy
 from proxy.errors import SettingsError
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
 from tests.support.brokers import Brokers
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from broker_core.clock import wall_ms
-from proxy.core.push_answer import AnswerRules
-from proxy.core.push_request import Format, PushRules, request_of
-from proxy.core.push_signature import signature
-from proxy.core.push_url import parse_url
-from proxy.downstream.deliverer import ACKED
-from proxy.downstream.http_push import HttpPush
+from proxy.core.delivery.push_answer import AnswerRules
+from proxy.core.delivery.push_request import Format, PushRules, request_of
+from proxy.core.delivery.push_signature import signature
+from proxy.core.delivery.push_url import parse_url
+from proxy.delivery.deliverer import ACKED
+from proxy.delivery.http_push import HttpPush
 from tests.support.pushed import PushedMessage
 from tests.support.receiver import running_receiver
 from tests.support.tables import ROOT

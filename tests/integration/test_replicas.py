@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from broker_core.broker.processors.strict_locks import StrictLockProcessor
+from broker_core.broker.groups.strict_locks_processor import StrictLockProcessor
 from broker_core.client.results import SendStatus
 from broker_core.errors import StoreError
 from broker_core.names import QueueName, Topic

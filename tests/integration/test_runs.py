@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker_core.tasks import spawn
-from proxy.core.ids import LeaseId
+from proxy.core.keys.ids import LeaseId
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

@@ -17,9 +17,9 @@ import pytest
 import structlog
 
 from broker_core.tasks import spawn
-from proxy.downstream.thrift_connection import Entry, Reply
-from proxy.downstream.thrift_server import ThriftServer
-from proxy.settings import LimitSettings
+from proxy.downstream.port.connection import Entry, Reply
+from proxy.downstream.port.server import ThriftServer
+from proxy.settings.proxy_settings import LimitSettings
 from tests.support.certificates import make_certificates
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, Notes

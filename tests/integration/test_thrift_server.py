@@ -15,10 +15,10 @@ from thrift.Thrift import TApplicationException, TMessageType
 
 from broker_core.errors import RequestTimeout
 from broker_core.turns import Turns
-from proxy.downstream.thrift_connection import Entry, Reply, awaiting
-from proxy.downstream.thrift_server import ThriftServer
+from proxy.downstream.port.connection import Entry, Reply, awaiting
+from proxy.downstream.port.server import ThriftServer
 from proxy.errors import Refused
-from proxy.settings import LimitSettings
+from proxy.settings.proxy_settings import LimitSettings
 from tests.support.eventually import eventually
 from tests.support.loops import on_both_loops
 from tests.support.thrift_client import (

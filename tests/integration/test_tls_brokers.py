@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from broker_core.broker import Broker, BrokerSettings
-from broker_core.broker.processors.strict_locks import StrictLockProcessor
+from broker_core.broker.groups.strict_locks_processor import StrictLockProcessor
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import ConnectionLost, TlsError
 from broker_core.names import Group, Topic
@@ -20,7 +20,7 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.tls_settings import ClientTls, ServerTls
 from proxy.app import Proxy
 from proxy.errors import OrderlaneError
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
 from tests.support.broker_process import run_broker
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.command_line import CommandLine, command_line

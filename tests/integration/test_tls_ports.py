@@ -14,8 +14,8 @@ from broker_core.errors import TlsError
 from broker_core.tls import LiveContext, follow
 from proxy.cli.connect import ADMIN_CA, ask_proxy
 from proxy.errors import OrderlaneError
-from proxy.setting_types import host_port
-from proxy.settings import TlsSettings
+from proxy.settings.proxy_settings import TlsSettings
+from proxy.settings.types import host_port
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.eventually import eventually
 from tests.support.gateway import run_gateway

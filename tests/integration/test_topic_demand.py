@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.names import Topic
 from proxy.app import Proxy
-from proxy.core.demand_signs import sign_of
+from proxy.core.ownership.demand_signs import sign_of
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

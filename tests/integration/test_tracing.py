@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from broker_core.remoting.message import OutgoingMessage
 from proxy.errors import SettingsError
-from proxy.lane_tracing import spans_of
-from proxy.otel import OpenTelemetrySpans
-from proxy.settings import TracingSettings
+from proxy.lane.tracing import spans_of
+from proxy.observe.otel import OpenTelemetrySpans
+from proxy.settings.proxy_settings import TracingSettings
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway
 from tests.support.receiver import running_receiver, says
@@ -212,7 +212,7 @@ async def test_a_proxy_that_is_told_no_endpoint_traces_nothing(tmp_path: Path) -
 
 
 def test_without_its_packages_an_endpoint_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "proxy.otel", None)
+    monkeypatch.setitem(sys.modules, "proxy.observe.otel", None)
     settings = TracingSettings(endpoint="http://collector:4318/v1/traces")
     with pytest.raises(SettingsError, match=r"pip install 'orderlane\[tracing\]'"):
         spans_of(settings, instance="one")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.actions.pipeline import Actions, Dropped, Failed
-from proxy.core.acting import PASSED
-from proxy.core.effects import Outcome
-from proxy.core.handing_out import HandingOut
+from proxy.core.pipeline.actions import PASSED
+from proxy.core.pipeline.effects import Outcome
+from proxy.core.pipeline.handing_out import HandingOut
 
 
 def error_is_a_no(original: Any, actions: Actions, subject: Any) -> Any:

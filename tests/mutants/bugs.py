@@ -13,32 +13,32 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from proxy.actions.pipeline import Actions
-from proxy.core import twin_pipeline
-from proxy.core.acting import Unreported
-from proxy.core.effects import Outcome
-from proxy.core.flow_window import FlowWindow
-from proxy.core.handing_out import HandingOut
-from proxy.core.ids import Epoch
-from proxy.core.job_chains import JobChains, JobState
-from proxy.core.noted import Noted
-from proxy.core.ownership_record import Own
-from proxy.core.ownership_replay import LastOwner
-from proxy.core.parking_pipeline import ParkingPipeline
-from proxy.core.pull_buffer import PullBuffer
-from proxy.core.queue_census import QueueCensus
-from proxy.core.queue_jobs import QueueJobs
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.rate_gate import RateGate
-from proxy.core.retry_policy import RetryPolicy
-from proxy.core.steady_members import SteadyMembers
+from proxy.core.group.queue_census import QueueCensus
+from proxy.core.group.rate_gate import RateGate
+from proxy.core.jobs.chains import JobChains, JobState
+from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.jobs import QueueJobs
+from proxy.core.jobs.window import FlowWindow
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.retry_policy import RetryPolicy
+from proxy.core.leases.lease_book import PullBuffer
+from proxy.core.ownership.steady_members import SteadyMembers
+from proxy.core.parking import twin_pipeline
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.pipeline.actions import Unreported
+from proxy.core.pipeline.effects import Outcome
+from proxy.core.pipeline.handing_out import HandingOut
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Own
+from proxy.core.records.replay import LastOwner
 from proxy.downstream import requests
 from proxy.downstream.replays import Replays
-from proxy.upstream import owned_queue
 from proxy.upstream.audit import Audit, Entry
-from proxy.upstream.committer import Committer
-from proxy.upstream.ownership_log import OwnershipLog
-from proxy.upstream.period_start import PeriodStart
-from proxy.upstream.recorder import Recorder
+from proxy.upstream.ownership.committer import Committer
+from proxy.upstream.ownership.group_ownership import owned_queue
+from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.ownership.period_start import PeriodStart
+from proxy.upstream.ownership.recorder import Recorder
 from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
 from tests.mutants.mutant import Mutant, all_of, method_of, property_of

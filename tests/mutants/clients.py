@@ -8,7 +8,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.core.order_key import key_text
+from proxy.core.keys.order_key import key_text
 from testkit.simulation.clients import digest
 from testkit.simulation.history import Pen
 from tests.mutants.world import GROUP, RunningProxy, World

@@ -18,14 +18,14 @@ from unittest.mock import patch
 from broker_core.names import Group
 from broker_core.store import tables
 from broker_core.store.commit_log import Sync
-from proxy import lanes
-from proxy.core.flow_window import FlowWindow
-from proxy.core.group_share import Present
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.recording import Recording
-from proxy.core.twin_pipeline import TwinPipeline
-from proxy.upstream import ownership, period_start
-from proxy.upstream.ownership import GroupOwnership
+from proxy.core.jobs.window import FlowWindow
+from proxy.core.ownership.group_share import Present
+from proxy.core.ownership.recording import Recording
+from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane import lanes
+from proxy.upstream.ownership.group_ownership import GroupOwnership, period_start
+from proxy.upstream.ownership.group_ownership import group_ownership as ownership
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.generator import draw
 from testkit.explorer.player import Outcome, play

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.key_change import KeyChange
+from proxy.core.jobs.key_change import KeyChange
 from tests.mutants.mutant import Mutant, method_of
 from tests.mutants.scenarios import rekeyed
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
-from proxy.core.ownership_record import Own, Snapshot
-from proxy.upstream import owned_queue, recorder, resets
+from proxy.core.records.record import Own, Snapshot
+from proxy.operator.offset_desk import _Reset
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.offset_desk import _Reset
-from proxy.upstream.owner_book import OwnerBook
-from proxy.upstream.resets import FreeReset, Place
+from proxy.upstream.ownership.group_ownership import owned_queue, recorder, resets
+from proxy.upstream.ownership.owner_book import OwnerBook
+from proxy.upstream.ownership.resets import FreeReset, Place
 from tests.mutants.mutant import Mutant, all_of, method_of
 from tests.mutants.scenarios import moved
 

@@ -12,13 +12,13 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.effects import Effects, Nack, Outcome
-from proxy.core.group_buffer import GroupBuffer, PullWish
-from proxy.core.ownership_record import Snapshot
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_settings import TopicSettings
-from proxy.topic_rules import rules_of
+from proxy.core.group.group_buffer import GroupBuffer, PullWish
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.effects import Effects, Nack, Outcome
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Snapshot
+from proxy.lane.topic_rules import rules_of
+from proxy.settings.groups import TopicSettings
 from tests.support.messages import message
 from tests.support.pipelines import HOLDER, MS, Budgets, pipeline
 

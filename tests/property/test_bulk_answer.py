@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.bulk_answer import BulkAnswer, Part, Read
+from proxy.core.bulk.answer import BulkAnswer, Part, Read
 
 #: A message is this many bytes, so that chunks tell how many messages they hold.
 SIZE = 100

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects, Nack
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import GroupBuffer, PullWish
-from proxy.core.ownership_record import Snapshot
-from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.refill_round import Refill
-from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
-from proxy.core.rules import TopicRules
-from proxy.core.spilled_chains import OFFSET_BYTES
+from proxy.core.group.group_buffer import GroupBuffer, PullWish
+from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.spilled_chains import OFFSET_BYTES
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Snapshot
 from tests.support.messages import held_bytes, message
 from tests.support.pipelines import Budgets, lease, pipeline, queue, rules
 

@@ -13,12 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from proxy.core.effects import Nack
-from proxy.core.group_buffer import GroupBuffer, PullWish
-from proxy.core.job_chains import REACTIVATION_BURST
-from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.group.group_buffer import GroupBuffer, PullWish
+from proxy.core.jobs.chains import REACTIVATION_BURST
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import keyed
 from tests.support.pipelines import Budgets, pipeline, queue, rules
 

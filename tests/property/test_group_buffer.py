@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.names import Topic
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.jobs.window import Budget
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import message
 from tests.support.pipelines import FOR_EVER_NS, HOLDER, Budgets, pipeline, queue, rules
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.names import QueueName
-from proxy.core.allocation import allocate
-from proxy.core.handoffs import Handoffs
+from proxy.core.ownership.allocation import allocate
+from proxy.core.ownership.named_owners import Handoffs
 from tests.support.pipelines import queue
 
 QUEUES = [queue(number) for number in range(4)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proxy.core.job_chains import REACTIVATION_BURST, Job, JobChains, JobState
+from proxy.core.jobs.chains import REACTIVATION_BURST, Job, JobChains, JobState
 from tests.support import pipelines
 from tests.support.messages import keyed
 

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.effects import Nack, Skip
-from proxy.core.job_chains import Job
-from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.jobs.chains import Job
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.pipeline.effects import Nack, Skip
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.errors import WrongState
 from tests.support.messages import keyed
 from tests.support.pipelines import MS, lease, pipeline, rules

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.order_key import MissingKey
+from proxy.core.keys.order_key import MissingKey
 from proxy.tuning import simulator
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulator import Plan, Played, play

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.ids import Epoch
-from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, joined
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.parked_key import ParkedKey
-from proxy.core.paused_key import PausedKey
-from proxy.core.snapshot_parts import parts
-from proxy.core.spilled_chains import packed
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.codec import decode, encode
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Clean, Delta, Own, Record, Snapshot, joined
+from proxy.core.records.replay import LastOwner, replay
+from proxy.core.records.snapshot_parts import parts
 
 numbers = st.integers(0, 2**53)
 epochs = st.integers(0, 30).map(Epoch)

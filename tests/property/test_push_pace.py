@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.push_pace import SECOND, SLOW_NS, PushPace
+from proxy.core.delivery.push_pace import SECOND, SLOW_NS, PushPace
 
 MS = 1_000_000
 STEPS = st.lists(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.names import Group, QueueName, Topic
 
 EXPIRY = 10

@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.core.effects import Effects, Nack
-from proxy.core.ids import LeaseId
-from proxy.core.order_key import MissingKey
-from proxy.core.ownership_record import Snapshot
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.set_down import STUB_BYTES
-from proxy.core.spilled_chains import OFFSET_BYTES
+from proxy.core.jobs.set_down import STUB_BYTES
+from proxy.core.jobs.spilled_chains import OFFSET_BYTES
+from proxy.core.keys.ids import LeaseId
+from proxy.core.keys.order_key import MissingKey
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.records.record import Snapshot
 from tests.support.messages import held_bytes
 from tests.support.modelled_queue import TRUST_NS, Modelled
 from tests.support.naive_facts import BODIES, MS, Facts, Sent

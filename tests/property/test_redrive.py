@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.redrive import (
+from proxy.core.dead_letters.redrive import (
     Commit,
     End,
     Locate,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.lock_votes import granted, majority_of
-from broker_core.broker.log_identity import LogIdentity
-from broker_core.broker.replicas import Replicas
+from broker_core.broker.groups.lock_votes import granted, majority_of
+from broker_core.broker.replicas.log_identity import LogIdentity
+from broker_core.broker.replicas.replicas import Replicas
 from broker_core.names import QueueName, Topic
 
 steps = st.lists(

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from broker_core.broker import BrokerSettings
 from proxy.cli.parts import load_broker_settings
 from proxy.errors import SettingsError
+from proxy.lane.topic_rules import rules_of
 from proxy.live.stored_group import group_of, stored_form
-from proxy.settings import Settings, load_settings
-from proxy.topic_rules import rules_of
+from proxy.settings.proxy_settings import Settings, load_settings
 
 #: One of each kind of group of settings that no default has.
 WHOLE: dict[str, Any] = {

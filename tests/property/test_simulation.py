@@ -20,9 +20,9 @@ from bench.simulation.periods import Periods
 from bench.simulation.proxies import Proxy
 from bench.simulation.scenarios import run_all
 from bench.simulation.world import World
-from broker_core.broker.queue_locks import QueueLocks
-from proxy.core.group_share import GroupShare
-from proxy.core.trust import Trust
+from broker_core.broker.groups.queue_locks import QueueLocks
+from proxy.core.ownership.group_share import GroupShare
+from proxy.core.ownership.trust import Trust
 
 #: What a machine may show; results come and go, and seeds here say always the same.
 COEFFICIENTS = {

@@ -7,14 +7,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.key_rules import KeyRecord, KeyRule
-from proxy.core.order_key import named
-from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Anchor, Own, Snapshot, SnapshotPart, joined
-from proxy.core.parked_key import ParkedKey
-from proxy.core.paused_key import PausedKey
-from proxy.core.snapshot_parts import parts
-from proxy.core.spilled_chains import packed
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.key_rules import KeyRecord, KeyRule
+from proxy.core.keys.order_key import named
+from proxy.core.records.codec import decode, encode
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Anchor, Own, Snapshot, SnapshotPart, joined
+from proxy.core.records.snapshot_parts import parts
 
 #: What any one entry fits in: two mentions of a key, and two texts that JSON has to escape.
 LEAST = 16_384

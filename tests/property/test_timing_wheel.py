@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker_core.broker.timing_wheel import TimingWheel
+from broker_core.broker.delays.timing_wheel import TimingWheel
 
 START_MS = 1_790_000_000_000
 #: Near and far: within each wheel's buckets, and beyond.

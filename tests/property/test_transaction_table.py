@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.transaction_table import (
+from broker_core.broker.transactions.table import (
     Act,
     CheckRules,
     Decision,

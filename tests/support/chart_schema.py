@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel
 
 from broker_core.broker.settings import BrokerSettings
-from proxy.settings import MOST_WORKERS, Settings
+from proxy.settings.proxy_settings import MOST_WORKERS, Settings
 from tests.support.tables import ROOT
 
 FILE = ROOT / "helm/values.schema.json"

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proxy.core.effects import Effects, Nack
-from proxy.core.ids import Epoch, LeaseId
-from proxy.core.job_chains import Job
-from proxy.core.ownership_codec import encode
-from proxy.core.ownership_record import Clean, Own, Record
-from proxy.core.ownership_replay import LastOwner
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.recording import Recording
-from proxy.core.refill_round import Refill
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.refills import Refill
+from proxy.core.keys.ids import Epoch, LeaseId
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.leases.lease_book import Lease
+from proxy.core.ownership.recording import Recording
+from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.codec import encode
+from proxy.core.records.record import Clean, Own, Record
+from proxy.core.records.replay import LastOwner
 from tests.support.cluster_judge import (
     DRAIN_NS,
     EXPIRY_NS,

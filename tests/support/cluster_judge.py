@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects, Outcome
-from proxy.core.ids import LeaseId
-from proxy.core.ownership_codec import decode
-from proxy.core.ownership_record import Snapshot
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.pull_buffer import Lease
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.effects import Effects, Outcome
+from proxy.core.records.codec import decode
+from proxy.core.records.record import Snapshot
+from proxy.core.records.replay import LastOwner, replay
 
 MS = 1_000_000
 SECOND = 1000 * MS

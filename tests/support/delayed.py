@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker import delayed_delivery
-from broker_core.broker.processors import sending, sending_back
+from broker_core.broker.delays import delivery as delayed_delivery
+from broker_core.broker.sending import processor as sending
+from broker_core.broker.sending import sending_back_processor as sending_back
 from broker_core.client.broker_client import BrokerClient
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage

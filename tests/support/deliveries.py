@@ -10,14 +10,14 @@ from typing import Any
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.flow_window import Budget
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.delivery_settings import DeliverySettings
-from proxy.downstream.deliverer import ACKED, Delivery, Pace, Verdict
-from proxy.downstream.topic_delivery import DeliveryCounts, TopicDelivery
-from proxy.group_lane import GroupLane
-from proxy.topic_rules import rules_of
+from proxy.core.jobs.window import Budget
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.delivery.deliverer import ACKED, Delivery, Pace, Verdict
+from proxy.delivery.topic_delivery import DeliveryCounts, TopicDelivery
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.topic_rules import rules_of
+from proxy.settings.delivery import DeliverySettings
 from tests.support.lanes import TOPIC, Listener, Notes, group_settings, make_lane
 from tests.support.pipelines import Budgets, pipeline
 

@@ -12,7 +12,7 @@ from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
-from proxy.downstream.bulk_service import BulkService
+from proxy.downstream.bulk.service import BulkService
 from tests.support.lanes import TOPIC
 from tests.support.messages import record
 from tests.support.serving import Serving, serving

@@ -18,9 +18,10 @@ from typing import Any
 import orjson
 import structlog
 
-from broker_core.broker import Broker, BrokerSettings, replication
+from broker_core.broker import Broker, BrokerSettings
 from broker_core.broker import server as broker_server
-from broker_core.broker import slave as broker_slave
+from broker_core.broker.replicas import replication
+from broker_core.broker.replicas import slave as broker_slave
 from broker_core.store import message_store
 
 ROOT = Path(__file__).parents[2]

@@ -19,14 +19,14 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import OutgoingMessage
 from proxy.app import Proxy
-from proxy.core.effects import PipelineStatistics
+from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
-from proxy.lane_tracing import Spans
-from proxy.listening import Addresses
+from proxy.lane.tracing import Spans
 from proxy.live.settings_file import SettingsFile
-from proxy.settings import load_settings
+from proxy.net.listening import Addresses
+from proxy.settings.proxy_settings import load_settings
 from tests.support.broker_process import AnyCluster
 from tests.support.brokers import EMBEDDED_ONES, Brokers
 

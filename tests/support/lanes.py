@@ -7,15 +7,15 @@ from collections.abc import Container
 from typing import Any
 
 from proxy.admin.guard import Guard
-from proxy.core.flow_window import Budget
-from proxy.core.job_chains import Job
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.refill_round import Refill
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.window import Budget
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.history.record import History, NullHistory
-from proxy.principals import Principals
-from proxy.settings import Settings
+from proxy.lane.group_lane import GroupLane
+from proxy.net.principals import Principals
+from proxy.settings.groups import GroupSettings
+from proxy.settings.proxy_settings import Settings
 
 GROUP, TOPIC = "billing", "orders"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.core.effects import Effects, Outcome
-from proxy.core.ids import Epoch
-from proxy.core.job_chains import Job
-from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Own, Snapshot
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.recording import Recording
-from proxy.core.refill_round import Refill
-from proxy.core.rules import TopicRules
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.refills import Refill
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.ownership.recording import Recording
+from proxy.core.pipeline.effects import Effects, Outcome
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.codec import decode, encode
+from proxy.core.records.record import Own, Snapshot
+from proxy.core.records.replay import LastOwner, replay
 from tests.support.naive_facts import MS, Facts
 from tests.support.naive_job import NaiveJob
 from tests.support.naive_queue import NaiveQueue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.order_key import MissingKey
-from proxy.core.retry_policy import RetryPolicy
+from proxy.core.keys.order_key import MissingKey
+from proxy.core.keys.retry_policy import RetryPolicy
 from tests.support.messages import message
 
 MS = 1_000_000

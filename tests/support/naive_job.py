@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proxy.core.effects import Effects, Nack, Outcome
+from proxy.core.pipeline.effects import Effects, Nack, Outcome
 from tests.support.naive_facts import Sent
 
 

@@ -10,11 +10,11 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.core.effects import Nack, Outcome
-from proxy.core.order_key import MissingKey
-from proxy.core.ownership_record import Snapshot
-from proxy.core.pull_buffer import Lease
-from proxy.core.retry_policy import OnExhausted
+from proxy.core.keys.order_key import MissingKey
+from proxy.core.keys.retry_policy import OnExhausted
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.records.record import Snapshot
 from tests.support.naive_facts import MS, Facts, Sent
 from tests.support.naive_job import Expected, NaiveJob
 

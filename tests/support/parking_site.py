@@ -1,6 +1,6 @@
 """One queue whose keys are parked, its twin, and the records of both, over ownership periods.
 
-The steps are those of ``proxy.upstream.parking``, each of which a crash may be the last.
+The steps are those of ``proxy.upstream.parking.parked_keys``; a crash may follow each of them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects, Nack
-from proxy.core.ids import Epoch
-from proxy.core.job_chains import Job
-from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Own, Record, Unreadable
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.parked_recovery import FoundParked
-from proxy.core.parking_pipeline import ParkingPipeline
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.recording import Recording
-from proxy.core.refill_round import Refill
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.rules import TopicRules
-from proxy.core.snapshot_parts import parts
-from proxy.core.twin_pipeline import TwinPipeline
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.refills import Refill
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import Lease
+from proxy.core.ownership.recording import Recording
+from proxy.core.parking.parked_recovery import FoundParked
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.codec import decode, encode
+from proxy.core.records.record import Own, Record, Unreadable
+from proxy.core.records.replay import LastOwner, replay
+from proxy.core.records.snapshot_parts import parts
 from proxy.errors import WrongState
-from proxy.upstream.resets import moved_to
+from proxy.upstream.ownership.resets import moved_to
 from tests.support.messages import message
 from tests.support.pipelines import FOR_EVER_NS, HOLDER, MS, Budgets, queue, rules
 

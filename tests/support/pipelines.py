@@ -8,14 +8,14 @@ from typing import Any
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.flow_window import Budget
-from proxy.core.ids import Epoch
-from proxy.core.key_rules import KeyRecord
-from proxy.core.order_key import compile_order_key
-from proxy.core.ownership_record import Snapshot
-from proxy.core.pull_buffer import Holder, Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.rules import TopicRules
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.key_rules import KeyRecord
+from proxy.core.keys.order_key import compile_order_key
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Snapshot
 from tests.support.messages import TOPIC
 
 MS = 1_000_000

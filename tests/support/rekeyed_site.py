@@ -7,10 +7,10 @@ Each message has a key and, in its body, an id. The steps are those of
 from __future__ import annotations
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.rules import TopicRules
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.effects import Effects
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import message
 from tests.support.parking_site import RULES, ParkingSite
 from tests.support.pipelines import rules

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from broker_core.broker import Broker, BrokerSettings, server, slave
+from broker_core.broker import Broker, BrokerSettings, server
+from broker_core.broker.replicas import slave
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import ConnectionLost

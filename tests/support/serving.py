@@ -9,18 +9,18 @@ from typing import Any
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.flow_window import Budget
-from proxy.core.ids import Epoch
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import Epoch
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.consumer_service import ConsumerService
-from proxy.downstream.load import Load
-from proxy.downstream.thrift_server import ThriftServer
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
+from proxy.downstream.port.load import Load
+from proxy.downstream.port.server import ThriftServer
 from proxy.history.record import History, NullHistory
-from proxy.lanes import Lanes
-from proxy.settings import LimitSettings
-from proxy.topic_rules import rules_of
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
+from proxy.lane.topic_rules import rules_of
+from proxy.settings.groups import GroupSettings
+from proxy.settings.proxy_settings import LimitSettings
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, Listener, group_settings, make_lane
 from tests.support.pipelines import FOR_EVER_NS

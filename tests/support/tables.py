@@ -16,8 +16,8 @@ from pydantic_core import PydanticUndefined
 
 from bench import document, scale_document
 from broker_core.broker.settings import BrokerSettings
-from proxy.metrics import definitions
-from proxy.settings import Settings
+from proxy.observe.metrics import definitions
+from proxy.settings.proxy_settings import Settings
 from tests.chaos import results
 from tests.support.setting_fields import setting_fields
 from thin_client.spark import option_table

@@ -12,21 +12,21 @@ from broker_core.client import LockAnswer
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName, Topic
 from broker_core.tasks import cancel_and_wait
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import PullWish
-from proxy.core.ownership_codec import encode
-from proxy.core.ownership_record import Own, Record, ownership_topic
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_lane import GroupLane
-from proxy.settings import Settings
-from proxy.upstream.committer import Committer
+from proxy.core.group.group_buffer import PullWish
+from proxy.core.jobs.window import Budget
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.codec import encode
+from proxy.core.records.record import Own, Record, ownership_topic
+from proxy.lane.group_lane import GroupLane
+from proxy.settings.proxy_settings import Settings
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.given_queues import handoffs_of
-from proxy.upstream.owned_queue import OwnedQueue, QueueState
-from proxy.upstream.ownership import GroupOwnership
-from proxy.upstream.ownership_log import OwnershipLog
-from proxy.upstream.recorder import Recorder
+from proxy.upstream.ownership.committer import Committer
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.ownership.named_owners import handoffs_of
+from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
+from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.ownership.recorder import Recorder
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, Notes, group_settings, make_lane
 from tests.support.memory_broker import MemoryBrokers, MemoryClient

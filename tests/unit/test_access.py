@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.access import Act, Right, Rule, allowed
+from proxy.core.access.rights import Act, Right, Rule, allowed
 
 PULL = frozenset({Right.PULL})
 BILLING = Rule(("billing",), PULL, ("billing*",), ("orders", "payments"))

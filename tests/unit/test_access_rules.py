@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_core.broker.access_needs import ADMIN_CODES, Need, Right
-from broker_core.broker.access_rules import AccessRules, Addresses
+from broker_core.broker.access.needs import ADMIN_CODES, Need, Right
+from broker_core.broker.access.rules import AccessRules, Addresses
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subscription

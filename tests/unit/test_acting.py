@@ -10,19 +10,19 @@ import pytest
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.compression import SYS_COMPRESSED, ZLIB
 from broker_core.remoting.message import StoredMessage
-from proxy.core.acting import BYTES_OF_WORK, MAX_WORK
-from proxy.core.effects import Effects, FailedAction, Filtered, Outcome
-from proxy.core.group_buffer import GroupBuffer, PullWish
-from proxy.core.ids import Epoch
-from proxy.core.job_chains import Job
-from proxy.core.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
-from proxy.core.parking_pipeline import ParkingPipeline
-from proxy.core.pull_buffer import BESIDE_BYTES
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.rules import TopicRules
-from proxy.core.twin_pipeline import TwinPipeline
-from proxy.group_settings import TopicSettings
-from proxy.topic_rules import rules_of
+from proxy.core.group.group_buffer import GroupBuffer, PullWish
+from proxy.core.jobs.chains import Job
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import BESIDE_BYTES
+from proxy.core.parking.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.pipeline.actions import BYTES_OF_WORK, MAX_WORK
+from proxy.core.pipeline.effects import Effects, FailedAction, Filtered, Outcome
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane.topic_rules import rules_of
+from proxy.settings.groups import TopicSettings
 from tests.support.messages import message
 from tests.support.pipelines import (
     FOR_EVER_NS,

@@ -19,8 +19,8 @@ from proxy.actions.pipeline import (
     compile_filter,
     compile_transform,
 )
-from proxy.group_settings import TopicSettings
-from proxy.topic_rules import rules_of
+from proxy.lane.topic_rules import rules_of
+from proxy.settings.groups import TopicSettings
 from tests.support.messages import message
 
 ORDER = {"id": "o-1", "amount": 150, "open": True, "items": [{"sku": "a"}, {"sku": "b"}]}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.access import Act, Right
-from proxy.downstream.acts import acts_of
+from proxy.core.access.rights import Act, Right
+from proxy.downstream.port.call_rights import acts_of
 from thrift_idl import consumer, producer
 
 G = "billing"

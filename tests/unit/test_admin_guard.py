@@ -9,8 +9,8 @@ import pytest
 
 from proxy.admin.guard import Guard, is_loopback
 from proxy.errors import Forbidden, NotAllowed
-from proxy.principals import Principals
-from proxy.settings import Settings
+from proxy.net.principals import Principals
+from proxy.settings.proxy_settings import Settings
 
 KEYS = "/api/groups/{group}/topics/{topic}/keys"
 NAMES = {"group": "billing", "topic": "orders"}

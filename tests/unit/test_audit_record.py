@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.core.audit_record import (
+from proxy.core.access.audit_record import (
     AuditRecord,
     AuditWish,
     Change,

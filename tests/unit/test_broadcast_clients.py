@@ -10,8 +10,8 @@ import pytest
 
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.broadcast import give_up_clients, leave_clients
-from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
 from tests.support.eventually import eventually
 from tests.support.lanes import group_settings, make_lane
 

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.cli.parts import load_broker_settings
 from proxy.errors import SettingsError
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
 
 DATA = Path("somewhere")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.core.bulk_answer import MAX_READ_BYTES, MAX_READ_MESSAGES, BulkAnswer, Read
+from proxy.core.bulk.answer import MAX_READ_BYTES, MAX_READ_MESSAGES, BulkAnswer, Read
 
 MIB = 1024 * 1024
 

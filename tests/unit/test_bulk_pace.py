@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.bulk_pace import BESIDE_NS, BulkPace
-from proxy.core.token_bucket import SECOND
+from proxy.core.bulk.pace import BESIDE_NS, BulkPace
+from proxy.core.group.token_bucket import SECOND
 
 MS = 1_000_000
 MB = 1_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.downstream.bulk_readers import ACK_HOLD_NS, SEEN_NS, BulkReaders
+from proxy.downstream.bulk.readers import ACK_HOLD_NS, SEEN_NS, BulkReaders
 
 
 def test_readers_are_present_for_30_s_after_they_were_seen_last() -> None:

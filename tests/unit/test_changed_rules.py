@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.core.recording import Recording
+from proxy.core.ownership.recording import Recording
 from tests.support.messages import keyed
 from tests.support.pipelines import MS, lease, pipeline, rules
 

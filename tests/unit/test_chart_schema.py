@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel
 
 from broker_core.broker.settings import BrokerSettings
-from proxy.settings import Settings
+from proxy.settings.proxy_settings import Settings
 from tests.support import chart_schema
 from tests.support.chart_schema import FILE, OWN_BROKER, OWN_PROXY, main, text
 from tests.support.setting_fields import setting_fields

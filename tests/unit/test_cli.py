@@ -12,10 +12,10 @@ import pytest
 from broker_core.errors import BrokerError, StoreError
 from proxy.cli import main
 from proxy.cli.output import OutputFormat, print_rows, say
-from proxy.downstream.gate import Gate
+from proxy.downstream.port.gate import Gate
 from proxy.errors import NotAllowed, SettingsError
-from proxy.principals import Principals
-from proxy.settings import load_settings
+from proxy.net.principals import Principals
+from proxy.settings.proxy_settings import load_settings
 from tests.support.histories import Story
 from thrift_idl import consumer
 
@@ -143,7 +143,8 @@ def test_a_verb_waits_for_no_other_ones_imports() -> None:
     """A broker or a judge starts in half the time that all verbs take."""
     look = (
         "import sys; from proxy.cli import main; main.app_of(['verify-history'])\n"
-        "print(*(each for each in ('thin_client', 'proxy.settings') if each in sys.modules))"
+        "names = ('thin_client', 'proxy.settings.proxy_settings'); "
+        "print(*(each for each in names if each in sys.modules))"
     )
     seen = subprocess.run([sys.executable, "-c", look], capture_output=True, check=True, text=True)
     assert seen.stdout.split() == []

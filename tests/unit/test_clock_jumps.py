@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.clock_jumps import ClockJump, ClockJumps, JumpKind
+from proxy.core.ownership.clock_jumps import ClockJump, ClockJumps, JumpKind
 
 S = 1_000_000_000
 LONGEST_NS = 5 * S

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.names import Group, Topic
 
 GROUP, TOPIC = Group("billing"), Topic("orders")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from broker_core.errors import BrokerError, RequestTimeout
-from proxy.core.job_chains import Job
-from proxy.upstream.copy_batches import AT_ONCE, AT_ONCE_BYTES, batches, copy_each
+from proxy.core.jobs.chains import Job
+from proxy.upstream.parking.copy_batches import AT_ONCE, AT_ONCE_BYTES, batches, copy_each
 from tests.support.messages import message
 
 

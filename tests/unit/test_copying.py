@@ -16,7 +16,7 @@ from broker_core.remoting.message import (
     property_of,
 )
 from broker_core.remoting.raw_properties import changed_properties
-from proxy.core.copying import (
+from proxy.core.dead_letters.copies import (
     CHAIN,
     LEFT_OUT,
     OF_COPIES,
@@ -30,9 +30,9 @@ from proxy.core.copying import (
     is_cut,
     packed_key,
 )
-from proxy.core.key_rules import KeyRule
-from proxy.core.order_key import named
-from proxy.core.parked_copy import origin_of, parked_chain
+from proxy.core.keys.key_rules import KeyRule
+from proxy.core.keys.order_key import named
+from proxy.core.parking.parked_copy import origin_of, parked_chain
 from tests.support.messages import message
 
 TWIN = Topic("%PARK%0123456789abcdef")

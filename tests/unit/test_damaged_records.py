@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Clean, Delta, Record, Snapshot, SnapshotPart, Unreadable
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.parked_key import ParkedKey
-from proxy.core.spilled_chains import packed
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.record import Clean, Delta, Record, Snapshot, SnapshotPart, Unreadable
+from proxy.core.records.replay import LastOwner, replay
 from tests.unit.test_ownership_record import SECOND, own, whole
 
 FIRST = Snapshot(Epoch(1), 2, 9, (2, 5), parked={b"a": ParkedKey(2, 1)})

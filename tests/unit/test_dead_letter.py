@@ -8,9 +8,15 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.compression import SYS_COMPRESSED, deflate
 from broker_core.remoting.key_hash import queue_index
 from broker_core.remoting.message import KEYS, TAGS, UNIQ_KEY, StoredMessage
-from proxy.core.dead_letter import NotSendable, content_of, dead_letter, queue_for, sent_back
-from proxy.core.job_chains import Job
-from proxy.upstream.dead_letters import copy_of, dead_letter_topic
+from proxy.core.dead_letters.dead_letter import (
+    NotSendable,
+    content_of,
+    dead_letter,
+    queue_for,
+    sent_back,
+)
+from proxy.core.jobs.chains import Job
+from proxy.upstream.dead_letters.copier import copy_of, dead_letter_topic
 from tests.support.messages import message
 from tests.support.pipelines import pipeline
 

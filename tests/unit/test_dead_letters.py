@@ -7,8 +7,8 @@ import pytest
 from broker_core.names import Group
 from broker_core.remoting.compression import LZ4, SYS_COMPRESSED, ZLIB, ZSTD, deflate, inflate
 from broker_core.remoting.message import StoredMessage, encode_properties
-from proxy.core.job_chains import Job
-from proxy.upstream.dead_letters import copy_of, dead_letter_topic
+from proxy.core.jobs.chains import Job
+from proxy.upstream.dead_letters.copier import copy_of, dead_letter_topic
 from tests.support.messages import message
 from tests.support.pipelines import pipeline
 

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from proxy.dead_peers import find_dead_peer, is_dead_peer
+from proxy.net.dead_peers import find_dead_peer, is_dead_peer
 
 
 @pytest.mark.parametrize("within_s", [1.0, 4.4, 90.0, 86_400.0])

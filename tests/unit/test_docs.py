@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.broker.settings import BrokerSettings
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
 from tests.support.tables import ROOT, tables, with_tables
 
 #: Modules that need Spark, which is not there for all.

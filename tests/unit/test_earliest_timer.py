@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from broker_core.clock import now_ns
-from proxy.earliest_timer import EarliestTimer
+from proxy.net.earliest_timer import EarliestTimer
 from tests.support.eventually import eventually
 
 MS = 1_000_000

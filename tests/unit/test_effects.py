@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from proxy.core.effects import Effects, Nack, Outcome
-from proxy.core.ids import LeaseId
+from proxy.core.keys.ids import LeaseId
+from proxy.core.pipeline.effects import Effects, Nack, Outcome
 
 
 def test_each_event_has_effects_of_its_own() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from proxy.core.effects import Nack
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import keyed
 from tests.support.pipelines import lease, offsets, pipeline
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.core.flow_window import Budget, FlowWindow
+from proxy.core.jobs.window import Budget, FlowWindow
 
 
 def calm(window: FlowWindow) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker_core.names import Group, Topic
-from proxy.core.forgetting import Belongings, belongings, clients_of, records_of
-from proxy.core.member_group import member_group
-from proxy.core.ownership_record import ownership_topic
-from proxy.core.parked_key import parked_topic
+from proxy.core.broadcast.departed_clients import Belongings, belongings, clients_of, records_of
+from proxy.core.broadcast.member_group import member_group
+from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.record import ownership_topic
 
 BILLING = Group("billing")
 A, B = Group("billing%a"), Group("billing%b")

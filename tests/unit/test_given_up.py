@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.core.effects import Nack, Outcome
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Snapshot
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Snapshot
 from tests.support.messages import keyed
 from tests.support.parking_site import MAX_DELIVERIES, RULES, ParkingSite
 from tests.support.pipelines import KEYS, MS, lease, offsets, pipeline, rules

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from broker_core.names import Topic
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import Batch, GroupBuffer, PullWish
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Snapshot
-from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.pull_buffer import BESIDE_BYTES
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import Epoch
+from proxy.core.leases.lease_book import BESIDE_BYTES
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
+from proxy.core.records.record import Snapshot
 from tests.support.messages import TOPIC, keyed, message
 from tests.support.pipelines import HOLDER, Budgets, offsets, pipeline, queue, rules
 

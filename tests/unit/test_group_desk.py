@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from proxy.errors import Refused, SettingsError, UnknownName
-from proxy.group_lane import GroupLane
-from proxy.lanes import Lanes
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
 from proxy.live.group_desk import GroupDesk, Wish
 from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups, Source

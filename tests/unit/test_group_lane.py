@@ -12,16 +12,16 @@ import pytest
 
 from broker_core.clock import now_ns
 from broker_core.names import Topic
-from proxy.core.effects import Nack
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import Batch, PullWish
-from proxy.core.ids import LeaseId
-from proxy.core.job_chains import Job
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.lane_counts import TopicCounts
-from proxy.lane_listener import Verdicts
-from proxy.topic_rules import rules_of
+from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane.counts import TopicCounts
+from proxy.lane.listener import Verdicts
+from proxy.lane.topic_rules import rules_of
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, Listener, Notes, group_settings, make_lane
 from tests.support.messages import keyed, message

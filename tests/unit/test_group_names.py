@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from broker_core.names import Group, Topic, check_name
-from proxy.core.group_names import MAX_GROUP_CHARS, check_group
-from proxy.core.ownership_record import ownership_topic
-from proxy.core.parked_key import parked_topic
-from proxy.upstream.dead_letters import dead_letter_topic
-from proxy.upstream.redrive_run import progress_group
+from proxy.core.keys.group_names import MAX_GROUP_CHARS, check_group
+from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.record import ownership_topic
+from proxy.upstream.dead_letters.copier import dead_letter_topic
+from proxy.upstream.dead_letters.redrive_run import progress_group
 from tests.support.lanes import group_settings
 
 _NAMES = st.text("abcXYZ019_-|%", min_size=1, max_size=130)

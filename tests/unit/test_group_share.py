@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker_core.names import QueueName
-from proxy.core.group_share import GroupShare, Present
-from proxy.core.handoffs import Handoffs
+from proxy.core.ownership.group_share import GroupShare, Present
+from proxy.core.ownership.named_owners import Handoffs
 from tests.support.lanes import TOPIC
 from tests.support.pipelines import queue
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from broker_core.errors import ConnectionLost
 from proxy.errors import Refused, SettingsError, Unavailable
-from proxy.group_settings import GroupSettings
-from proxy.lanes import Lanes
+from proxy.lane.lanes import Lanes
 from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups
 from proxy.live.store_watch import StoreWatch
 from proxy.live.stored_group import StoredGroup, group_of, newest, stale, stored_form
+from proxy.settings.groups import GroupSettings
 from tests.support.lanes import group_settings, make_lane
 
 

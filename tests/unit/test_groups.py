@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker_core.broker.groups import EXPIRY_NS, Groups
+from broker_core.broker.groups.groups import EXPIRY_NS, Groups
 from broker_core.names import Group, Topic
 from broker_core.remoting.bodies import ConsumerData, Subscription
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.ids import PERIODS, parse_qid_text, qid_text
+from proxy.core.keys.ids import PERIODS, parse_qid_text, qid_text
 from tests.support.messages import TOPIC
 from tests.support.pipelines import queue
 

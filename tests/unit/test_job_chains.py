@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.job_chains import REACTIVATION_BURST, Job, JobChains, JobState
+from proxy.core.jobs.chains import REACTIVATION_BURST, Job, JobChains, JobState
 from proxy.errors import JobStateError
 
 

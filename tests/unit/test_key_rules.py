@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.core.key_rules import KeyRecord, KeyRule
-from proxy.core.order_key import MissingKey
+from proxy.core.keys.key_rules import KeyRecord, KeyRule
+from proxy.core.keys.order_key import MissingKey
 from tests.support.pipelines import pipeline, rules
 
 UNORDERED = MissingKey.UNORDERED

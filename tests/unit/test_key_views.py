@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.effects import Nack
-from proxy.core.key_views import SLICE, KeyState, KeyView, KeyViews, slices
-from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.key_views import SLICE, KeyState, KeyView, KeyViews, slices
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from tests.support.messages import keyed
 from tests.support.pipelines import MS, lease, pipeline, rules
 from tests.unit.test_parking_pipeline import parked

@@ -10,15 +10,15 @@ import pytest
 
 from broker_core.clock import wall_ms
 from broker_core.names import Group
-from proxy.core.effects import Nack
-from proxy.core.group_buffer import PullWish
-from proxy.core.ids import LeaseId
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.group_lane import GroupLane
-from proxy.lane_listener import Verdicts
-from proxy.lane_tracing import LaneTracing
-from proxy.topic_rules import rules_of
+from proxy.core.group.group_buffer import PullWish
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.listener import Verdicts
+from proxy.lane.topic_rules import rules_of
+from proxy.lane.tracing import LaneTracing
 from tests.support.lanes import GROUP, make_lane
 from tests.support.messages import message
 from tests.support.pipelines import pipeline

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import UnknownName
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
-from proxy.lanes import Lanes
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
+from proxy.settings.groups import GroupSettings
 from tests.support.lanes import Listener, group_settings, make_lane
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.lately import HotKeys, KeyEvent, KeyEvents
+from proxy.core.pipeline.recent_keys import HotKeys, KeyEvent, KeyEvents
 
 MINUTE_NS = 60 * 1_000_000_000
 

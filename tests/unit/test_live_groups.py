@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import SettingsError, UnknownName
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
-from proxy.lanes import Lanes
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
 from proxy.live.group_changes import GroupChanges
 from proxy.live.live_groups import LiveGroups, Source
+from proxy.settings.groups import GroupSettings
 from testkit.simulation.pytest_loop import PytestLoop
 from tests.support.eventually import eventually
 from tests.support.lanes import group_settings, make_lane

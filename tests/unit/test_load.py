@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.downstream.load import DROPPING, REFUSING, Load
-from proxy.settings import LimitSettings
+from proxy.downstream.port.load import DROPPING, REFUSING, Load
+from proxy.settings.proxy_settings import LimitSettings
 
 
 def test_room_is_told_once_each_time_that_there_is_some_again() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.client.locking import Locking
 from broker_core.errors import RequestTimeout
 from broker_core.names import Group, QueueName, Topic

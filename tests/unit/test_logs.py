@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from broker_core.names import QueueName, Topic
-from proxy.logs import NoisyLog, configure_logs, queue_log
+from proxy.observe.logs import NoisyLog, configure_logs, queue_log
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.ids import Epoch
-from proxy.core.key_rules import KeyRecord, KeyRule
-from proxy.core.ownership_record import Clean, Delta, Own, Record, Snapshot, joined
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.paused_key import PausedKey
-from proxy.core.snapshot_parts import parts
-from proxy.core.spilled_chains import packed
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.key_rules import KeyRecord, KeyRule
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Clean, Delta, Own, Record, Snapshot, joined
+from proxy.core.records.replay import LastOwner, replay
+from proxy.core.records.snapshot_parts import parts
 
 KEYS = KeyRecord(KeyRule("KEY"), version=2, since=3, before=KeyRule("$.id"))
 

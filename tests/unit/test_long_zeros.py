@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.delayed_records import delivered, moved
-from broker_core.broker.retries import sent_back
-from broker_core.broker.transaction_records import (
+from broker_core.broker.delays.records import delivered, moved
+from broker_core.broker.groups.retries import sent_back
+from broker_core.broker.transactions.records import (
     check_body,
     decision_parts,
     read_half,
     renewed_part,
 )
-from broker_core.broker.transaction_table import Decision
+from broker_core.broker.transactions.table import Decision
 from broker_core.names import SCHEDULE_TOPIC, DelayedPlace, Topic
 from broker_core.remoting import record_encoding
 from broker_core.remoting.message import StoredMessage, decode_message

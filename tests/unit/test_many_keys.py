@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from proxy.core.effects import Nack
-from proxy.core.key_views import KeyViews
-from proxy.core.paused_key import PausedKey
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.recording import Recording
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.ownership.recording import Recording
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.key_views import KeyViews
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.paused_key import PausedKey
 from tests.support.messages import keyed
 from tests.support.pipelines import lease, pipeline, rules
 

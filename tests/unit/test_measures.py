@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.effects import Nack
-from proxy.core.ids import LeaseId
-from proxy.core.measures import SECONDS, Histogram, Measures
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.jobs.measures import SECONDS, Histogram, Measures
+from proxy.core.keys.ids import LeaseId
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import keyed, message
 from tests.support.pipelines import MS, lease, pipeline, rules
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from broker_core.names import check_name
-from proxy.core.member_group import MAX_BROADCAST_CHARS, MAX_MEMBER_CHARS, member_group
+from proxy.core.broadcast.member_group import MAX_BROADCAST_CHARS, MAX_MEMBER_CHARS, member_group
 from proxy.errors import Refused, UnknownName
-from proxy.lanes import MAX_MEMBERS, Lanes
+from proxy.lane.lanes import MAX_MEMBERS, Lanes
 from tests.support.lanes import GROUP, TOPIC, group_settings, make_lane
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.flow_window import Budget, FlowWindow
-from proxy.core.job_chains import Job
-from proxy.core.queue_jobs import LONGEST_KEY, QueueJobs
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.jobs import LONGEST_KEY, QueueJobs
+from proxy.core.jobs.window import Budget, FlowWindow
 
 
 def queue_of(memory: Budget, **chains: int) -> QueueJobs:

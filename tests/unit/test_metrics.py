@@ -14,19 +14,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_core.clock import wall_ms
 from broker_core.names import Topic
-from proxy.core.effects import Nack
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import PullWish
-from proxy.core.ids import LeaseId
-from proxy.core.key_counts import KeyCount, key_counts
-from proxy.core.measures import Measures
-from proxy.core.parked_key import ParkedKey
-from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.pull_buffer import Holder
-from proxy.group_lane import GroupLane
-from proxy.lane_counts import TopicCounts
-from proxy.lane_listener import Verdicts
-from proxy.metrics import (
+from proxy.core.group.group_buffer import PullWish
+from proxy.core.jobs.measures import Measures
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.key_counts import KeyCount, key_counts
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
+from proxy.lane.counts import TopicCounts
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.listener import Verdicts
+from proxy.lane.topic_rules import rules_of
+from proxy.observe.collector import ProxyCollector
+from proxy.observe.metrics import (
     CONFIGURATION,
     COUNTS_BY,
     DELIVERIES,
@@ -37,8 +39,6 @@ from proxy.metrics import (
     TOPIC_COUNTERS,
     definitions,
 )
-from proxy.metrics_collector import ProxyCollector
-from proxy.topic_rules import rules_of
 from tests.support.lanes import GROUP, group_settings, make_lane
 from tests.support.messages import held_bytes, keyed, message
 from tests.support.pipelines import Budgets, pipeline, queue

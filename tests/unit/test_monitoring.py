@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from proxy.metrics import PREFIX, definitions
+from proxy.observe.metrics import PREFIX, definitions
 from tests.metrics.monitoring import (
     ALERTS,
     DASHBOARD,

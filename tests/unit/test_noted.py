@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.noted import Noted
+from proxy.core.jobs.changes import Noted
 
 
 def test_what_is_set_or_taken_out_is_noted_until_somebody_takes_the_note() -> None:

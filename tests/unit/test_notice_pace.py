@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from broker_core.broker.notice_pace import NoticePace
+from broker_core.broker.groups.notice_pace import NoticePace
 from broker_core.names import Group
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from proxy.core.offset_tracker import OffsetTracker
+from proxy.core.jobs.offset_tracker import OffsetTracker
 
 
 def started(*offsets: int, position: int = 0) -> OffsetTracker:

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.core import order_key as compiled
-from proxy.core.order_key import (
+from proxy.core.keys import order_key as compiled
+from proxy.core.keys.order_key import (
     QUEUE_CHAIN,
     canonical,
     compile_order_key,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from proxy.core.order_key import compile_order_key, look_each
+from proxy.core.keys.order_key import compile_order_key, look_each
 from proxy.tuning.candidates import candidates_in
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.overdue import Overdue
+from proxy.net.overdue import Overdue
 from tests.support.eventually import eventually
 
 

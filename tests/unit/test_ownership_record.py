@@ -8,10 +8,13 @@ import orjson
 import pytest
 
 from broker_core.names import Group, Topic, check_name
-from proxy.core.ids import Epoch
-from proxy.core.order_key import named
-from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import (
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.order_key import named
+from proxy.core.records.codec import decode, encode
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import (
     Clean,
     Delta,
     Own,
@@ -21,11 +24,8 @@ from proxy.core.ownership_record import (
     joined,
     ownership_topic,
 )
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.parked_key import ParkedKey
-from proxy.core.paused_key import PausedKey
-from proxy.core.snapshot_parts import parts
-from proxy.core.spilled_chains import packed
+from proxy.core.records.replay import LastOwner, replay
+from proxy.core.records.snapshot_parts import parts
 
 SECOND = 1_000_000_000
 

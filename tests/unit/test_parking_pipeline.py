@@ -6,11 +6,11 @@ from array import array
 
 import pytest
 
-from proxy.core.effects import Nack, Outcome
-from proxy.core.group_buffer import Batch
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.snapshot_parts import parts
-from proxy.upstream.resets import moved_to
+from proxy.core.group.group_buffer import Batch
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.resets import moved_to
 from tests.support.lanes import Listener, make_lane
 from tests.support.messages import keyed
 from tests.support.parking_site import RULES, ParkingSite

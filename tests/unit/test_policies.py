@@ -23,9 +23,9 @@ SERVER_EXTRAS = (
 )
 DEVELOPMENT = ("hypothesis", "mypy", "pytest", "ruff")
 #: Of the extra redis; only what is named with it may need them.
-REDIS_EXTRAS, NEEDS_REDIS = ("redis",), ("proxy/downstream/redis_sink.py",)
+REDIS_EXTRAS, NEEDS_REDIS = ("redis",), ("proxy/delivery/redis_sink.py",)
 #: Of the extra tracing; only what is named with it may need them.
-TRACING_EXTRAS, NEEDS_TRACING = ("opentelemetry",), ("proxy/otel.py",)
+TRACING_EXTRAS, NEEDS_TRACING = ("opentelemetry",), ("proxy/observe/otel.py",)
 #: Of the extra spark; only ``thin_client.spark`` may need them.
 SPARK_EXTRAS = ("pyspark", "pyarrow", "numpy", "pandas")
 #: What of it is pure, and importable without them.

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-import proxy.presence
+import proxy.lane.presence
 from broker_core.names import Topic
-from proxy.core.demand_signs import shows_signs, sign_of, with_signs
-from proxy.core.flow_window import Budget
-from proxy.presence import Presence
+from proxy.core.jobs.window import Budget
+from proxy.core.ownership.demand_signs import shows_signs, sign_of, with_signs
+from proxy.lane.presence import Presence
 
 ORDERS, PAYMENTS = Topic("orders"), Topic("payments")
 SECOND = 1_000_000_000

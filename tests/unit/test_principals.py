@@ -7,11 +7,11 @@ import hmac
 
 import pytest
 
-from proxy import principals
-from proxy.core.access import MAX_TOPICS, Act, Right
-from proxy.principals import Principals
-from proxy.settings import Settings
-from proxy.tls import common_name
+from proxy.core.access.rights import MAX_TOPICS, Act, Right
+from proxy.net import principals
+from proxy.net.principals import Principals
+from proxy.net.tls import common_name
+from proxy.settings.proxy_settings import Settings
 
 
 def known(*names: str) -> Principals:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.flow_window import Budget
-from proxy.core.ids import LeaseId
-from proxy.core.job_chains import SEVERAL_CONNECTIONS, Job
-from proxy.core.pull_buffer import Holder, Lease, PullBuffer
+from proxy.core.jobs.chains import SEVERAL_CONNECTIONS, Job
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Holder, Lease, PullBuffer
 
 A, B = Holder(1, "a"), Holder(2, "b")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.push_answer import Answer, AnswerRules, Judgement, judge
+from proxy.core.delivery.push_answer import Answer, AnswerRules, Judgement, judge
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 STATUS = AnswerRules()

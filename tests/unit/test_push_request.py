@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 import pytest
 
-from proxy.core.push_request import (
+from proxy.core.delivery.push_request import (
     CONTEXT_NAMES,
     Format,
     PushRules,
@@ -17,7 +17,7 @@ from proxy.core.push_request import (
     places_of,
     request_of,
 )
-from proxy.core.push_url import AllowedHosts, parse_url
+from proxy.core.delivery.push_url import AllowedHosts, parse_url
 from tests.support.pushed import PushedMessage
 
 HERE = parse_url("http://receiver:8080/orders?tenant=7")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proxy.core.push_request import CONTEXT_NAMES, Format
-from proxy.push_settings import PushSettings, answer_rules_of, push_rules_of
+from proxy.core.delivery.push_request import CONTEXT_NAMES, Format
+from proxy.settings.push import PushSettings, answer_rules_of, push_rules_of
 
 URL = "http://receiver:8080/orders"
 

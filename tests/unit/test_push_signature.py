@@ -3,9 +3,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from proxy.core.push_request import Format, PushRules, request_of
-from proxy.core.push_signature import signature
-from proxy.core.push_url import parse_url
+from proxy.core.delivery.push_request import Format, PushRules, request_of
+from proxy.core.delivery.push_signature import signature
+from proxy.core.delivery.push_url import parse_url
 from tests.support.pushed import PushedMessage
 
 HERE = parse_url("http://receiver/?tenant=7")

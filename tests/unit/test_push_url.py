@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.push_url import (
+from proxy.core.delivery.push_url import (
     AllowedHosts,
     callback_urls,
     check_allowed_host,

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.flow_window import Budget, FlowWindow
-from proxy.core.ids import Epoch
-from proxy.core.job_chains import Job
-from proxy.core.ownership_record import Snapshot
-from proxy.core.queue_jobs import QueueJobs
-from proxy.core.refill_round import Refill
-from proxy.core.spilled_chains import packed
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.jobs import QueueJobs
+from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.jobs.window import Budget, FlowWindow
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Snapshot
 
 
 def read(jobs: QueueJobs, offset: int, key: bytes, *, held_bytes: int = 1) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.names import Group, QueueName, Topic
 
 GROUP = Group("billing")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.groups import Program
-from broker_core.broker.producers import Producers
+from broker_core.broker.groups.groups import Program
+from broker_core.broker.groups.producers import Producers
 from broker_core.errors import InvalidCommand
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.queue_maps import (

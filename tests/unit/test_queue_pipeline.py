@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from proxy.core.effects import Nack, Outcome
-from proxy.core.ids import Epoch, LeaseId
-from proxy.core.job_chains import REACTIVATION_BURST
-from proxy.core.order_key import MissingKey
-from proxy.core.ownership_record import Snapshot
-from proxy.core.pull_buffer import Holder
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.jobs.chains import REACTIVATION_BURST
+from proxy.core.keys.ids import Epoch, LeaseId
+from proxy.core.keys.order_key import MissingKey
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Snapshot
 from tests.support.messages import keyed, message
 from tests.support.pipelines import HOLDER, KEYS, MS, Budgets, lease, offsets, pipeline, rules
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.ranking import Ranking
+from proxy.core.jobs.ranking import Ranking
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from("set remove up_to".split()), st.integers(0, 9), st.integers(0, 20))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker_core.names import Topic
-from proxy.core.flow_window import Budget
-from proxy.core.group_buffer import GroupBuffer, PullWish
-from proxy.core.queue_census import AGREE_NS, QueueCensus
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.rate_gate import RateGate
-from proxy.core.token_bucket import SECOND, TokenBucket
+from proxy.core.group.group_buffer import GroupBuffer, PullWish
+from proxy.core.group.queue_census import AGREE_NS, QueueCensus
+from proxy.core.group.rate_gate import RateGate
+from proxy.core.group.token_bucket import SECOND, TokenBucket
+from proxy.core.jobs.window import Budget
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import TOPIC, keyed
 from tests.support.pipelines import HOLDER, pipeline, queue
 

@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from broker_core.remoting.message import decode_messages
-from proxy.core.flow_window import Budget
-from proxy.core.paused_key import EVERYTHING, PausedKey
+from proxy.core.jobs.window import Budget
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from tests.support.messages import keyed, message, record
 from tests.support.pipelines import Budgets, lease, pipeline, rules
 

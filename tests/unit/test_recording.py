@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core import recording
-from proxy.core.ids import Epoch
-from proxy.core.ownership_record import Delta, Record, Snapshot, SnapshotPart
-from proxy.core.ownership_replay import LastOwner
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.recording import Recording
+from proxy.core.keys.ids import Epoch
+from proxy.core.ownership import recording
+from proxy.core.ownership.recording import Recording
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Delta, Record, Snapshot, SnapshotPart
+from proxy.core.records.replay import LastOwner
 from tests.support.messages import keyed
 from tests.support.pipelines import KEYS, lease, pipeline, rules
 from tests.unit.test_ownership_record import own

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.downstream.deliverers import undeliverable
+from proxy.delivery.deliverers import undeliverable
 from proxy.errors import SettingsError
-from proxy.redis_settings import RedisSettings
-from proxy.settings import Settings, load_settings
+from proxy.settings.proxy_settings import Settings, load_settings
+from proxy.settings.redis import RedisSettings
 
 URL = "redis://127.0.0.1:6379/0"
 SET = [["set", "order:${key}", "${text}", "EX", 60]]

@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from proxy.core.redrive import (
+from proxy.core.dead_letters.redrive import (
     Commit,
     End,
     Locate,

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
 from broker_core.remoting.message import StoredMessage
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.refill_round import Refill
-from proxy.upstream import refills
-from proxy.upstream.refills import Refills
-from proxy.wakeup import Signal
+from proxy.core.jobs.refills import Refill
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.net.wakeup import Signal
+from proxy.upstream.reading import refills
+from proxy.upstream.reading.refills import Refills
 from tests.support.eventually import eventually
 from tests.support.messages import keyed
 from tests.support.pipelines import pipeline

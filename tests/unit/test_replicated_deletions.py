@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker.long_polls import LongPolls
-from broker_core.broker.offsets import CommittedOffsets
+from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.table_saver import TableSaver
-from broker_core.broker.topic_deletion import TopicDeletion
-from broker_core.broker.topic_directory import TopicDirectory
-from broker_core.broker.topics import Topics
+from broker_core.broker.topics.deletion import TopicDeletion
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.topics.topics import Topics
 from broker_core.names import Topic
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.store import message_store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.downstream.request_rate import RequestRate, take
+from proxy.downstream.port.request_rate import RequestRate, take
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
-from proxy.core.effects import Nack
-from proxy.core.group_buffer import Batch
+from proxy.core.group.group_buffer import Batch
+from proxy.core.pipeline.effects import Nack
 from proxy.downstream.requests import (
     linger_ms,
     pull_response,
@@ -22,9 +22,9 @@ from proxy.downstream.requests import (
     wish_of,
 )
 from proxy.errors import OrderlaneError, Refused, UnknownName
-from proxy.group_settings import TopicSettings
-from proxy.lane_listener import Verdicts
-from proxy.topic_rules import rules_of
+from proxy.lane.listener import Verdicts
+from proxy.lane.topic_rules import rules_of
+from proxy.settings.groups import TopicSettings
 from tests.support.lanes import group_settings
 from tests.support.messages import keyed
 from tests.support.pipelines import lease, pipeline, rules

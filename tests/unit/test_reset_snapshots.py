@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proxy.core.ownership_record import Snapshot
-from proxy.core.paused_key import EVERYTHING, PausedKey
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.upstream.resets import moved_to
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
+from proxy.core.records.record import Snapshot
+from proxy.upstream.ownership.resets import moved_to
 from tests.support.messages import keyed
 from tests.support.pipelines import pipeline, rules
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.retention import LogRange, is_to_be_renewed, nears_the_end_before_ms
+from proxy.core.records.retention import LogRange, is_to_be_renewed, nears_the_end_before_ms
 
 HOUR = 3_600_000
 

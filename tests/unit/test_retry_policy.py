@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.core.retry_policy import MS, OnExhausted, RetryPolicy
+from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
 
 
 def test_the_nth_failure_waits_the_nth_interval_and_the_last_repeats() -> None:

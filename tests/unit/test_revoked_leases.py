@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from proxy.core.ids import LeaseId
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.histories import LANE, Story
 from tests.support.messages import keyed
 from tests.support.pipelines import lease, offsets, pipeline

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.rules import parse_tags
+from proxy.core.keys.topic_rules import parse_tags
 from tests.support.pipelines import rules
 
 

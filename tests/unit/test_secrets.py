@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import SettingsError
-from proxy.secrets import read_secrets
-from proxy.settings import SecretSettings
+from proxy.net.secrets import read_secrets
+from proxy.settings.proxy_settings import SecretSettings
 
 
 def test_a_secret_stands_in_the_environment_or_in_a_file(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_core.names import Group, QueueName, Topic
-from proxy.core.flow_window import Budget
-from proxy.delivery_settings import DeliverySettings
-from proxy.downstream.self_delivery import OpenConnections, SelfDelivery
-from proxy.group_lane import GroupLane
-from proxy.group_settings import GroupSettings
-from proxy.topic_rules import rules_of
+from proxy.core.jobs.window import Budget
+from proxy.delivery.self_delivery import OpenConnections, SelfDelivery
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.topic_rules import rules_of
+from proxy.settings.delivery import DeliverySettings
+from proxy.settings.groups import GroupSettings
 from tests.support.deliveries import Target
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, Listener, make_lane

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.effects import Effects, Nack, Outcome, Skip
-from proxy.core.key_views import KeyState, KeyViews
-from proxy.core.paused_key import PausedKey
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.pipeline.effects import Effects, Nack, Outcome, Skip
+from proxy.core.pipeline.key_views import KeyState, KeyViews
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.paused_key import PausedKey
 from tests.support.messages import keyed
 from tests.support.pipelines import MS, Budgets, lease, offsets, pipeline, rules
 

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.errors import SettingsError
-from proxy.setting_types import host_port
-from proxy.settings import Settings, load_settings
+from proxy.settings.proxy_settings import Settings, load_settings
+from proxy.settings.types import host_port
 
 # The settings file of the design, without what comes in later versions.
 WHOLE = """

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.lanes import Lanes
+from proxy.lane.lanes import Lanes
 from proxy.live import file_watch
 from proxy.live.file_watch import FileWatch
 from proxy.live.live_groups import LiveGroups, Source

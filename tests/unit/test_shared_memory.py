@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.effects import Effects
-from proxy.core.flow_window import Budget
-from proxy.core.pull_buffer import Lease
-from proxy.core.queue_pipeline import QueuePipeline
-from proxy.core.refill_round import Refill
-from proxy.core.rules import TopicRules
+from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import Lease
+from proxy.core.pipeline.effects import Effects
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import message
 from tests.support.pipelines import Budgets, lease, pipeline, queue, rules
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker.processors import locks as processor
-from broker_core.broker.processors.locks import LockProcessor
-from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.groups.groups import locks_processor as processor
+from broker_core.broker.groups.locks_processor import LockProcessor
+from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.broker.table_saver import TableSaver
-from broker_core.broker.topic_directory import TopicDirectory
-from broker_core.broker.topics import Topics
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.topics.topics import Topics
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.bodies import LockBatch
 from broker_core.remoting.route_bodies import TopicConfig

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.core.spilled_chains import SpilledChains
+from proxy.core.jobs.spilled_chains import SpilledChains
 
 KEY, OTHER = b"stuck", b"other"
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from broker_core.names import Topic
-from proxy.core.starvation import PATIENCE_NS, Patience, Starvation
+from proxy.core.jobs.starvation import PATIENCE_NS, Patience, Starvation
 
 SECOND = 1_000_000_000
 ORDERS, PAYMENTS = Topic("orders"), Topic("payments")

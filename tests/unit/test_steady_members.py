@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.core.steady_members import SteadyMembers
+from proxy.core.ownership.steady_members import SteadyMembers
 
 SECOND = 1_000_000_000
 

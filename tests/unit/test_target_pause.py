@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.core.target_pause import LONGEST_NS, SHORTEST_NS, TargetPause
+from proxy.core.delivery.target_pause import LONGEST_NS, SHORTEST_NS, TargetPause
 
 MS = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.remoting.compression import MAX_INFLATED_BYTES
 from broker_core.remoting.message import MAX_PROPERTIES_BYTES
-from proxy.settings import LimitSettings
+from proxy.settings.proxy_settings import LimitSettings
 from thin_client import wire
 from thin_client.calls import fetch
 from thin_client.errors import ProtocolError

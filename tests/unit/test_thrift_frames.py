@@ -9,7 +9,7 @@ from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TApplicationException, TMessageType, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
-from proxy.downstream.thrift_frames import (
+from proxy.downstream.port.frames import (
     KEPT_BYTES,
     MAX_NAME_BYTES,
     FrameBuffer,

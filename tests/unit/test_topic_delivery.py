@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from broker_core.clock import now_ns
-from proxy.downstream.deliverer import TargetDown, failed
+from proxy.delivery.deliverer import TargetDown, failed
 from tests.support.deliveries import delivering
 from tests.support.eventually import eventually
 from tests.support.messages import keyed, message

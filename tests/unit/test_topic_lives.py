@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.topics import Topics
+from broker_core.broker.topics.topics import Topics
 from broker_core.names import Topic
 from broker_core.remoting.route_bodies import TopicConfig
-from proxy.core.ids import Epoch
-from proxy.core.key_rules import KeyRecord, KeyRule
-from proxy.core.ownership_codec import decode, encode
-from proxy.core.ownership_record import Anchor, Delta, Own, Record, Snapshot
-from proxy.core.ownership_replay import LastOwner, replay
-from proxy.core.parked_key import ParkedKey
-from proxy.core.paused_key import PausedKey
-from proxy.core.snapshot_parts import parts
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.key_rules import KeyRecord, KeyRule
+from proxy.core.records.codec import decode, encode
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Anchor, Delta, Own, Record, Snapshot
+from proxy.core.records.replay import LastOwner, replay
+from proxy.core.records.snapshot_parts import parts
 
 ORDERS = Topic("orders")
 

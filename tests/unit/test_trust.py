@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from proxy.core.trust import Trust
+from proxy.core.ownership.trust import Trust
 
 SECOND = 1_000_000_000
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.names import Topic
-from proxy.core.group_buffer import PullWish
-from proxy.core.pull_buffer import Holder
+from proxy.core.group.group_buffer import PullWish
+from proxy.core.leases.lease_book import Holder
 from proxy.downstream.waiters import Waiter, Waiters
 
 A, B, C = map(Topic, "abc")

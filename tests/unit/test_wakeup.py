@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.wakeup import Signal
+from proxy.net.wakeup import Signal
 
 
 async def test_firing_wakes_everyone_who_waits_and_nobody_who_comes_later() -> None:

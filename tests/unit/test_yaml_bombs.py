@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import SettingsError
-from proxy.settings import load_settings
+from proxy.settings.proxy_settings import load_settings
 
 PATH = Path("orderlane.yaml")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.broker.topic_directory import TopicDirectory
+from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.names import Group, Topic
-from proxy.core.ownership_record import ownership_topic
-from proxy.core.parked_key import parked_topic
+from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.record import ownership_topic
 from testkit.simulation.world import World as SimulatedWorld
 from testkit.simulation.world import simulate
 from tests.mutants.clients import Worker

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker_core.names import Group
-from proxy.core.ownership_record import ownership_topic
+from proxy.core.records.record import ownership_topic
 from testkit.simulation.world import World as SimulatedWorld
 from testkit.simulation.world import simulate
 from tests.mutants.clients import Worker

@@ -10,10 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from broker_core.names import Group
-from proxy.core.order_key import known_as
-from proxy.core.ownership_codec import decode
-from proxy.core.ownership_record import Record, SnapshotPart, ownership_topic
-from proxy.core.parked_key import parked_topic
+from proxy.core.keys.order_key import known_as
+from proxy.core.records.codec import decode
+from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.record import Record, SnapshotPart, ownership_topic
 from testkit.simulation.world import World, simulate
 from tests.support.copy_site import GROUP, QUEUE, TOPIC, Sent, Site, noise, until
 from tests.world.test_sizes import numbers, restarted

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any
 
-from proxy.core.order_key import key_text
+from proxy.core.keys.order_key import key_text
 from thin_client import ClientError, ConnectionLost, Message, ProxyFault, Refused, Tls
 
 _KINDS = {ConnectionLost: "connection", Refused: "refused", ProxyFault: "fault"}

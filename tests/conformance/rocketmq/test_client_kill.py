@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker_core.broker.offsets import CommittedOffsets
-from broker_core.broker.queue_locks import QueueLocks
+from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import queue_index

@@ -1,0 +1,1 @@
+"""Access to a broker: accounts, rules, and what a request needs."""

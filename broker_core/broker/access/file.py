@@ -1,0 +1,110 @@
+"""The file of accounts: read at the start, and again when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+import yaml
+
+from broker_core.broker.access.rules import AccessRules
+from broker_core.errors import BrokerError, StoreError
+from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.signing import Credentials
+from broker_core.remoting_channel import Handler, RemotingChannel
+from broker_core.tasks import cancel_and_wait, spawn
+
+_LOOK_EVERY_S = 1.0
+_MAX_BYTES = 4 * 1024 * 1024
+
+_log = structlog.get_logger("broker")
+
+
+class AccessFile:
+    """Lets through what the accounts of *path* may ask; everything without a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Blocks while it reads. Raises StoreError if the file cannot be read or used."""
+        self._path = path
+        self._task: asyncio.Task[None] | None = None
+        self._warnings = RareWarnings("broker")
+        if path is None:
+            return
+        try:
+            self._content = _read(path)
+            self._rules = _parse(self._content)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"the accounts of {path} cannot be used: {error}") from error
+
+    def own_credentials(self) -> Credentials | None:
+        """By which this broker asks its replicas, who have the same accounts: those of the first
+        account for administration. None without a file or such an account.
+        """
+        accounts = () if self._path is None else tuple(self._rules.accounts.values())
+        return next((each.credentials for each in accounts if each.admin), None)
+
+    def start(self) -> None:
+        """Look for changes from now on."""
+        if self._path is not None:
+            self._task = spawn(self._look_regularly(self._path), name="read accounts again")
+
+    async def close(self) -> None:
+        """Look no more."""
+        await cancel_and_wait(self._task)
+
+    def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Return *handlers*, each behind the check."""
+        if self._path is None:
+            return dict(handlers)
+        return {code: self._guard(handler) for code, handler in handlers.items()}
+
+    def _guard(self, handler: Handler) -> Handler:
+        def checked(request: RemotingCommand, channel: RemotingChannel) -> object:
+            try:
+                self._rules.check(request, channel.peer)
+            except BrokerError as error:
+                self._warnings.warn("request refused", peer=channel.peer, reason=error.remark)
+                raise
+            return handler(request, channel)
+
+        return checked  # type: ignore[return-value]  # what the handler returns
+
+    async def _look_regularly(self, path: Path) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            try:
+                content = await asyncio.to_thread(_read, path)
+                if content == self._content:
+                    continue
+                self._content = content
+                self._rules = _parse(content)
+            except (OSError, ValueError) as error:
+                # Whoever was let in stays so: a typing error must not stop everybody.
+                self._warnings.warn(
+                    "accounts cannot be read, those of before count",
+                    peer=str(path),
+                    reason=str(error),
+                )
+            else:
+                _log.info("accounts read again", accounts=len(self._rules.accounts))
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+    return content
+
+
+def _parse(content: bytes) -> AccessRules:
+    try:
+        fields = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f", in line {mark.line + 1}"
+        raise ValueError(f"it is no YAML{where}") from None  # the line may hold a secret
+    return AccessRules.from_fields(fields)

@@ -1,0 +1,222 @@
+"""Who may ask a broker for what: RocketMQ 4.9's ``plain_acl.yml``, and the judgement by it. Pure.
+
+A request comes from an account (``signing.py``), or from an address that is trusted without one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker_core.broker.access.needs import ADMIN_CODES, Need, Right, needs_of
+from broker_core.errors import BrokerError
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.json_fields import short
+from broker_core.remoting.signing import ACCESS_KEY, Credentials, is_signed
+
+_MIN_CHARS = 7  # of names and secrets, as RocketMQ wants
+_RIGHTS = {
+    "PUB": Right.PUB,
+    "SUB": Right.SUB,
+    "PUB|SUB": Right.PUB | Right.SUB,
+    "SUB|PUB": Right.PUB | Right.SUB,
+    "DENY": Right.NONE,
+}
+_FIELDS = frozenset(
+    {
+        *("accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm"),
+        *("defaultGroupPerm", "topicPerms", "groupPerms"),
+    }
+)
+#: At the top; the version is what RocketMQ's own tools write there.
+_TOP = frozenset({"accounts", "globalWhiteRemoteAddresses", "dataVersion"})
+
+
+class Addresses:
+    """Patterns of addresses: ``10.0.*.*``, ``10.0.0.1-9``, ``10.0.0.{1,5}``, ``*``, or one."""
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError on what is no pattern; empty matches nothing."""
+        text = text.strip()
+        self._all = text in ("*", "*.*.*.*")
+        self._exact: frozenset[str] = frozenset()
+        self._parts: list[frozenset[int]] = []
+        if not text or self._all:
+            return
+        try:
+            self._exact = frozenset(str(ipaddress.ip_address(each)) for each in text.split(","))
+        except ValueError:
+            self._parts = [_numbers(part, text) for part in _split(text)]
+
+    def match(self, address: str) -> bool:
+        """Whether *address* (without a port) is meant."""
+        if self._all or address in self._exact:
+            return True
+        parts = address.split(".")
+        return len(parts) == len(self._parts) == 4 and all(
+            part.isdecimal() and int(part) in allowed
+            for part, allowed in zip(parts, self._parts, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What an account may do; a topic or group that is not named has the default."""
+
+    credentials: Credentials
+    trusted: Addresses
+    admin: bool = False
+    default_topic: Right = Right.NONE
+    default_group: Right = Right.NONE
+    topics: Mapping[str, Right] = field(default_factory=dict)
+    groups: Mapping[str, Right] = field(default_factory=dict)
+
+    def has(self, need: Need) -> bool:
+        """Whether a need is met."""
+        named, default = (
+            (self.topics, self.default_topic)
+            if need.kind == "topic"
+            else (self.groups, self.default_group)
+        )
+        if self.admin and not self.topics and not self.groups:
+            return True
+        return bool(named.get(need.name, default) & need.right)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """All accounts by name, and addresses that need none."""
+
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    trusted: Sequence[Addresses] = ()
+
+    @classmethod
+    def from_fields(cls, fields: object) -> AccessRules:
+        """Read the content of the file. Raises ValueError that names what is wrong."""
+        top = _object(fields, "the file", _TOP)
+        accounts = [_account(each) for each in _list(top, "accounts")]
+        names = [each.credentials.access_key for each in accounts]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"account {twice[0]} is there twice")
+        return cls(
+            dict(zip(names, accounts, strict=True)),
+            [Addresses(str(each)) for each in _list(top, "globalWhiteRemoteAddresses")],
+        )
+
+    def check(self, request: RemotingCommand, peer: str) -> None:
+        """Raise BrokerError if *request* must not be served; *peer* is host:port."""
+        address = peer.rpartition(":")[0].strip("[]")
+        if any(trusted.match(address) for trusted in self.trusted):
+            return
+        name = request.ext.get(ACCESS_KEY)
+        if name is None:
+            raise _refused("No accessKey is configured")
+        account = self.accounts.get(name)
+        if account is None:
+            raise _refused(f"No acl config for {name[:80]}")
+        if account.trusted.match(address):
+            return
+        if not is_signed(request.ext, request.body, secret=account.credentials.secret):
+            raise _refused(f"Check signature failed for accessKey={name}")
+        if request.code in ADMIN_CODES and not account.admin:
+            raise _refused(
+                f"Need admin permission for request code={request.code}, but accessKey={name} is"
+                " not"
+            )
+        for need in needs_of(request):
+            if not account.has(need):
+                raise _refused(
+                    f"No default permission for {need.kind} {need.name[:200]}: accessKey={name}"
+                    f" needs {need.right.name}"
+                )
+
+
+def _refused(why: str) -> BrokerError:
+    # 5.x answers with this code, 4.9 with 1, which is also that of any failure.
+    return BrokerError(ResponseCode.NO_PERMISSION, f"AclException: {why}")
+
+
+def _account(value: object) -> Account:
+    fields = _object(value, "an account", _FIELDS)
+    name, secret = (str(fields.get(each, "")) for each in ("accessKey", "secretKey"))
+    for what, text in (("accessKey", name), ("secretKey", secret)):
+        if len(text) < _MIN_CHARS:
+            raise ValueError(
+                f"the {what} of account {name!r} has {len(text)} characters: at least {_MIN_CHARS}"
+            )
+    admin = fields.get("admin", False)
+    if not isinstance(admin, bool):
+        raise _wrong(f"admin of account {name}", admin, "true or false")
+    return Account(
+        credentials=Credentials(name, secret),
+        trusted=Addresses(str(fields.get("whiteRemoteAddress") or "")),
+        admin=admin,
+        default_topic=_right(fields.get("defaultTopicPerm", "DENY"), name),
+        default_group=_right(fields.get("defaultGroupPerm", "DENY"), name),
+        topics=dict(_named_right(each, name) for each in _list(fields, "topicPerms")),
+        groups=dict(_named_right(each, name) for each in _list(fields, "groupPerms")),
+    )
+
+
+def _right(text: object, account: str) -> Right:
+    found = _RIGHTS.get(str(text).replace(" ", ""))
+    if found is None:
+        raise ValueError(
+            f"account {account} has the permission {short(text)}: expected one of"
+            f" {', '.join(_RIGHTS)}"
+        )
+    return found
+
+
+def _named_right(text: object, account: str) -> tuple[str, Right]:
+    name, equals, right = str(text).partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"account {account} has {short(text)}: expected as orders=PUB|SUB")
+    return name.strip(), _right(right, account)
+
+
+def _object(value: object, what: str, known: frozenset[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong(what, value, "names and values")
+    if unknown := sorted(str(name) for name in value if name not in known):
+        raise ValueError(f"{what} has {unknown[0][:80]!r}: expected {', '.join(sorted(known))}")
+    return value
+
+
+def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
+    value = fields.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise _wrong(name, value, "a list")
+    return value
+
+
+def _wrong(what: str, value: object, expected: str) -> ValueError:
+    return ValueError(f"{what} is {short(value)}: expected {expected}")
+
+
+def _split(text: str) -> list[str]:
+    parts = text.split(".")
+    if len(parts) != 4:
+        raise ValueError(f"{text!r} is no address: expected as 10.0.0.1, 10.0.*.* or 10.0.0.1-9")
+    return parts
+
+
+def _numbers(part: str, text: str) -> frozenset[int]:
+    first, dash, last = part.partition("-")
+    if part == "*":
+        return frozenset(range(256))
+    if dash and first.isdecimal() and last.isdecimal():
+        found = frozenset(range(int(first), int(last) + 1))
+    else:
+        listed = part[1:-1].split(",") if part[:1] == "{" and part[-1:] == "}" else [part]
+        if not all(each.isdecimal() for each in listed):
+            raise ValueError(f"{text!r} is no address: {part!r} is no number, range or list")
+        found = frozenset(map(int, listed))
+    if not found or max(found) > 255:
+        raise ValueError(f"{text!r} is no address: {part!r} is not within 0 to 255")
+    return found

@@ -1,0 +1,1 @@
+"""What a broker says of itself: figures, settings and traffic."""

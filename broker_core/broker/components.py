@@ -1,0 +1,197 @@
+"""What one broker consists of, over one opened store: made once, each after what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from broker_core.broker.admin.key_lookup import KeyLookup
+from broker_core.broker.admin.traffic_sampler import TrafficSampler
+from broker_core.broker.delays.delivery import DelayedDelivery
+from broker_core.broker.groups.clients_processor import ClientProcessor
+from broker_core.broker.groups.configs import GroupConfigs
+from broker_core.broker.groups.directory import GroupDirectory
+from broker_core.broker.groups.groups import Groups
+from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.producers import Producers
+from broker_core.broker.groups.queue_locks import QueueLocks
+from broker_core.broker.groups.retry_topics import RetryTopics
+from broker_core.broker.own_address import own_address
+from broker_core.broker.pulling.long_polls import LongPolls
+from broker_core.broker.replicas.replica import Replica
+from broker_core.broker.retention import Retention
+from broker_core.broker.settings import BrokerSettings
+from broker_core.broker.table_saver import TableSaver, loaded
+from broker_core.broker.topics.deletion import TopicDeletion
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.topics.ended_lives import EndedLives
+from broker_core.broker.topics.topics import Topics
+from broker_core.broker.transactions.check import TransactionCheck
+from broker_core.broker.transactions.desk import TransactionDesk
+from broker_core.clock import now_ns
+from broker_core.names import Topic
+from broker_core.remoting_channel import RemotingChannel
+from broker_core.store.message_store import MessageStore
+
+_log = structlog.get_logger("broker")
+
+
+class Parts:
+    """The parts, public to whoever assembles a broker of them. Nothing runs yet."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        replica: Replica,
+        *,
+        announce: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Read the tables, and what waits in the log; blocks. *store* is not started yet.
+
+        Raises StoreError if a table or an index cannot be used, OSError if the disk fails.
+        """
+        self.settings = settings
+        self.store = store
+        self.replica = replica
+        self.address = settings.listen  # until adopt_address
+        self.store_host = b""
+        self.groups: Groups[RemotingChannel] = Groups()
+        self.producers: Producers[RemotingChannel] = Producers()
+        self.long_polls = LongPolls()
+        self.sampler = TrafficSampler(store.reader)
+        self._load_tables()
+        self._open_topics(announce)
+        self.retries = RetryTopics(self.directory, groups=self.group_directory, locks=self.locks)
+        self.clients = ClientProcessor(
+            self.groups,
+            producers=self.producers,
+            retries=self.retries,
+        )
+        self._open_what_waits()
+        self.keys = KeyLookup(store, settings)
+
+    def adopt_address(self, listening: str) -> None:
+        """Take over the address, host:port, that the server got."""
+        self.store_host, self.address = own_address(
+            listening,
+            advertise_host=self.settings.advertise_host,
+            nameservers=self.settings.nameserver,
+        )
+
+    def arrived(self, topic: Topic, queue_id: int, codes: frozenset[int]) -> None:
+        """Messages became visible. For the store."""
+        self.deletion.arrived(topic)
+        if not self.replica.is_slave:
+            self.delayed.arrived(topic, queue_id)
+        self.long_polls.arrived(topic, queue_id, codes)
+
+    def connection_closed(self, channel: RemotingChannel) -> None:
+        """A client, or a replica, is gone. For the server."""
+        self.clients.connection_closed(channel)
+        self.replica.connection_closed(channel)
+
+    async def save_tables(self) -> None:
+        """Write what changed since the last time. Raises OSError."""
+        await self.group_directory.save()
+        await self.offset_saver.save()
+        await self.lock_saver.save()
+        await self.directory.save()
+        await self.delayed.save()
+
+    async def sweep(self) -> None:
+        """End silent members and locks."""
+        self.locks.expire(now_ns())
+        self.clients.expire()
+
+    async def delete_expired(self) -> None:
+        """Delete what retention says, on a slave what its master has deleted. Raises OSError."""
+        await (self.replica.delete_expired() if self.replica.is_slave else self.retention.run())
+
+    def _load_tables(self) -> None:
+        store, settings = self.store, self.settings
+        self._topics = loaded(store.table("topics"), Topics.from_table)
+        self._topics.offer_system_topics()
+        if settings.auto_create_topics:
+            self._topics.offer_template(settings.default_queues)
+        self.group_directory = GroupDirectory(
+            loaded(store.table("subscriptionGroup"), GroupConfigs.from_table),
+            store.table("subscriptionGroup"),
+            auto_create=settings.auto_create_groups,
+        )
+        self.offsets = loaded(store.table("consumerOffset"), CommittedOffsets.from_table)
+        self.locks = loaded(
+            store.table("orderlyLock"),
+            lambda table: QueueLocks.from_table(
+                table, expiry_ns=int(settings.lock_expiry_s * 1e9), now_ns=now_ns()
+            ),
+        )
+        # Before clamping: a clamped table differs from the file.
+        self.offset_saver = TableSaver(
+            store.table("consumerOffset"),
+            content=self.offsets.to_table,
+            change=lambda: self.offsets.change,
+            # With flush="async" offsets of messages not yet on disk are known and committed.
+            before=store.sync,
+        )
+        self.lock_saver = TableSaver(
+            store.table("orderlyLock"),
+            content=self.locks.to_table,
+            change=lambda: self.locks.change,
+        )
+
+    def _open_topics(self, announce: Callable[[], Awaitable[None]]) -> None:
+        store = self.store
+        self.directory = TopicDirectory(
+            self._topics,
+            store.table("topics"),
+            announce=announce,
+            read_only=self.replica.is_slave,
+        )
+        self.deletion = TopicDeletion(
+            store,
+            directory=self.directory,
+            offsets=self.offsets,
+            offset_saver=self.offset_saver,
+            long_polls=self.long_polls,
+        )
+        self.deletion.catch_up()
+        clamped = self.offsets.clamp(store.reader.next_offset)
+        for offset in clamped:
+            _log.warning("committed offset beyond the recovered queue", **offset._asdict())
+        lost = store.recovery.dropped or store.recovery.lost_bytes
+        if clamped or lost or self.replica.was_promoted:
+            # Perhaps none is gone; but a fence less is better than a group that cannot commit.
+            self.offsets.forget_epochs()
+
+    def _open_what_waits(self) -> None:
+        self.ended_lives = EndedLives(self.store)
+        self.transactions = TransactionDesk(
+            self.store,
+            ended_lives=self.ended_lives,
+            rules=self.settings.check_rules(),
+            directory=self.directory,
+            offsets=self.offsets,
+            store_host=lambda: self.store_host,
+        )
+        self.transactions.load()
+        self.transaction_check = TransactionCheck(
+            self.transactions,
+            self.producers,
+            interval_s=self.settings.transaction_check_interval_s,
+            broker_name=self.settings.broker_name,
+        )
+        self.delayed = DelayedDelivery(
+            self.store,
+            self._topics,
+            ended_lives=self.ended_lives,
+            store_host=lambda: self.store_host,
+            was_promoted=self.replica.was_promoted,
+        )
+        self.retention = Retention(
+            self.settings,
+            store=self.store,
+            delayed=self.delayed,
+            keep_from=self.transactions.oldest_place,
+        )

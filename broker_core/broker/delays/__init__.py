@@ -1,0 +1,1 @@
+"""Delayed messages of a broker: what waits, and its delivery."""

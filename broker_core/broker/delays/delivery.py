@@ -1,0 +1,334 @@
+"""Delivers delayed messages when they are due, and keeps those that wait from retention.
+
+Each goes as one write: what is stored in its topic also says that it does not wait any more. So a
+crash leaves it waiting or delivered, never both; it may come late, by the time the broker was down
+or its clock stood still or was set back, and never before its time by that clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import structlog
+
+from broker_core.broker.delays.records import delivered, moved, recalled
+from broker_core.broker.delays.waiting_messages import Due, WaitingMessages
+from broker_core.broker.sending.placement import REAL_TOPIC, Placement
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topics.ended_lives import EndedLives
+from broker_core.broker.topics.topics import Topics
+from broker_core.clock import wall_ms
+from broker_core.names import (
+    DELAY_TOPICS,
+    MAX_NAME_CHARS,
+    TIMER_QUEUE,
+    DelayedPlace,
+    Topic,
+)
+from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.message import StoredMessage
+from broker_core.remoting.recall_handle import RecallHandle
+from broker_core.store.message_store import MessageStore
+from broker_core.tasks import cancel_and_wait, spawn
+
+_AT_ONCE = 128  # messages, between two turns of whoever else waits for the loop
+_PUT_BYTES = 512 * 1024  # one write, unless one message alone is longer
+_LOOK_AGAIN_S = 1.0  # a wall clock may be set
+_AGAIN_S = 1.0  # after the disk refused
+_MOST_MOVED = 4  # a segment of which more than the 4th part waits stays as it is
+_TAKEN_AT_ONCE = 20_000  # a few ms for as many others of their time
+_SEARCHED_AT_ONCE = 100
+
+_log = structlog.get_logger("broker")
+
+
+class _Ending(NamedTuple):
+    due: Due
+    placed: Placement | None = None  # None: nothing can be stored
+    size: int = 0
+    not_now: bool = False
+
+
+class DelayedDelivery:
+    """The delayed messages of one broker. Make it before the store is started."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        *,
+        ended_lives: EndedLives,
+        store_host: Callable[[], bytes],
+        was_promoted: bool = False,
+    ) -> None:
+        """Read which messages wait: 2 µs for each that was delayed lately; for each that is kept
+        if the log was read anew, or is the copy that a slave held. Raises OSError.
+        """
+        self._store = store
+        self._topics = topics
+        self._ended_lives = ended_lives
+        self._store_host = store_host
+        self._waiting = WaitingMessages()
+        self._seen: dict[int, int] = {}
+        self._arrival = asyncio.Event()
+        self._turn = asyncio.Lock()  # of whoever ends messages
+        self._task: asyncio.Task[None] | None = None
+        self._warnings = RareWarnings("broker")
+        self._load(was_promoted)
+        self._saver = TableSaver(
+            store.table("delayOffset"),
+            content=self._to_table,
+            change=lambda: self._waiting.change,
+            before=store.sync,
+        )
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Deliver from now on. Needs the running loop and a started store."""
+        self._task = spawn(self._deliver(), name="deliver delayed messages")
+
+    async def close(self) -> None:
+        """Stop; what is under way is written or not, as by a crash."""
+        await cancel_and_wait(self._task)
+
+    async def save(self) -> None:
+        """Write down where waiting messages begin, so that a start reads less. Raises OSError."""
+        await self._saver.save()
+
+    def arrived(self, topic: Topic, queue_id: int) -> None:
+        """Messages became visible: look whether they are to wait here. For the store."""
+        if topic in DELAY_TOPICS:
+            number = DelayedPlace.of(topic, queue_id, 0).queue
+            for due in self._store.delays.arrived(number, self._seen.get(number, 0)):
+                self._waiting.add(Due(*due))
+            self._seen[number] = self._store.delays.end_offset(number)
+            self._arrival.set()
+
+    async def recall(self, handle: RecallHandle) -> bool:
+        """Have a message not be delivered; False if it does not wait (any more). Raises OSError.
+
+        On return that is on disk.
+        """
+        # A task of its own: a caller that goes away must not leave it half done.
+        recalled = await asyncio.shield(spawn(self._recall(handle), name="recall a message"))
+        if isinstance(recalled, OSError):
+            raise recalled
+        return recalled
+
+    async def make_way(self, end: int, segment_bytes: int) -> bool:
+        """Copy what waits before *end* of the log to its end; False if that is too much of it, or
+        longer than what a segment takes now, or if a topic of it is just being deleted.
+
+        Raises OSError; the segment has to stay then.
+        """
+        async with self._turn:
+            due: list[Due] = []
+            size = 0
+            for some in self._waiting.below(self._store.delays.before(end)):
+                due += some
+                sizes = [self._store.delays.size(one.place) for one in some]
+                size += sum(sizes)
+                longest = max(sizes, default=0)
+                if size * _MOST_MOVED > segment_bytes or longest > self._store.largest_put_bytes:
+                    return False
+                await asyncio.sleep(0)  # others want the loop as well
+            taken: list[Due] = []
+            for start in range(0, len(due), _TAKEN_AT_ONCE):
+                taken += self._waiting.take_those(due[start : start + _TAKEN_AT_ONCE])
+                await asyncio.sleep(0)
+            # On a full disk nothing would ever go if what waits could not be moved.
+            return await self._end_in_portions(taken, self._move, short_segment=True)
+
+    def _load(self, was_promoted: bool) -> None:
+        table = self._store.table("delayOffset")
+        lowest = _lowest_offsets(table.load())
+        # A log that was read anew has perhaps lost, one that was copied perhaps never got, endings
+        # that the table counts. It goes before there is a checkpoint: the next start would believe.
+        if lowest and (self._store.recovery.rebuilt or was_promoted):
+            table.delete()
+            lowest = {}
+        for due_ms, place in self._store.delays.waiting(lowest):
+            self._waiting.add(Due(due_ms, place))
+        for number in range(TIMER_QUEUE + 1):
+            self._seen[number] = self._store.delays.end_offset(number)
+        if len(self._waiting):
+            _log.info("delayed messages wait", messages=len(self._waiting))
+
+    def _to_table(self) -> dict[str, Any]:
+        lowest = self._seen | self._waiting.lowest_offsets()
+        return {
+            "offsetTable": {
+                str(number + 1): offset for number, offset in lowest.items() if number < TIMER_QUEUE
+            },
+            "timerOffset": lowest[TIMER_QUEUE],
+        }
+
+    async def _deliver(self) -> None:
+        while True:
+            self._arrival.clear()
+            more = self._waiting.turn(wall_ms())
+            try:
+                more = await self._deliver_some() or more
+            except OSError as error:
+                self._warnings.warn("delayed messages not delivered", peer="", reason=str(error))
+                await asyncio.sleep(_AGAIN_S)
+            await (asyncio.sleep(0) if more else self._something_due())
+
+    async def _something_due(self) -> None:
+        next_ms = self._waiting.next_ms()
+        wait_s = None if next_ms is None else min((next_ms - wall_ms()) / 1000, _LOOK_AGAIN_S)
+        if wait_s is None or wait_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._arrival.wait()
+
+    async def _deliver_some(self) -> bool:
+        """True if something was due."""
+        async with self._turn:
+            due = self._waiting.take(wall_ms(), _AT_ONCE)
+            await self._end_in_portions(due, self._delivery)
+        return bool(due)
+
+    async def _recall(self, handle: RecallHandle) -> bool | OSError:
+        async with self._turn:
+            due = await self._find(handle)
+            if due is None or not self._waiting.take_one(due):
+                return False
+            try:
+                await self._end_in_portions([due], self._word_of_recall)
+            except OSError as error:
+                return error
+        return True
+
+    async def _find(self, handle: RecallHandle) -> Due | None:
+        """The message of *handle*: where it was stored, or wherever it was moved."""
+        if handle.number is not None and handle.number > 0:
+            place = DelayedPlace.from_number(handle.number)
+            if _is_of(self._message(place), handle):
+                return Due(handle.due_ms, place)
+        for looked_at, place in enumerate(self._waiting.due_at(handle.due_ms)):
+            if _is_of(self._message(place), handle):
+                return Due(handle.due_ms, place)
+            if looked_at % _SEARCHED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return None
+
+    async def _end_in_portions(
+        self, taken: list[Due], become: Callable[[Due], _Ending], *, short_segment: bool = False
+    ) -> bool:
+        """Store what *taken* become. Raises OSError; what is not stored waits again. What cannot be
+        stored now waits on, and holds up nothing else: False then.
+        """
+        left, all_ended = len(taken), True
+        try:
+            for some in self._portions(become(due) for due in taken):
+                parts = [(e.placed.envelope, e.placed.entries) for e in some if e.placed]
+                if parts:
+                    await self._store.put_all(
+                        parts, store_ms=wall_ms(), short_segment=short_segment
+                    )
+                self._waiting.end(ending.due for ending in some if not ending.not_now)
+                later = [ending.due for ending in some if ending.not_now]
+                all_ended = all_ended and not later
+                self._waiting.postpone(later, wall_ms() + max(1, int(_AGAIN_S * 1000)))
+                left -= len(some)
+        finally:
+            self._waiting.put_back(taken[len(taken) - left :])
+        return all_ended
+
+    def _portions(self, endings: Iterable[_Ending]) -> Iterator[list[_Ending]]:
+        most = min(_PUT_BYTES, self._store.largest_put_bytes // 2)
+        some: list[_Ending] = []
+        size = 0
+        for ending in endings:
+            if some and size + ending.size > most:
+                yield some
+                some, size = [], 0
+            some.append(ending)
+            size += ending.size
+        if some:
+            yield some
+
+    def _delivery(self, due: Due) -> _Ending:
+        message = self._message(due.place)
+        placed = None
+        if message is not None:
+            placed = delivered(message, due.place, store_host=self._store_host())
+        if message is None or placed is None:
+            _log.error("a delayed message cannot be read", **due.place._asdict())
+            return _Ending(due)
+        if self._ended_lives.is_former(message):
+            self._warn_of_former(message)
+            return _Ending(due)
+        config = self._topics.find(placed.envelope.topic)
+        if config is None:
+            _log.warning("the topic of a delayed message is gone", topic=placed.envelope.topic)
+            return _Ending(due)
+        if self._store.is_deleting(placed.envelope.topic):
+            # It ends with its topic, which may take long: others do not wait for that.
+            return _Ending(due, not_now=True)
+        if message.size + MAX_NAME_CHARS > self._store.largest_put_bytes:
+            # Of a time with other settings. It stays in the log, for a start with those.
+            _log.error(
+                "a delayed message is longer than segment_bytes and passed over until a restart",
+                bytes=message.size,
+                topic=placed.envelope.topic,
+                **due.place._asdict(),
+            )
+            return _Ending(due)
+        queue_id = placed.envelope.queue_id % config.read_queues  # there may be fewer by now
+        envelope = placed.envelope._replace(queue_id=queue_id)
+        return _Ending(due, placed._replace(envelope=envelope), message.size)
+
+    def _move(self, due: Due) -> _Ending:
+        message = self._message(due.place)
+        if message is None or self._ended_lives.is_former(message):
+            return _Ending(due)
+        if self._ended_lives.is_ending(message):
+            return _Ending(due, not_now=True)  # behind the deletion it would be of the next life
+        return _Ending(due, moved(message, due.place, store_host=self._store_host()), message.size)
+
+    def _word_of_recall(self, due: Due) -> _Ending:
+        message = self._message(due.place)
+        if message is None:
+            return _Ending(due)
+        return _Ending(due, recalled(message, due.place, store_host=self._store_host()))
+
+    def _warn_of_former(self, message: StoredMessage) -> None:
+        self._warnings.warn(
+            "a delayed message went with its topic, which was deleted since",
+            peer="",
+            topic=message.properties.get(REAL_TOPIC),
+            message=message.message_id,
+        )
+
+    def _message(self, place: DelayedPlace) -> StoredMessage | None:
+        at = self._store.delays.place_in_log(place)
+        return None if at is None else self._store.reader.message_at(at)
+
+
+def _is_of(message: StoredMessage | None, handle: RecallHandle) -> bool:
+    return (
+        message is not None
+        and message.topic in DELAY_TOPICS
+        and message.properties.get(REAL_TOPIC) == handle.topic
+        and message.message_id == handle.message_id
+    )
+
+
+def _lowest_offsets(table: dict[str, Any]) -> dict[int, int]:
+    """What the table says; nothing of what it should not. Without it more is read, that is all."""
+    levels = table.get("offsetTable")
+    lowest = {
+        int(level) - 1: offset
+        for level, offset in (levels if isinstance(levels, dict) else {}).items()
+        if level.isdecimal() and isinstance(offset, int)
+    }
+    timer = table.get("timerOffset")
+    return lowest | ({TIMER_QUEUE: timer} if isinstance(timer, int) else {})

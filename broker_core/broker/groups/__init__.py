@@ -1,0 +1,1 @@
+"""Consumer groups of a broker: members, offsets, orderly locks, retries."""

@@ -1,0 +1,102 @@
+"""The groups of a broker: their configurations, saved when they change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import orjson
+
+from broker_core.broker.groups.configs import GroupConfigs, default_config
+from broker_core.broker.table_saver import to_its_end
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError
+from broker_core.names import Group
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.group_bodies import GroupConfig
+from broker_core.store.tables import JsonTable
+
+
+class GroupDirectory:
+    """Finds what is configured of a group, and makes the default of one that nobody configured."""
+
+    def __init__(self, configs: GroupConfigs, table: JsonTable, *, auto_create: bool) -> None:
+        """*auto_create* false: groups that nobody configured are refused."""
+        self.configs = configs
+        self._table = table
+        self._auto_create = auto_create
+        self._saved = configs.version
+        self._turn = asyncio.Lock()
+
+    def config(self, group: Group) -> GroupConfig:
+        """Return what is configured of *group*; a default is on disk with the next ``save``.
+
+        A crash that takes it away takes nothing: it would be made again. Raises BrokerError if the
+        group must be configured first, or cannot have that name.
+        """
+        found = self.configs.find(group)
+        if found is not None:
+            return found
+        if not self._auto_create:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"group {group[:200]!r} does not exist on this broker, create it first",
+            )
+        try:
+            made = default_config(group)
+        except ValueError as error:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, str(error)) from error
+        self.configs.put([made], now_ms=wall_ms())
+        return made
+
+    def consuming(self, group: Group) -> GroupConfig:
+        """As ``config``; raises BrokerError as well if the group must not consume now."""
+        config = self.config(group)
+        if not config.consume_enable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {group}: its consumeEnable is false",
+            )
+        return config
+
+    async def define(self, configs: Iterable[GroupConfig]) -> None:
+        """Create or change groups; on return they are on disk.
+
+        Raises OSError, nothing is changed then.
+        """
+        wanted = tuple(configs)
+        await self._change(lambda table, now_ms: table.put(wanted, now_ms=now_ms))
+
+    async def delete(self, group: Group) -> None:
+        """Forget a group's configuration; on return the disk knows. Raises OSError as ``define``.
+
+        Where groups make themselves, the next thing heard of the group gives it the default.
+        """
+        await self._change(lambda table, now_ms: table.remove(group, now_ms=now_ms))
+
+    async def adopt(self, configs: GroupConfigs) -> None:
+        """Take over the groups of the master; on return they are on disk. Raises OSError."""
+        async with self._turn:
+            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(configs.to_table()))
+            self.configs.adopt(configs)
+            self._saved = configs.version
+
+    async def save(self) -> None:
+        """Bring to disk what was made by ``config``. Raises OSError."""
+        if self.configs.version != self._saved:
+            await self._change(lambda table, now_ms: True)
+
+    async def _change(self, change: Callable[[GroupConfigs, int], bool]) -> None:
+        await to_its_end(self._save(change), name="save groups")
+
+    async def _save(self, change: Callable[[GroupConfigs, int], bool]) -> None:
+        async with self._turn:
+            now_ms = wall_ms()
+            changed = self.configs.copy()
+            if not change(changed, now_ms) and self.configs.version == self._saved:
+                return
+            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(changed.to_table()))
+            before = changed.version
+            change(self.configs, now_ms)
+            # Defaults made meanwhile count as changes: the next save writes them.
+            self._saved = before if self.configs.version == before else self._saved

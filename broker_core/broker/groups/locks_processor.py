@@ -1,0 +1,84 @@
+"""Orderly locks: codes 41 and 42."""
+
+from __future__ import annotations
+
+from broker_core.broker.groups.queue_locks import QueueLocks
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError
+from broker_core.names import QueueName
+from broker_core.remoting.bodies import LockBatch, locked_to_json
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+
+
+class LockProcessor:
+    """Grants queues of this broker only, and says so only once it is on disk."""
+
+    def __init__(
+        self,
+        locks: QueueLocks,
+        *,
+        saver: TableSaver,
+        directory: TopicDirectory,
+        broker_name: str,
+        from_ns: int = 0,
+    ) -> None:
+        """Before *from_ns* nothing is granted: locks that another broker gave may be alive."""
+        self._from_ns = from_ns
+        self._locks = locks
+        self._saver = saver
+        self._directory = directory
+        self._broker_name = broker_name
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {RequestCode.LOCK_BATCH_MQ: self._lock, RequestCode.UNLOCK_BATCH_MQ: self._unlock}
+
+    async def _lock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        granted = await self.grant(LockBatch.from_json(request.body))
+        return request.response(body=locked_to_json(granted))
+
+    async def grant(self, wanted: LockBatch) -> frozenset[QueueName]:
+        """Return the queues that are locked now, once that is on disk. Raises BrokerError."""
+        if now_ns() < self._from_ns:
+            return frozenset()
+        ours = [queue for queue in wanted.queues if self._is_ours(queue)]
+        grant = self._locks.lock(
+            wanted.group, wanted.client_id, ours, now_ns=now_ns(), sequence=wanted.sequence
+        )
+        try:
+            await self._saver.save(grant.to_save)
+        except OSError as error:
+            # Held in memory all the same: nobody else gets it, and the next request saves again.
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"the lock table cannot be saved: {error.strerror}"
+            ) from error
+        # The disk may have taken long: what ended meanwhile is perhaps somebody else's.
+        holder, now = self._locks.holder, now_ns()
+        return frozenset(
+            queue
+            for queue in grant.queues
+            if holder(wanted.group, queue, now_ns=now) == wanted.client_id
+        )
+
+    def _unlock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        self.free(LockBatch.from_json(request.body))
+        return request.response()
+
+    def free(self, unlock: LockBatch) -> None:
+        """Free the queues that the client of *unlock* holds, unless it asked for them since."""
+        self._locks.unlock(
+            unlock.group,
+            unlock.client_id,
+            unlock.queues,
+            now_ns=now_ns(),
+            sequence=unlock.sequence,
+        )
+
+    def _is_ours(self, queue: QueueName) -> bool:
+        return queue.broker == self._broker_name and self._directory.has_queue(
+            queue.topic, queue.queue_id
+        )

@@ -1,0 +1,169 @@
+"""Offsets: committed ones (codes 14, 15, 43) and those of the queues (29, 30, 31)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import orjson
+
+from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.groups.read_lives import ReadLives
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.errors import BrokerError, InvalidCommand
+from broker_core.names import TRANSACTION_GROUP, Group, Topic, check_name
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import (
+    OffsetResponse,
+    QueryConsumerOffsetHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    UpdateConsumerOffsetHeader,
+)
+from broker_core.remoting.query_headers import TimestampResponse
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+from broker_core.store.reader import StoreReader
+
+
+class OffsetProcessor:
+    """Answers at once; commits reach the disk with the next save of the table, if they do not ask
+    for it.
+    """
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        *,
+        directory: TopicDirectory,
+        offsets: CommittedOffsets,
+        saver: TableSaver,
+        lives: ReadLives,
+    ) -> None:
+        self._lives = lives
+        self._reader = reader
+        self._directory = directory
+        self._offsets = offsets
+        self._saver = saver
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
+            RequestCode.GET_MAX_OFFSET: self._max,
+            RequestCode.GET_MIN_OFFSET: self._min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
+        }
+
+    def _query(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = QueryConsumerOffsetHeader.from_ext(request.ext)
+        topic = Topic(header.topic)
+        offset = self._offsets.committed(Group(header.consumer_group), topic, header.queue_id)
+        may_be_zero = header.set_zero_if_not_found is not False
+        if offset is None and may_be_zero and self._reader.min_offset(topic, header.queue_id) == 0:
+            # As Apache's brokers do for a young queue: a consumer that starts at the latest message
+            # would pass over what came before it found the queue. They ask whether the first
+            # message is still in memory, we whether it is still there.
+            offset = 0
+        if offset is None:
+            raise BrokerError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"group {header.consumer_group!r} has no offset in queue {header.queue_id} of"
+                f" {header.topic!r}",
+            )
+        return _offset(request, offset)
+
+    def _commit(
+        self, request: RemotingCommand, channel: RemotingChannel
+    ) -> Answer | Awaitable[Answer]:
+        header = UpdateConsumerOffsetHeader.from_ext(request.ext)
+        topic = Topic(header.topic)
+        try:
+            group = Group(check_name("group", header.consumer_group))
+        except ValueError as error:
+            raise InvalidCommand(str(error)) from error
+        if group == TRANSACTION_GROUP:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the offsets of group {group} are the broker's own"
+            )
+        if not self._directory.has_queue(topic, header.queue_id):
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"there is no queue {header.queue_id} of topic {topic!r} on this broker",
+            )
+        if header.commit_offset < 0:
+            raise InvalidCommand(f"commitOffset is {header.commit_offset}: expected 0 or more")
+        life = self._directory.life(topic)
+        if header.life is None:
+            is_former = self._lives.is_former(channel, topic, life)
+        else:
+            is_former = header.life != life
+        if is_former:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commit for a former life of {topic!r} refused: the topic was deleted, and this is"
+                f" its life {life}",
+            )
+        newer = self._offsets.commit(
+            *(group, topic, header.queue_id, header.commit_offset),
+            epoch=header.epoch,
+            epoch_life=header.epoch_life,
+        )
+        if newer is not None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"commit of epoch {header.epoch} refused: queue {header.queue_id} of {topic!r}"
+                f" is owned in epoch {newer} now",
+            )
+        return self._saved(request) if header.at_once else request.response()
+
+    async def _saved(self, request: RemotingCommand) -> Answer:
+        try:
+            await self._saver.save()
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"the offsets cannot be saved now: {error.strerror}"
+            ) from error
+        return request.response()
+
+    def _all(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        return request.response(body=orjson.dumps(self._offsets.to_offset_table()))
+
+    def _search(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = SearchOffsetHeader.from_ext(request.ext)
+        topic, queue_id, at_ms = Topic(header.topic), header.queue_id, header.timestamp
+        if (header.boundary_type or "").lower() != "upper":
+            return _offset(request, self._reader.offset_at(topic, queue_id, at_ms))
+        last = self._reader.offset_at(topic, queue_id, at_ms + 1) - 1
+        # As Apache's brokers: 0 where all is later, also if message 0 is gone.
+        return _offset(request, last if last >= self._reader.min_offset(topic, queue_id) else 0)
+
+    def _earliest(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = QueueHeader.from_ext(request.ext)
+        topic, queue_id = Topic(header.topic), header.queue_id
+        oldest = self._reader.min_offset(topic, queue_id)
+        found = self._reader.store_ms(topic, queue_id, oldest)
+        fields = TimestampResponse(timestamp=-1 if found is None else found)
+        return request.response(ext=fields.to_ext())
+
+    def _max(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        topic, queue_id = _queue_of(request)
+        life = self._directory.life(topic)
+        return _offset(request, self._reader.end_offset(topic, queue_id), life=life)
+
+    def _min(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        topic, queue_id = _queue_of(request)
+        life = self._directory.life(topic)
+        return _offset(request, self._reader.min_offset(topic, queue_id), life=life)
+
+
+def _queue_of(request: RemotingCommand) -> tuple[Topic, int]:
+    header = QueueHeader.from_ext(request.ext)
+    return Topic(header.topic), header.queue_id
+
+
+def _offset(request: RemotingCommand, offset: int, *, life: int | None = None) -> Answer:
+    return request.response(ext=OffsetResponse(offset=offset, life=life).to_ext())

@@ -1,0 +1,78 @@
+"""Producer groups: which clients say that they produce for them, and where they can be asked.
+
+A client counts for as long as a member of a consumer group does (``groups.py``). The times are
+monotonic nanoseconds. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from broker_core.broker.groups.groups import EXPIRY_NS, UNKNOWN_PROGRAM, Member, Program
+from broker_core.names import Group
+
+C = TypeVar("C")
+
+
+class Producers(Generic[C]):
+    """All producer groups with clients."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, dict[str, Member[C]]] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups)
+
+    def heartbeat(
+        self,
+        client_id: str,
+        connection: C,
+        groups: Iterable[Group],
+        *,
+        now_ns: int,
+        expiry_ns: int = EXPIRY_NS,
+        program: Program = UNKNOWN_PROGRAM,
+    ) -> None:
+        """Keep *client_id* in these groups, for *expiry_ns* if nothing is heard of it."""
+        for group in groups:
+            clients = self._groups.setdefault(group, {})
+            clients[client_id] = Member(connection, now_ns + expiry_ns, program)
+
+    def unregister(self, client_id: str, group: Group) -> None:
+        """Forget a client of a group; unknown ones are no error."""
+        self._keep(lambda name, one, _: name != group or one != client_id, [group])
+
+    def connection_closed(self, connection: C) -> None:
+        """Forget the clients whose last heartbeat came over *connection*."""
+        self._keep(lambda _, __, member: member.connection != connection, list(self._groups))
+
+    def expire(self, now_ns: int) -> None:
+        """Forget the clients not heard of for too long."""
+        self._keep(lambda _, __, member: now_ns <= member.ends_ns, list(self._groups))
+
+    def excuse(self, time_ns: int) -> None:
+        """Give all clients *time_ns* more: nobody could be heard meanwhile."""
+        for clients in self._groups.values():
+            for member in clients.values():
+                member.ends_ns += time_ns
+
+    def clients(self, group: Group) -> Mapping[str, Member[C]]:
+        """The clients of *group* by their ids; empty for an unknown group."""
+        return self._groups.get(group, {})
+
+    def connections(self, group: Group) -> list[C]:
+        """Where the clients of *group* can be asked something."""
+        return [member.connection for member in self.clients(group).values()]
+
+    def _keep(
+        self, stays: Callable[[Group, str, Member[C]], bool], groups: Iterable[Group]
+    ) -> None:
+        for group in groups:
+            clients = self._groups.get(group, {})
+            for client_id in [
+                one for one, member in clients.items() if not stays(group, one, member)
+            ]:
+                del clients[client_id]
+            if not clients:
+                self._groups.pop(group, None)

@@ -1,0 +1,107 @@
+"""Orderly locks in strict mode: codes 41 and 42, granted by a majority of the replicas.
+
+Votes that do not make a majority are left to expire. Taken back at once they could free a queue
+whose holder does not know yet that its renewal failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from broker_core.broker.groups.lock_votes import granted
+from broker_core.broker.groups.locks_processor import LockProcessor
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.errors import RemotingError
+from broker_core.names import QueueName
+from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.bodies import LockBatch, locked_from_json, locked_to_json
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.route_bodies import ClusterTable
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+
+_VOTE_S = 0.4  # a proxy's request for a lock waits 0.5 s
+
+
+class StrictLockProcessor:
+    """Asks the other replicas. Whoever asks with ``onlyThisBroker`` gets this broker's vote."""
+
+    def __init__(
+        self,
+        local: LockProcessor,
+        *,
+        broker_name: str,
+        address: Callable[[], str],
+        total_replicas: int,
+        clusters: Callable[[], Awaitable[ClusterTable]],
+        pool: ConnectionPool,
+        vote_s: float = _VOTE_S,
+    ) -> None:
+        """*clusters* asks a nameserver who is there; *address* is this broker's own."""
+        self._local = local
+        self._broker_name = broker_name
+        self._address = address
+        self._total_replicas = total_replicas
+        self._clusters = clusters
+        self._pool = pool
+        self._vote_s = vote_s
+        self._known: list[str] = []
+        self._warnings = RareWarnings("broker")
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {RequestCode.LOCK_BATCH_MQ: self._lock, RequestCode.UNLOCK_BATCH_MQ: self._unlock}
+
+    async def _lock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        wanted = LockBatch.from_json(request.body)
+        queues = await self._local.grant(wanted)
+        if queues and not wanted.only_this_broker:
+            asked = replace(wanted, queues=queues, only_this_broker=True)
+            votes = await asyncio.gather(
+                *(self._vote(each, asked) for each in await self._others())
+            )
+            queues = granted([queues, *votes], total_replicas=self._total_replicas)
+        return request.response(body=locked_to_json(queues))
+
+    async def _unlock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        unlock = LockBatch.from_json(request.body)
+        self._local.free(unlock)
+        if not unlock.only_this_broker:
+            body = replace(unlock, only_this_broker=True).to_json()
+            await asyncio.gather(
+                *(
+                    self._ask(each, RequestCode.UNLOCK_BATCH_MQ, body)
+                    for each in await self._others()
+                )
+            )
+        return request.response()
+
+    async def _vote(self, address: str, wanted: LockBatch) -> set[QueueName]:
+        answer = await self._ask(address, RequestCode.LOCK_BATCH_MQ, wanted.to_json())
+        try:
+            return set() if answer is None else locked_from_json(answer.body) & wanted.queues
+        except RemotingError as error:
+            self._warnings.warn("vote not understood", peer=address, reason=str(error))
+            return set()
+
+    async def _ask(self, address: str, code: RequestCode, body: bytes) -> RemotingCommand | None:
+        try:
+            answer = await self._pool.request(
+                address, RemotingCommand(code, body=body), timeout_s=self._vote_s
+            )
+        except RemotingError as error:
+            self._warnings.warn("replica gave no vote", peer=address, reason=str(error))
+            return None
+        return answer if answer.code == 0 else None
+
+    async def _others(self) -> list[str]:
+        """Addresses of the other replicas; those known last while no nameserver answers."""
+        try:
+            found = (await self._clusters()).brokers.get(self._broker_name)
+        except RemotingError as error:
+            self._warnings.warn("nameserver not asked for replicas", peer="", reason=str(error))
+        else:
+            self._known = [] if found is None else list(found.addresses.values())
+        return [each for each in self._known if each != self._address()]

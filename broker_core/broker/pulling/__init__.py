@@ -1,0 +1,1 @@
+"""Pulls and queries: held pulls, filters, lookups."""

@@ -1,0 +1,1 @@
+"""Replicas of a broker: master and slaves, their log and tables."""

@@ -1,0 +1,261 @@
+"""A master towards its slaves: who may copy the log, who has how much of it, what is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import orjson
+import structlog
+
+from broker_core.broker.replicas.log_identity import LogIdentity
+from broker_core.broker.replicas.replicas import Replicas
+from broker_core.broker.replicas.shipped_tables import ShippedTables
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, StoreError
+from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.replication_headers import (
+    FetchLogHeader,
+    FetchLogResponse,
+    JoinMasterHeader,
+    JoinMasterResponse,
+    names_from_json,
+    probes_from_json,
+    queue_starts_to_json,
+    tables_to_json,
+)
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+from broker_core.store.joint import Probe
+from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import Kept
+from broker_core.store.replicated_store import ReplicatedStore
+
+#: A fetch is answered after so long, news or not: so a slave knows that its master lives.
+HOLD_S = 1.0
+_SILENT_NS = 10_000_000_000  # a slave asks each second; then it counts for nothing
+_MAX_TEXT = 255
+
+_log = structlog.get_logger("broker")
+
+
+@dataclass(slots=True)
+class _Slave:
+    """One that has joined, by its connection."""
+
+    broker_id: int
+    address: str
+    heard_ns: int
+    told_confirm: int = -1
+    told_tables: str = ""
+    wake: asyncio.Future[bool] | None = None
+
+
+@dataclass(slots=True)
+class Replication:
+    """See the module. One event loop only. *timeout_s*: how long a send waits for slaves."""
+
+    store: MessageStore
+    identity: LogIdentity
+    tables: ShippedTables
+    broker_name: str
+    replicas: Replicas
+    timeout_s: float
+    _slaves: dict[RemotingChannel, _Slave] = field(default_factory=dict)
+    _waiting: list[tuple[int, int, asyncio.Future[bool]]] = field(default_factory=list)
+    _warnings: RareWarnings = field(default_factory=lambda: RareWarnings("broker"))
+    _numbers: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {
+            RequestCode.JOIN_MASTER: self._join,
+            RequestCode.FETCH_LOG: self._fetch,
+            RequestCode.FETCH_TABLES: self._fetch_tables,
+        }
+
+    def connection_closed(self, channel: RemotingChannel) -> None:
+        """The slave on it, if there is one, is gone."""
+        slave = self._slaves.pop(channel, None)
+        if slave is None:
+            return
+        self._lost(slave, "its connection ended")
+
+    def _leave_out_silent(self) -> None:
+        """One that hangs, or is cut off, would have each send wait for its time-out."""
+        oldest_ns = now_ns() - _SILENT_NS
+        silent = [each for each, slave in self._slaves.items() if slave.heard_ns < oldest_ns]
+        for channel in silent:  # its next fetch is refused, and it joins again
+            self._lost(self._slaves.pop(channel), "it asks no more")
+
+    def _lost(self, slave: _Slave, why: str) -> None:
+        if all(other.broker_id != slave.broker_id for other in self._slaves.values()):
+            self.replicas.left(slave.broker_id)
+        _log.warning("slave lost", id=slave.broker_id, address=slave.address, why=why)
+
+    def log_advanced(self) -> None:
+        """The log is durable farther than before, here or at a slave."""
+        confirmed = self.replicas.confirm(self.store.durable_end)
+        if isinstance(self.store, ReplicatedStore):
+            self.store.confirm(confirmed)
+        while self._waiting and self._waiting[0][0] <= confirmed:
+            done = heapq.heappop(self._waiting)[2]
+            _end(done, True)
+        self._wake()
+
+    async def kept(self, end: int) -> Kept:
+        """Return how well the log is kept up to *end*, once that is known."""
+        if end <= self.replicas.confirmed:
+            return Kept.WELL
+        self._leave_out_silent()
+        if self.replicas.available < self.replicas.needed:
+            return Kept.ALONE
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bool] = loop.create_future()
+        heapq.heappush(self._waiting, (end, self._numbers(), done))
+        timer = loop.call_later(self.timeout_s, _end, done, False)
+        try:
+            return Kept.WELL if await done else Kept.UNSURE
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        """Answer all who wait."""
+        for _, _, done in self._waiting:
+            _end(done, False)
+        self._wake()
+
+    # -- what slaves ask -----------------------------------------------------------------------
+
+    def _join(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        header = JoinMasterHeader.from_ext(request.ext)
+        if header.broker_name != self.broker_name:
+            why: str | None = f"this is broker {self.broker_name}, not {header.broker_name[:200]!r}"
+        elif header.broker_id < 1:
+            why = f"brokerId is {header.broker_id}: a slave's is 1 or more"
+        elif len(header.broker_addr) > _MAX_TEXT or len(header.log_id) > _MAX_TEXT:
+            why = f"brokerAddr or logId has more than {_MAX_TEXT} characters"
+        else:
+            why = self.identity.why_not(header.log_id or None, header.epoch)
+        if why is not None:
+            self._warnings.warn("slave refused", peer=channel.peer, id=header.broker_id, reason=why)
+            raise BrokerError(ResponseCode.NO_PERMISSION, why)
+        copies = self.store.copies
+        probes = [Probe(*probe) for probe in probes_from_json(request.body)]
+        agreed = copies.agreed(probes)
+        first = copies.first_offset
+        anew = header.end_offset < first
+        joined = (
+            not anew
+            and agreed == len(probes)
+            and copies.goes_on(probes[-1] if probes else None, header.end_offset)
+        )
+        if joined:
+            self._joined(header, channel)
+        response = JoinMasterResponse(
+            log_id=self.identity.log_id or "",
+            epoch=self.identity.epoch,
+            first_offset=first,
+            agreed=agreed,
+            joined=joined,
+        )
+        body = queue_starts_to_json(copies.queue_starts()) if not joined else b""
+        return request.response(ext=response.to_ext(), body=body)
+
+    def _joined(self, header: JoinMasterHeader, channel: RemotingChannel) -> None:
+        slave = _Slave(header.broker_id, header.broker_addr, now_ns())
+        for other, held in list(self._slaves.items()):
+            if held.broker_id == slave.broker_id:
+                del self._slaves[other]  # it came back before its connection's end was noticed
+                if held.address != slave.address:
+                    _log.warning(
+                        "two slaves have the same id, the last one counts",
+                        id=slave.broker_id,
+                        addresses=[held.address, slave.address],
+                    )
+        self._slaves[channel] = slave
+        self.replicas.acked(slave.broker_id, header.end_offset)
+        _log.info(
+            "slave joined",
+            id=slave.broker_id,
+            address=slave.address,
+            behind_bytes=self.store.durable_end - header.end_offset,
+        )
+        self.log_advanced()
+
+    def _fetch(
+        self, request: RemotingCommand, channel: RemotingChannel
+    ) -> Answer | Awaitable[Answer]:
+        slave = self._slaves.get(channel)
+        if slave is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "no slave has joined on this connection")
+        offset = FetchLogHeader.from_ext(request.ext).offset
+        if offset < self.store.copies.first_offset:
+            raise BrokerError(
+                ResponseCode.PULL_OFFSET_MOVED,
+                f"the log begins at {self.store.copies.first_offset}, behind {offset}",
+            )
+        if offset > self.store.durable_end:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the log is durable up to {self.store.durable_end}, not {offset}",
+            )
+        slave.heard_ns = now_ns()
+        self.replicas.acked(slave.broker_id, offset)
+        self.log_advanced()
+        answer = self._news(request, slave, offset)
+        return self._hold(request, slave, offset) if answer is None else answer
+
+    async def _hold(self, request: RemotingCommand, slave: _Slave, offset: int) -> Answer:
+        loop = asyncio.get_running_loop()
+        slave.wake = wake = loop.create_future()
+        timer = loop.call_later(HOLD_S, _end, wake, False)
+        try:
+            await wake
+        finally:
+            timer.cancel()
+        return self._news(request, slave, offset, also_none=True)
+
+    def _news(
+        self, request: RemotingCommand, slave: _Slave, offset: int, *, also_none: bool = False
+    ) -> Answer:
+        tables = orjson.dumps(self.tables.versions(now_ns=now_ns())).decode()
+        confirmed = self.replicas.confirmed
+        try:
+            chunk = self.store.copies.chunk(offset, limit=self.store.durable_end)
+        except StoreError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        told = confirmed == slave.told_confirm and tables == slave.told_tables
+        if chunk is None and told and not also_none:
+            return None
+        slave.told_confirm, slave.told_tables = confirmed, tables
+        header = FetchLogResponse(
+            segment_start=0 if chunk is None else chunk.segment_start,
+            segment_bytes=0 if chunk is None else chunk.segment_bytes,
+            first_offset=self.store.copies.first_offset,
+            confirm_offset=confirmed,
+            tables=tables,
+        )
+        return request.response(ext=header.to_ext(), body=b"" if chunk is None else chunk.data)
+
+    async def _fetch_tables(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        names = names_from_json(request.body)
+        try:
+            body = await asyncio.to_thread(lambda: tables_to_json(self.tables.read(names)))
+        except (StoreError, OSError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return request.response(body=body)
+
+    def _wake(self) -> None:
+        for slave in self._slaves.values():
+            if slave.wake is not None:
+                _end(slave.wake, True)
+
+
+def _end(wait: asyncio.Future[bool], result: bool) -> None:
+    if not wait.done():
+        wait.set_result(result)

@@ -1,0 +1,292 @@
+"""A slave towards its master: finds it, joins it, copies its log and tables, again and again.
+
+Nothing is appended before master and slave have found out that their logs fit. Where they part, the
+slave cuts its own: it writes down how, and the broker is opened anew. What was cut stays in files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+import structlog
+
+from broker_core.broker.replicas.log_identity import LogIdentity
+from broker_core.broker.replicas.replication import HOLD_S
+from broker_core.broker.replicas.shipped_tables import AT_ONCE, changed, is_shipped
+from broker_core.client.connection_pool import ConnectionPool
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, ConnectionLost, RemotingError, StoreError
+from broker_core.names import Topic
+from broker_core.remoting.codes import RequestCode, request_name
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.replication_headers import (
+    FetchLogHeader,
+    FetchLogResponse,
+    JoinMasterHeader,
+    JoinMasterResponse,
+    names_to_json,
+    probes_to_json,
+    queue_starts_from_json,
+    tables_from_json,
+)
+from broker_core.remoting.signing import Credentials
+from broker_core.store.copying import Chunk
+from broker_core.store.joint import Probe
+from broker_core.store.rejoin import QueueStarts, Rejoin
+from broker_core.store.replicated_store import ReplicatedStore
+from broker_core.store.tables import JsonTable
+from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.tls import ClientContext
+
+_AGAIN_S = 1.0
+_MOST_DOUBLINGS = 5  # of that, while the disk refuses
+_TIMEOUT_S = 3.0
+_TABLES_EVERY_NS = 2_000_000_000
+
+#: Takes over the content of a table of the master's. May raise OSError, ValueError, InvalidCommand.
+Adopter = Callable[[dict[str, Any]], Awaitable[None]]
+
+_log = structlog.get_logger("broker")
+
+
+class MasterFollower:
+    """See the module. *find_master* asks nameservers and returns an address, None if there is none.
+
+    *adopters* by name of table take those that the broker has in memory; others are saved as they
+    come. *reopen* is called once the log has to be cut.
+    """
+
+    def __init__(
+        self,
+        store: ReplicatedStore,
+        *,
+        identity: LogIdentity,
+        identity_table: JsonTable,
+        broker_name: str,
+        broker_id: int,
+        address: str,
+        credentials: Credentials | None,
+        tls: ClientContext | None,
+        find_master: Callable[[], Awaitable[str | None]],
+        adopters: Mapping[str, Adopter],
+        reopen: Callable[[], object],
+    ) -> None:
+        #: True while master and slave are in touch.
+        self.follows = False
+        #: Where the master's log begins, as far as it is known: retention is the master's.
+        self.first_offset = 0
+        self._store = store
+        self._identity = identity
+        self._identity_table = identity_table
+        self._broker_name = broker_name
+        self._broker_id = broker_id
+        self._address = address
+        self._find_master = find_master
+        self._adopters = adopters
+        self._reopen = reopen
+        self._new_pool = partial(ConnectionPool, credentials=credentials, tls=tls)
+        self._pool = self._new_pool()
+        self._known_tables: dict[str, str] = {}
+        self._took_tables_ns = 0
+        self._said = ""
+        self._unwritten: Chunk | None = None  # that had no room
+        self._refusals = 0  # of the disk, since something was copied
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin. Needs the running loop."""
+        self._task = spawn(self._run(), name="follow the master")
+
+    async def close(self) -> None:
+        """End, with what is being written."""
+        await cancel_and_wait(self._task)
+        await self._pool.close()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if await self._follow():
+                    return
+            except (RemotingError, StoreError, ValueError) as error:
+                self._say(str(error))
+            except OSError as error:  # of the disk: what ails the network is a RemotingError
+                self._say(str(error))
+                await self._leave()
+            self.follows = False
+            if (failure := self._store.copies.failure) is not None:
+                await self._give_up(failure)
+                return
+            await asyncio.sleep(_AGAIN_S * 2 ** min(self._refusals, _MOST_DOUBLINGS))
+
+    async def _leave(self) -> None:
+        """Have the master know at once that nothing is copied: sends would wait for this slave."""
+        self._refusals += 1
+        await self._pool.close()
+        self._pool = self._new_pool()
+
+    async def _give_up(self, failure: OSError) -> None:
+        """Join no more: that would confirm what is on no disk, and have sends wait for a slave that
+        takes nothing. To open the log anew here is no help: it would be read from the cache.
+        """
+        _log.error(
+            "this slave copies nothing more and does not count as a replica before a restart:"
+            " its log failed",
+            id=self._broker_id,
+            reason=str(failure),
+        )
+        await self._pool.close()  # the master hears of it at once
+
+    def _say(self, problem: str) -> None:
+        if problem != self._said:  # once, however long it lasts
+            _log.warning("master not followed", id=self._broker_id, reason=problem)
+        self._said = problem
+
+    async def _follow(self) -> bool:
+        """Copy until something fails, which is raised; True if the broker has to be opened anew."""
+        if self._unwritten is not None:  # before the master counts on this slave
+            await self._copy(self._unwritten)
+        address = await self._find_master()
+        if address is None:
+            raise ConnectionLost(f"no nameserver knows a master of broker {self._broker_name}")
+        rejoin = await self._join(address)
+        if rejoin is not None:
+            await asyncio.to_thread(self._store.copies.plan_rejoin, rejoin)
+            self._reopen()
+            return True
+        self._known_tables = {}
+        self.follows = True
+        offset = self._store.copies.end_offset
+        await self._copy_once(address)
+        self._said, self._refusals = "", 0
+        _log.info("master followed", master=address, from_offset=offset)
+        while True:
+            await self._copy_once(address)
+
+    # -- joining -------------------------------------------------------------------------------
+
+    async def _join(self, address: str) -> Rejoin | None:
+        """Return None if the log may go on, else what it has to become."""
+        copies = self._store.copies
+        end = copies.end_offset
+        if end > self._store.durable_end:  # whoever joins with it confirms it
+            raise StoreError(f"the log ends at {end}; on disk it ends before")
+        if self._identity.log_id is None and end > copies.first_offset:
+            raise StoreError(
+                "the log was not copied from a master, and no master's: give the slave an empty"
+                " data folder"
+            )
+        search = copies.joint_search()
+        while True:
+            probes = search.probes
+            response, starts = await self._ask_to_join(address, end, probes)
+            if response.joined:
+                return None
+            if end < response.first_offset:
+                return self._anew(response, starts, "retention of the master took what follows")
+            joint = search.answered(response.agreed)
+            if joint is None:
+                continue
+            if joint == end and probes:
+                joint = probes[-1].end  # all but the end of a segment
+            if joint < response.first_offset or joint == copies.first_offset:
+                return self._anew(response, starts, "the logs have nothing in common")
+            _log.warning(
+                "the log parts from the master's, what is behind the joint is taken out of it",
+                joint=joint,
+                taken_out_bytes=end - joint,
+            )
+            return Rejoin(joint, min(self._store.visible_end, joint))
+
+    async def _ask_to_join(
+        self, address: str, end: int, probes: Sequence[Probe]
+    ) -> tuple[JoinMasterResponse, QueueStarts]:
+        header = JoinMasterHeader(
+            broker_name=self._broker_name,
+            broker_id=self._broker_id,
+            broker_addr=self._address,
+            log_id=self._identity.log_id or "",
+            epoch=self._identity.epoch,
+            end_offset=end,
+        )
+        answer = await self._ask(
+            address, RequestCode.JOIN_MASTER, header.to_ext(), probes_to_json(probes)
+        )
+        response = JoinMasterResponse.from_ext(answer.ext)
+        starts = {} if response.joined else queue_starts_from_json(answer.body)
+        await self._adopt(response)
+        return response, {Topic(name): those for name, those in starts.items()}
+
+    def _anew(self, response: JoinMasterResponse, starts: QueueStarts, why: str) -> Rejoin:
+        _log.warning("the log is begun anew", reason=why, begins_at=response.first_offset)
+        return Rejoin(response.first_offset, 0, starts)
+
+    async def _adopt(self, response: JoinMasterResponse) -> None:
+        """Note whose log this is, before any of it is copied."""
+        if (response.log_id, response.epoch) != (self._identity.log_id, self._identity.epoch):
+            identity = replace(self._identity, log_id=response.log_id, epoch=response.epoch)
+            await asyncio.to_thread(self._identity_table.save, identity.to_table())
+            self._identity = identity
+
+    # -- copying -------------------------------------------------------------------------------
+
+    async def _copy_once(self, address: str) -> None:
+        copies = self._store.copies
+        offset = copies.end_offset
+        answer = await self._ask(
+            address, RequestCode.FETCH_LOG, FetchLogHeader(offset=offset).to_ext(), timeout_s=HOLD_S
+        )
+        header = FetchLogResponse.from_ext(answer.ext)
+        await self._take_tables(address, orjson.loads(header.tables))
+        if answer.body:
+            await self._copy(
+                Chunk(offset, bytes(answer.body), header.segment_start, header.segment_bytes)
+            )
+        self._store.confirm(header.confirm_offset)
+        self.first_offset = header.first_offset
+
+    async def _copy(self, chunk: Chunk) -> None:
+        self._unwritten = None
+        try:
+            await self._store.copy(chunk)
+        except OSError:
+            self._unwritten = chunk
+            raise
+        self._refusals = 0
+
+    async def _take_tables(self, address: str, told: dict[str, str]) -> None:
+        """Topics at once: what is copied next may be of a new one. The others now and then."""
+        names = changed(self._known_tables, told)
+        due = now_ns() - self._took_tables_ns >= _TABLES_EVERY_NS
+        if not names or (AT_ONCE not in names and not due):
+            return
+        answer = await self._ask(address, RequestCode.FETCH_TABLES, {}, names_to_json(names))
+        for name, (version, content) in tables_from_json(answer.body).items():
+            if not is_shipped(name):
+                raise StoreError(f"the master gave a table called {name[:80]!r}")
+            adopt = self._adopters.get(name)
+            if adopt is not None:
+                await adopt(content)
+            else:
+                await asyncio.to_thread(self._store.table(name).save, content)
+            self._known_tables[name] = version
+        self._took_tables_ns = now_ns()
+
+    async def _ask(
+        self,
+        address: str,
+        code: RequestCode,
+        ext: dict[str, str],
+        body: bytes = b"",
+        *,
+        timeout_s: float = 0.0,
+    ) -> RemotingCommand:
+        request = RemotingCommand(code, ext=ext, body=body)
+        answer = await self._pool.request(address, request, timeout_s=timeout_s + _TIMEOUT_S)
+        if answer.code != 0:
+            raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
+        return answer

@@ -1,0 +1,1 @@
+"""Sends: placement, and messages sent back by consumers."""

@@ -1,0 +1,315 @@
+"""Sends: codes 10, 310 and 320."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import lru_cache
+
+from broker_core import chance
+from broker_core.broker.groups.retries import without_delay
+from broker_core.broker.groups.retry_topics import RetryTopics
+from broker_core.broker.sending.placement import Placement, place, says_prepared
+from broker_core.broker.settings import BrokerSettings
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.topics.topics import RESERVED_TOPICS, TEMPLATE_TOPIC, named_topic
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError, InvalidCommand, LocalProtocolError, RemoteProtocolError
+from broker_core.late_answer import LateAnswer
+from broker_core.names import RETRY_PREFIX, DelayedPlace, Topic
+from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.codes import RequestCode, ResponseCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.headers import SendMessageHeader, SendMessageResponse, send_receipt
+from broker_core.remoting.message import (
+    MAX_PROPERTIES_BYTES,
+    SYS_TRANSACTION,
+    UNIQ_KEY,
+    decode_properties,
+    encode_host,
+    encode_properties,
+    offset_message_id,
+    property_of,
+)
+from broker_core.remoting.message_batch import decode_batch
+from broker_core.remoting.recall_handle import RecallHandle
+from broker_core.remoting.record_encoding import BatchEntry, Envelope
+from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Result
+from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import Kept, Stored
+
+#: What producers add to the header of a batch whatever its messages say; it says nothing.
+_WAIT_ONLY = b"WAIT\x01true"
+#: What the other properties of that header may become, each message having them.
+_MAX_ADDED_BYTES = 16 * 1024 * 1024
+#: Code and remark, as RocketMQ's; what was sent is stored with each of them.
+KEPT = {
+    Kept.WELL: (ResponseCode.SUCCESS, None),
+    Kept.ALONE: (ResponseCode.SLAVE_NOT_AVAILABLE, "stored, but too few replicas are connected"),
+    Kept.UNSURE: (
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "stored, but not confirmed by replicas in time",
+    ),
+}
+
+
+class SendProcessor:
+    """Stores messages; answers when they are as durable as the broker's ``flush`` promises."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        store: MessageStore,
+        directory: TopicDirectory,
+        retries: RetryTopics,
+        store_host: Callable[[], bytes],
+    ) -> None:
+        """*store_host* is asked when the first message comes: the port is known by then."""
+        self._settings = settings
+        self._store = store
+        self._directory = directory
+        self._retries = retries
+        self._store_host = store_host
+        self._delay_rules = settings.delay_rules
+        self._warnings = RareWarnings("broker")
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {
+            RequestCode.SEND_MESSAGE: self._send_long,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+        }
+
+    def _send_long(self, request: RemotingCommand, channel: RemotingChannel) -> Result:
+        return self._send_to(request, SendMessageHeader.from_ext(request.ext), channel)
+
+    def _send(self, request: RemotingCommand, channel: RemotingChannel) -> Result:
+        return self._send_to(request, SendMessageHeader.from_v2(request.ext), channel)
+
+    def _send_to(
+        self, request: RemotingCommand, header: SendMessageHeader, channel: RemotingChannel
+    ) -> Result:
+        topic = _topic_of(header)
+        sent = self._entries(request, header)
+        if topic.startswith(RETRY_PREFIX) or self._may_create(topic, header):
+            return self._send_when_there(request, header, channel, topic, sent)
+        return self._store_all(request, header, channel, (topic, header.queue_id), sent)
+
+    async def _send_when_there(
+        self,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        channel: RemotingChannel,
+        topic: Topic,
+        sent: list[BatchEntry],
+    ) -> Answer:
+        """As ``_store_all``, after a topic was made or another one was found to be right."""
+        target = topic, header.queue_id
+        given_up = await self._retries.for_sent(topic, header, version=request.version)
+        if given_up is not None:
+            target = given_up
+            sent = [without_delay(entry) for entry in sent]
+        elif self._may_create(topic, header):
+            await self._create(topic, header)
+        return await self._store_all(request, header, channel, target, sent).given()
+
+    def _store_all(
+        self,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        channel: RemotingChannel,
+        target: tuple[Topic, int],
+        sent: list[BatchEntry],
+    ) -> LateAnswer:
+        topic, queue_id = target
+        if queue_id < 0:
+            queue_id = self._any_queue(topic)
+        self._directory.writable(topic, queue_id)
+        envelope = self._envelope(topic, queue_id, header, channel)
+        now_ms = wall_ms()
+        try:
+            placed = place(
+                envelope,
+                sent,
+                producer_group=header.producer_group,
+                rules=self._delay_rules,
+                now_ms=now_ms,
+            )
+        except (ValueError, LocalProtocolError) as error:
+            raise _illegal(str(error)) from error
+        late = LateAnswer()
+
+        def done(stored: Stored | Exception) -> None:
+            if isinstance(stored, Stored):
+                receipt = self._receipt(envelope, placed, stored)
+                code, remark = KEPT[stored.kept]
+                late.give(request.response(code, remark, ext=receipt))
+            else:
+                late.give(self._failure(stored, channel))
+
+        if placed.envelope.topic != topic and self._store.is_deletion_pending(topic):
+            # Behind the deletion it would be of the next life, which nobody has begun.
+            done(OSError(errno.EBUSY, f"topic {topic} is being deleted"))
+        else:
+            self._store.put_soon(placed.envelope, placed.entries, done, store_ms=now_ms)
+        return late
+
+    def _failure(self, error: Exception, channel: RemotingChannel) -> Exception:
+        if isinstance(error, ValueError | LocalProtocolError):
+            return _illegal(str(error))
+        if isinstance(error, OSError):
+            self._warnings.warn("message not stored", peer=channel.peer, reason=error.strerror)
+            return BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"the broker cannot write its log now: {error.strerror}",
+            )
+        return error
+
+    def _envelope(
+        self, topic: Topic, queue_id: int, header: SendMessageHeader, channel: RemotingChannel
+    ) -> Envelope:
+        return Envelope(
+            topic,
+            queue_id,
+            _host_of(channel.peer),
+            self._store_host(),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_timestamp,
+            reconsume_times=header.reconsume_times or 0,
+        )
+
+    def _entries(self, request: RemotingCommand, header: SendMessageHeader) -> list[BatchEntry]:
+        body = bytes(request.body)
+        if len(body) > self._settings.max_message_bytes:
+            raise _illegal(
+                f"the body has {len(body)} bytes, this broker takes"
+                f" {self._settings.max_message_bytes}"
+            )
+        properties = (header.properties or "").encode()
+        if len(properties) > MAX_PROPERTIES_BYTES:  # before anybody takes millions of them apart
+            raise _illegal(
+                f"properties of {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) are too"
+                " long to store"
+            )
+        if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
+            entries = _batch(body, properties)
+            if header.sys_flag & SYS_TRANSACTION or any(map(says_prepared, entries)):
+                raise _illegal("a batch holds no transactional messages: send them one by one")
+            return entries
+        return [BatchEntry(header.flag, body, properties)]
+
+    def _may_create(self, topic: Topic, header: SendMessageHeader) -> bool:
+        """True if the send makes its topic, on the model that it names."""
+        return (
+            self._settings.auto_create_topics
+            and header.default_topic == TEMPLATE_TOPIC
+            and self._directory.topics.find(topic) is None
+        )
+
+    async def _create(self, topic: Topic, header: SendMessageHeader) -> None:
+        """With as many queues as its producer counts on: those that it asks for, or all where it
+        sends to one beyond, since it knew the topic before it was deleted.
+        """
+        most = self._settings.default_queues
+        queues = max(1, min(header.default_topic_queue_nums, most))
+        if queues <= header.queue_id < most:
+            queues = most
+        try:
+            await self._directory.define(
+                TopicConfig(topic=topic, read_queues=queues, write_queues=queues)
+            )
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"topic {topic!r} cannot be created now: {error.strerror}",
+            ) from error
+
+    def _any_queue(self, topic: Topic) -> int:
+        config = self._directory.writable(topic, 0)
+        return chance.number_below(config.write_queues)
+
+    def _receipt(self, sent: Envelope, placed: Placement, stored: Stored) -> dict[str, str]:
+        host = self._store_host()
+        ids = [offset_message_id(host, place) for place in stored.physical_offsets]
+        unique = property_of(placed.entries[0].properties, UNIQ_KEY) if len(ids) == 1 else None
+        if placed.due_ms is None:
+            return send_receipt(",".join(ids), sent.queue_id, stored.first_queue_offset, unique)
+        return SendMessageResponse(
+            msg_id=",".join(ids),
+            queue_id=sent.queue_id,
+            queue_offset=stored.first_queue_offset,
+            transaction_id=unique,
+            recall_handle=self._handle(sent, placed, stored, unique or ids[0]),
+        ).to_ext()
+
+    def _handle(
+        self, sent: Envelope, placed: Placement, stored: Stored, message_id: str
+    ) -> str | None:
+        """What a delayed message is recalled by; None for others."""
+        if placed.due_ms is None or " " in message_id:
+            return None
+        envelope = placed.envelope
+        place = DelayedPlace.of(envelope.topic, envelope.queue_id, stored.first_queue_offset)
+        return RecallHandle(
+            sent.topic, self._settings.broker_name, placed.due_ms, message_id, place.number
+        ).to_text()
+
+
+def _topic_of(header: SendMessageHeader) -> Topic:
+    topic = named_topic(header.topic)
+    if topic in RESERVED_TOPICS:
+        raise BrokerError(
+            ResponseCode.NO_PERMISSION,
+            f"topic {topic} is the broker's own: send to a topic of yours",
+        )
+    return topic
+
+
+def _batch(body: bytes, header_properties: bytes) -> list[BatchEntry]:
+    try:
+        entries = decode_batch(body)
+    except RemoteProtocolError as error:
+        raise _illegal(str(error)) from error
+    if not entries:
+        raise _illegal("the batch holds no message")
+    if header_properties.rstrip(b"\x02") in (b"", _WAIT_ONLY):
+        return entries
+    if len(header_properties) * len(entries) > _MAX_ADDED_BYTES:
+        raise _illegal(
+            f"the batch's properties, {len(header_properties)} bytes, would be stored with each of"
+            f" its {len(entries)} messages: more than {_MAX_ADDED_BYTES} bytes"
+        )
+    try:
+        more = {
+            name: encode_properties({name: text})
+            for name, text in decode_properties(header_properties).items()
+        }
+    except LocalProtocolError as error:
+        raise _illegal(str(error)) from error
+    return [BatchEntry(e.flag, e.body, _joined(e.properties, more)) for e in entries]
+
+
+def _joined(properties: bytes, more: dict[str, bytes]) -> bytes:
+    # What a message says itself stays: 5.x producers put an id of the whole batch in the header,
+    # which would replace the id of each message.
+    own = decode_properties(properties)
+    added = b"".join([pair for name, pair in more.items() if name not in own])
+    if added and properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    return properties + added
+
+
+def _illegal(why: str) -> BrokerError:
+    return BrokerError(ResponseCode.MESSAGE_ILLEGAL, why)
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer: str) -> bytes:
+    host, _, port = peer.rpartition(":")
+    try:
+        return encode_host(host.strip("[]"), int(port))
+    except ValueError as error:
+        raise InvalidCommand(f"the sender's address is {peer!r}: expected ip:port") from error

@@ -1,0 +1,1 @@
+"""Topics of a broker: definition, deletion, and lives that have ended."""

@@ -1,0 +1,139 @@
+"""The topics of a broker, saved and made known when they change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from broker_core.broker.table_saver import to_its_end
+from broker_core.broker.topics.topics import Topics
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError
+from broker_core.names import Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.route_bodies import Perm, TopicConfig
+from broker_core.store.tables import JsonTable
+
+
+class TopicDirectory:
+    """Finds topics and checks what a request may do with them."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        table: JsonTable,
+        *,
+        announce: Callable[[], Awaitable[None]],
+        read_only: bool = False,
+    ) -> None:
+        """*announce* tells the nameservers; it does not raise. *read_only*: topics come from a
+        master alone, by ``adopt``.
+        """
+        self.topics = topics
+        self.read_only = read_only
+        self._table = table
+        self._announce = announce
+        self._turn = asyncio.Lock()
+        self._unsaved = False
+
+    async def define(self, config: TopicConfig) -> None:
+        """Create or change a topic; on return it is on disk and announced.
+
+        Nobody can use it before it is on disk, or a crash could take a topic away whose messages
+        were answered. Raises OSError; nothing is changed then.
+        """
+        await to_its_end(self._define(config), name=f"define topic {config.topic}")
+
+    async def _define(self, config: TopicConfig) -> None:
+        async with self._turn:
+            now_ms = wall_ms()
+            changed = self.topics.copy()
+            if not changed.put(config, now_ms=now_ms):
+                return
+            await self._write(changed)
+            self.topics.put(config, now_ms=now_ms)
+        await self._announce()
+
+    async def remove(
+        self, topic: Topic, *, delete_messages: Callable[[Topic], Awaitable[None]]
+    ) -> None:
+        """Delete a topic, if there is one; on return that is on disk and announced.
+
+        It is there until *delete_messages* has deleted them, which lets no more in; nobody can make
+        it anew before that. Raises what that raises, and OSError if the table cannot be saved:
+        ``save`` makes up for it.
+        """
+        await to_its_end(self._remove(topic, delete_messages), name=f"delete topic {topic}")
+
+    async def _remove(
+        self, topic: Topic, delete_messages: Callable[[Topic], Awaitable[None]]
+    ) -> None:
+        before = self.topics.version
+        async with self._turn:
+            await delete_messages(topic)
+            self.topics.remove(topic, now_ms=wall_ms())
+            self._unsaved = True
+        await self.save()
+        if self.topics.version != before:
+            await self._announce()
+
+    def must_save(self) -> None:
+        """Let the next ``save`` write the table: it was changed before it came here."""
+        self._unsaved = True
+
+    async def save(self) -> None:
+        """Write the table if it lacks a deletion. Raises OSError."""
+        if self._unsaved:
+            async with self._turn:
+                await self._write(self.topics)
+
+    async def _write(self, topics: Topics) -> None:
+        self._unsaved = True
+        await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
+        self._unsaved = False
+
+    async def adopt(self, topics: Topics) -> None:
+        """Take over the topics of the master; on return they are on disk. Raises OSError."""
+        async with self._turn:
+            await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
+            self.topics.adopt(topics)
+        await self._announce()
+
+    def readable(self, topic: Topic, queue_id: int) -> TopicConfig:
+        """Return the topic; raises BrokerError if it, or its queue, is not there to be read."""
+        return self._checked(topic, queue_id, need=Perm.READ)
+
+    def writable(self, topic: Topic, queue_id: int) -> TopicConfig:
+        """Return the topic; raises BrokerError if it, or its queue, is not there to be written."""
+        return self._checked(topic, queue_id, need=Perm.WRITE)
+
+    def life(self, topic: Topic) -> int | None:
+        """As ``Topics.life``."""
+        return self.topics.life(topic)
+
+    def has_queue(self, topic: Topic, queue_id: int) -> bool:
+        """True if *topic* has that queue here, for reading or writing."""
+        config = self.topics.find(topic)
+        return config is not None and 0 <= queue_id < max(config.read_queues, config.write_queues)
+
+    def _checked(self, topic: Topic, queue_id: int, *, need: int) -> TopicConfig:
+        config = self.topics.find(topic)
+        if config is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic {topic!r} does not exist on this broker, create it first",
+            )
+        reading = need == Perm.READ
+        if not config.perm & need:
+            verb = "read" if reading else "written"
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"topic {topic!r} must not be {verb}")
+        queues = config.read_queues if reading else config.write_queues
+        if not 0 <= queue_id < queues:
+            raise BrokerError(  # who sends looks where the topic is now
+                ResponseCode.SYSTEM_ERROR if reading else ResponseCode.TOPIC_NOT_EXIST,
+                f"queue {queue_id} of topic {topic!r} does not exist: it has queues 0 to"
+                f" {queues - 1}",
+            )
+        return config

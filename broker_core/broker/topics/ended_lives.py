@@ -1,0 +1,77 @@
+"""Which messages belong to a former life of their topic, though they are not in it yet.
+
+What is delayed, undecided or to be retried stands in topics of the broker's own, which a deletion
+of the topic that it is meant for leaves alone. The log tells: it belongs to the life in which it
+was stored, and that one ends with the record of the deletion. So whoever writes it to the end of
+the log once more has to ask before, or it would come out as a message of the next life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker_core.broker.groups.retries import RETRY_TOPIC
+from broker_core.broker.sending.placement import REAL_TOPIC
+from broker_core.broker.topics.topics import SYSTEM_TOPICS
+from broker_core.names import RETRY_PREFIX, Topic
+from broker_core.remoting.message import StoredMessage, decode_messages
+from broker_core.store.deletions import DELETIONS, deleted_topic
+from broker_core.store.message_store import MessageStore
+from broker_core.store.reader import StoreReader
+
+_AT_ONCE = 1024
+
+
+class EndedLives:
+    """Where in the log of *store* each topic was deleted last, as far as deletions are visible.
+
+    One look while nothing was deleted since the last one; 40 bytes and the name for each topic.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._places: dict[Topic, int] = {}
+        self._known = 0
+
+    def is_former(self, message: StoredMessage) -> bool:
+        """True if the topic of *message* was deleted since it was stored. Raises OSError."""
+        self._catch_up()
+        return bool(self._places) and any(
+            self._places.get(topic, -1) > message.physical_offset for topic in topics_of(message)
+        )
+
+    def is_ending(self, message: StoredMessage) -> bool:
+        """True while nobody knows whether it is: a deletion is on its way to the disk, or to the
+        replicas. What is stored now stands behind it.
+        """
+        return any(map(self._store.is_deletion_pending, topics_of(message)))
+
+    def _catch_up(self) -> None:
+        end = self._store.reader.end_offset(DELETIONS, 0)
+        if end != self._known:
+            self._places |= dict(deletions_since(self._store.reader, min(end, self._known)))
+            self._known = end
+
+
+def topics_of(message: StoredMessage) -> Iterator[Topic]:
+    """The topic that *message* is meant for, and of a copy for a retry that of the message."""
+    topic, properties = message.topic, message.properties
+    if topic in SYSTEM_TOPICS:
+        topic = Topic(properties.get(REAL_TOPIC, ""))
+    yield topic
+    if topic.startswith(RETRY_PREFIX) and RETRY_TOPIC in properties:
+        yield Topic(properties[RETRY_TOPIC])
+
+
+def deletions_since(reader: StoreReader, number: int) -> Iterator[tuple[Topic, int]]:
+    """The topics deleted by record *number* and those behind it, as far as they are kept, and
+    where in the log that stands. Raises OSError.
+    """
+    at, end = max(number, reader.min_offset(DELETIONS, 0)), reader.end_offset(DELETIONS, 0)
+    while at < end:
+        found = reader.read(DELETIONS, 0, at, max_messages=_AT_ONCE)
+        for record in decode_messages(found.body):
+            topic = deleted_topic(record)
+            if topic is not None:
+                yield topic, record.physical_offset
+        at = found.next_offset

@@ -1,0 +1,1 @@
+"""Transactions of a broker: half messages, decisions and checks."""

@@ -1,0 +1,381 @@
+"""Transactions of a broker: ends them as producers say, and checks those that nobody ended.
+
+What is decided where: the table knows what is open, the records what is stored; here both meet the
+store. Nothing is answered before it is stored, and a decision is taken and appended in one go, so
+that of two that come at the same time the first one counts.
+
+What may repeat a committed message: a producer that sends its half message twice, as a repeated
+send stores any message twice; and, with ``flush="async"``, a power cut that takes a message back
+which somebody has read already, for its producer is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.topics.ended_lives import EndedLives
+from broker_core.broker.topics.topics import HALF_OP_TOPIC, HALF_TOPIC
+from broker_core.broker.transactions.records import (
+    PRODUCER_GROUP,
+    Part,
+    announces,
+    decision_parts,
+    read_decision,
+    read_half,
+    real_queue,
+    renewed_part,
+)
+from broker_core.broker.transactions.table import (
+    Act,
+    CheckRules,
+    Decision,
+    Half,
+    TransactionTable,
+)
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError, LocalProtocolError
+from broker_core.names import TRANSACTION_GROUP, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import UNIQ_KEY, StoredMessage, decode_message
+from broker_core.remoting.transaction_headers import End, EndTransactionHeader
+from broker_core.store.message_store import MessageStore
+from broker_core.store.pending import Kept
+from broker_core.store.reader import ReadStatus
+
+#: Messages read without giving others a turn: some milliseconds.
+_AT_ONCE = 256
+_ACTS_AT_ONCE = 64
+_DECISIONS = {End.COMMIT: Decision.COMMIT, End.ROLLBACK: Decision.ROLLBACK}
+
+_log = structlog.get_logger("broker")
+
+#: Asks a producer of a group what became of a half message; False if there is none.
+Ask = Callable[[str, StoredMessage], bool]
+
+
+class TransactionDesk:
+    """The transactions of one broker. One event loop only."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        rules: CheckRules,
+        directory: TopicDirectory,
+        offsets: CommittedOffsets,
+        ended_lives: EndedLives,
+        store_host: Callable[[], bytes],
+    ) -> None:
+        self._store = store
+        self._reader = store.reader
+        self._directory = directory
+        self._offsets = offsets
+        self._ended_lives = ended_lives
+        self._store_host = store_host
+        self._table = TransactionTable(rules)
+        self._found_end = 0  # of the log, at the start
+        self._checked_end = 0  # of the log, after the last round
+        self._last_read = -1  # physical offset of the last half message or decision
+        self._noted = (0, 0)
+
+    def __len__(self) -> int:
+        """Undecided transactions, as far as they were read."""
+        return len(self._table)
+
+    def load(self) -> None:
+        """Find what is undecided, before anything is served. Reads what came since the last save.
+
+        All is read if the log does not hold what was read last: it lost its tail, or is that of a
+        slave, and the table of offsets knows more than the log.
+        """
+        self._found_end = self._store.end_offset
+        last = self._offsets.epoch(TRANSACTION_GROUP, HALF_TOPIC, 0)
+        found = None if last is None else self._reader.record_at(last)
+        if found is not None and found.topic in (HALF_TOPIC, HALF_OP_TOPIC):
+            self._table.half_end = self._committed(HALF_TOPIC)
+            self._table.record_end = self._committed(HALF_OP_TOPIC)
+            self._last_read = found.physical_offset
+        else:
+            self._offsets.delete(TRANSACTION_GROUP)
+        self._noted = self._table.progress()
+        self.catch_up()
+        if self._table:
+            _log.info("undecided transactions found", transactions=len(self._table))
+
+    def catch_up(self, *, most: int | None = None) -> bool:
+        """Read half messages and decisions that became visible; False if *most* were not enough."""
+        # Decisions up to here have their half messages among those that can be read now.
+        records_end = self._reader.end_offset(HALF_OP_TOPIC, 0)
+        left = most
+        while halves := self._read(HALF_TOPIC, self._table.half_end):
+            for half in halves:
+                self._table.add_half(read_half(half))
+            self._last_read = max(self._last_read, halves[-1].physical_offset)
+            self._add_decisions(records_end, before=halves[-1].physical_offset)
+            left = None if left is None else left - len(halves)
+            if left is not None and left <= 0:
+                return False
+        self._add_decisions(records_end, before=None)
+        return True
+
+    async def keep_up(self) -> None:
+        """As ``catch_up``, for a long backlog: others have their turns meanwhile."""
+        while not self.catch_up(most=_AT_ONCE):  # noqa: ASYNC110  # nothing is waited for
+            await asyncio.sleep(0)
+
+    def oldest_place(self) -> int | None:
+        """Where the log must not be deleted: an undecided half message stands there."""
+        self.catch_up()
+        return self._table.oldest_place()
+
+    def note_progress(self) -> None:
+        """Commit how far a restart need not read, as the group that RocketMQ has for it."""
+        progress = self._table.progress()
+        if progress == self._noted or self._last_read < 0:
+            return
+        self._noted = progress
+        half_offset, record_offset = progress
+        # The epoch says which log that holds for: one that has this record.
+        epoch = self._last_read
+        self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_offset, epoch=epoch)
+        self._offsets.commit(TRANSACTION_GROUP, HALF_OP_TOPIC, 0, record_offset)
+
+    async def end(self, header: EndTransactionHeader) -> Kept:
+        """Commit or roll back as *header* says; return when that is stored, and how well.
+
+        Raises BrokerError: 1 if it names no half message or the transaction ended otherwise, 17 if
+        its queue is gone (it stays undecided) or its topic was deleted since, perhaps created again
+        (it is rolled back), 14 if the log cannot be written.
+        """
+        decision = _DECISIONS.get(header.commit_or_rollback)
+        if decision is None:
+            if header.commit_or_rollback == End.UNKNOWN:
+                return Kept.WELL  # a check will ask
+            raise _wrong(
+                f"header field commitOrRollback is {header.commit_or_rollback}: expected"
+                f" {End.COMMIT} (commit), {End.ROLLBACK} (roll back) or {End.UNKNOWN} (unknown)"
+            )
+        if not self._sees_all():
+            raise BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "replicas have not confirmed yet what was stored before the start",
+            )
+        self.catch_up()
+        message = self._named_half(header)
+        half = read_half(message)
+        if self._table.newest(half.number) is None:
+            return await self._end_again(half, decision)
+        if decision is Decision.COMMIT:
+            topic, queue_id = real_queue(message)
+            if self._ended_lives.is_former(message):
+                await self._decide(message, half, Decision.ROLLBACK)
+                raise BrokerError(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"topic {topic!r} was deleted since the half message was stored; the"
+                    " transaction is rolled back",
+                )
+            if not self._directory.has_queue(topic, queue_id):
+                raise BrokerError(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"there is no queue {queue_id} of topic {topic!r} any more; the transaction"
+                    " stays undecided",
+                )
+        return await self._decide(message, half, decision)
+
+    async def check(self, now_ms: int, ask: Ask) -> None:
+        """One round over all undecided transactions. Raises OSError if the log takes nothing."""
+        if not self._sees_all() or self._store.visible_end < self._checked_end:
+            return  # what the last round stored is not confirmed: it would be stored once more
+        await self.keep_up()
+        due = self._table.due(now_ms)
+        told = _Told()
+        for start in range(0, len(due), _ACTS_AT_ONCE):
+            acts = due[start : start + _ACTS_AT_ONCE]
+            results = await asyncio.gather(
+                *(self._act(number, act, ask, told) for number, act in acts),
+                return_exceptions=True,
+            )
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+        self._checked_end = self._store.end_offset
+        told.log()
+
+    async def _act(self, number: int, act: Act, ask: Ask, told: _Told) -> None:
+        half = self._table.newest(number)
+        if half is None:
+            return  # ended since
+        message = self._half_at(half.offset)
+        if message is None:
+            return  # somebody deleted the log's file
+        if self._ended_lives.is_former(message):
+            await self._decide(message, half, Decision.ROLLBACK)
+            told.former += 1
+            return
+        if self._ended_lives.is_ending(message):
+            return  # what is stored anew would be of the next life
+        if act is Act.GIVE_UP:
+            await self._decide(message, half, Decision.GIVE_UP)
+            told.given_up.append(message.message_id)
+            return
+        checks = half.checks + (act is Act.CHECK)
+        part = renewed_part(message, half, checks=checks, store_host=self._store_host())
+        stored = await self._store.put(part.envelope, part.entries, store_ms=wall_ms())
+        if act is not Act.CHECK:
+            return
+        renewed = self._half_at(stored.first_queue_offset)
+        if renewed is not None:
+            group = renewed.properties.get(PRODUCER_GROUP, "")
+            if not ask(group, renewed):
+                told.without_producer[group] += 1
+
+    async def _decide(self, message: StoredMessage, half: Half, decision: Decision) -> Kept:
+        parts = decision_parts(message, half, decision, store_host=self._store_host())
+        self._table.begin(half.number, decision)
+        try:
+            return await self._put_all(parts)
+        except BrokerError:
+            self._table.cancel(half.number)
+            raise
+
+    async def _put_all(self, parts: list[Part]) -> Kept:
+        try:
+            stored = await self._store.put_all(parts, store_ms=wall_ms())
+            return stored[0].kept
+        except (ValueError, LocalProtocolError) as error:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        except OSError as error:
+            raise BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"the broker cannot write its log now: {error.strerror}",
+            ) from error
+
+    async def _end_again(self, half: Half, decision: Decision) -> Kept:
+        """The first decision counts; the same one again is confirmed once it is on disk."""
+        first = self._table.decision(half.number)
+        if first is decision:
+            with suppress(OSError):
+                await self._store.sync()
+                self.catch_up()
+                return Kept.UNSURE if self._table.was_begun(half.number) else Kept.WELL
+        what = "was ended before" if first is None else f"ended before by {first.value}"
+        raise _wrong(f"the transaction {what}: {decision.value} comes too late")
+
+    def _sees_all(self) -> bool:
+        """False while decisions of before the start may stand in the log unseen: until replicas
+        confirm them.
+        """
+        return self._store.visible_end >= self._found_end
+
+    def _named_half(self, header: EndTransactionHeader) -> StoredMessage:
+        message = self._half_at(header.tran_state_table_offset)
+        if message is None and (renewed := self._renewed_half(header)) is not None:
+            message, header = renewed
+        if message is None:
+            raise _wrong(
+                "Find prepared transaction message failed: there is none at tranStateTableOffset"
+                f" {header.tran_state_table_offset}"
+            )
+        if message.properties.get(PRODUCER_GROUP) != header.producer_group:
+            raise _wrong(f"The producer group wrong: it is not {header.producer_group!r}")
+        if message.physical_offset != header.commit_log_offset:
+            raise _wrong(
+                f"The commit log offset wrong: commitLogOffset is {header.commit_log_offset}, the"
+                f" half message at that offset of its queue stands elsewhere"
+            )
+        return message
+
+    def _renewed_half(
+        self, header: EndTransactionHeader
+    ) -> tuple[StoredMessage, EndTransactionHeader] | None:
+        """The newest half message where retention deleted the one that *header* names."""
+        half = self._table.newest(header.tran_state_table_offset)
+        message = None if half is None else self._half_at(half.offset)
+        if message is None or message.properties.get(UNIQ_KEY) != header.msg_id:
+            return None
+        return message, replace(header, commit_log_offset=message.physical_offset)
+
+    def _add_decisions(self, end: int, *, before: int | None) -> None:
+        """Read decisions up to *end*, those that stand in the log *before* a half message."""
+        while self._table.record_end < end:
+            records = self._read(HALF_OP_TOPIC, self._table.record_end)
+            if not records:
+                return
+            for record in records:
+                if before is not None and record.physical_offset > before:
+                    return
+                self._add_decision(record)
+            self._last_read = max(self._last_read, records[-1].physical_offset)
+
+    def _add_decision(self, record: StoredMessage) -> None:
+        known = read_decision(record)
+        if known is not None:
+            number, decision = known
+            # What this process stored itself is whole.
+            is_open = self._table.newest(number) is not None
+            if self._table.was_begun(number) or (is_open and self._is_whole(record)):
+                self._table.add_decision(record.queue_offset, number, decision)
+        self._table.record_end = record.queue_offset + 1
+
+    def _is_whole(self, record: StoredMessage) -> bool:
+        return announces(record, self._reader.record_at(record.physical_offset + record.size))
+
+    def _half_at(self, offset: int) -> StoredMessage | None:
+        read = self._reader.read(HALF_TOPIC, 0, offset, max_messages=1)
+        if read.status is not ReadStatus.FOUND:
+            return None
+        return decode_message(read.body, plain=False)
+
+    def _read(self, topic: Topic, offset: int) -> list[StoredMessage]:
+        read = self._reader.read(topic, 0, offset, max_messages=_AT_ONCE)
+        if read.status is ReadStatus.TOO_SMALL:  # those before were deleted
+            read = self._reader.read(topic, 0, read.next_offset, max_messages=_AT_ONCE)
+        if read.status is not ReadStatus.FOUND:
+            return []
+        messages, position = [], 0
+        while position < len(read.body):
+            message = decode_message(read.body, position, plain=False)
+            messages.append(message)
+            position += message.size
+        return messages
+
+    def _committed(self, topic: Topic) -> int:
+        return self._offsets.committed(TRANSACTION_GROUP, topic, 0) or 0
+
+
+@dataclass(slots=True)
+class _Told:
+    """What one round has to say: two lines, however many transactions it was about."""
+
+    given_up: list[str] = field(default_factory=list)  # their message ids
+    former: int = 0  # transactions that went with their topic
+    without_producer: Counter[str] = field(default_factory=Counter)  # transactions of a group
+
+    def log(self) -> None:
+        if self.without_producer:
+            _log.warning(
+                "nobody to ask about transactions: no producer of their groups is connected",
+                groups=dict(self.without_producer.most_common(5)),
+            )
+        if self.former:
+            _log.warning(
+                "transactions rolled back whose topic was deleted since", transactions=self.former
+            )
+        if self.given_up:
+            _log.warning(
+                "transactions given up that nobody ended, they stand in TRANS_CHECK_MAX_TIME_TOPIC",
+                transactions=len(self.given_up),
+                among_them=self.given_up[:5],
+            )
+
+
+def _wrong(remark: str) -> BrokerError:
+    return BrokerError(ResponseCode.SYSTEM_ERROR, remark)

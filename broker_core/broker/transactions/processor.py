@@ -1,0 +1,35 @@
+"""The end of a transaction: code 37."""
+
+from __future__ import annotations
+
+from broker_core.broker.sending.processor import KEPT
+from broker_core.broker.transactions.desk import TransactionDesk
+from broker_core.errors import BrokerError
+from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.codes import RequestCode
+from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting.transaction_headers import EndTransactionHeader
+from broker_core.remoting_channel import Answer, Handler, RemotingChannel
+
+
+class TransactionProcessor:
+    """Answers when the decision is as durable as the broker's ``flush`` promises."""
+
+    def __init__(self, desk: TransactionDesk) -> None:
+        self._desk = desk
+        self._warnings = RareWarnings("broker")
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request codes served."""
+        return {RequestCode.END_TRANSACTION: self._end}
+
+    async def _end(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
+        try:
+            kept = await self._desk.end(EndTransactionHeader.from_ext(request.ext))
+        except BrokerError as error:
+            if request.is_oneway:  # Java's producers never hear of it
+                self._warnings.warn(
+                    "end of a transaction refused", peer=channel.peer, why=error.remark
+                )
+            raise
+        return request.response(*KEPT[kept])

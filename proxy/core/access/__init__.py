@@ -1,0 +1,1 @@
+"""Access: rights, and the records of the audit topic."""

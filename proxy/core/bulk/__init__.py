@@ -1,0 +1,1 @@
+"""Bulk reads: which records come next, and how fast."""

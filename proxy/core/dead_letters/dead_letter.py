@@ -1,0 +1,234 @@
+"""Dead letters: what one says of its message, and the message that goes back for it. Pure.
+
+Those of this gateway and those of RocketMQ's own consumers stand in the same topic,
+``%DLQ%group``. What goes back is a new message: key, tag, body and the properties of its producer
+as they were, without what brokers and gateways wrote beside them, and with what says that it was
+redriven. Its id follows from the dead letter's own place, so one that is sent twice has one id.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.names import DEAD_LETTER_PREFIX, INTERNAL_PREFIX, QueueName, Topic, check_name
+from broker_core.remoting.compression import SYS_COMPRESSED, SYS_COMPRESSION_TYPE
+from broker_core.remoting.key_hash import plain_key, queue_index
+from broker_core.remoting.message import (
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    OutgoingMessage,
+    StoredMessage,
+    decode_properties,
+    encode_properties,
+)
+from broker_core.remoting.raw_properties import changed_properties
+from proxy.core.dead_letters.copies import (
+    ATTEMPTS,
+    FIRST_FAILURE,
+    LAST_FAILURE,
+    LEFT_OUT,
+    ORDER_KEY,
+    ORIGIN_OFFSET,
+    ORIGIN_QUEUE,
+    REASON,
+    ROOM,
+    SENT,
+    as_sent,
+    body_as_sent,
+    is_cut,
+    text_properties,
+)
+from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, REDRIVES, is_marked, marked
+from proxy.core.keys.order_key import known_as
+
+#: Where a message came from, by who dead-lettered it: the gateway and newer brokers, RocketMQ's
+#: consumers, messages that were delayed before.
+_ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
+_NO_ORIGINS = (INTERNAL_PREFIX, "SCHEDULE_TOPIC_", "rmq_sys_")
+#: What consumers of RocketMQ, and their brokers, write into dead letters of theirs.
+_BOOKKEEPING = LEFT_OUT | frozenset(
+    "__transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS ARRIVE_TIME __BORNHOST BORN_TIMESTAMP"
+    " DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID".split()
+)
+_SHARDING_KEY = "__SHARDINGKEY"
+_CLIENT_ID = re.compile(r"[0-9A-Fa-f]{32}\Z")
+
+
+class NotSendable(ValueError):
+    """A dead letter that cannot go back; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message of a dead-letter topic as people see it. None: the message does not say."""
+
+    queue: QueueName
+    offset: int
+    store_ms: int
+    topic: str | None
+    """Where it came from."""
+    origin: str | None
+    """The queue there, with the offset: ``broker-a_3@812``."""
+    key: str | None
+    """The order key, else the message's own key."""
+    message_id: str
+    """As its producer got it."""
+    attempts: int | None
+    reason: str | None
+    first_failure_ms: int | None
+    last_failure_ms: int | None
+    redrives: int
+    """How often it was redriven before it came here."""
+
+
+def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
+    """What *stored*, a message of the dead letters in *queue*, says of itself."""
+    properties = stored.properties
+    origin, offset = properties.get(ORIGIN_QUEUE), properties.get(ORIGIN_OFFSET)
+    attempts = _count(properties.get(ATTEMPTS))
+    if origin is None and attempts is None:
+        attempts = stored.reconsume_times or None  # those of RocketMQ's consumers
+    return DeadLetter(
+        queue=queue,
+        offset=stored.queue_offset,
+        store_ms=stored.store_ms,
+        topic=_origin_topic(stored),
+        origin=None if origin is None else f"{origin}@{offset}",
+        key=known_as(plain_key(properties.get(ORDER_KEY) or stored.key or "")) or None,
+        message_id=stored.message_id,
+        attempts=attempts,
+        reason=properties.get(REASON),
+        first_failure_ms=_count(properties.get(FIRST_FAILURE)),
+        last_failure_ms=_count(properties.get(LAST_FAILURE)),
+        redrives=_count(_whole(stored).properties.get(REDRIVES)) or 0,
+    )
+
+
+def content_of(stored: StoredMessage) -> dict[str, Any]:
+    """Tag, all properties and body; a body that is no UTF-8 text, or is compressed as no plain
+    bytes were got from it, stands as base64. A dead letter says what its message had, and what it
+    says of it.
+    """
+    whole = _whole(stored)
+    packed = {name: text for name, text in stored.properties.items() if name != SENT}
+    content: dict[str, Any] = {
+        "tag": whole.properties.get(TAGS),
+        "properties": {**whole.properties, **packed} if whole is not stored else whole.properties,
+        "compressed": whole.body_is_compressed,
+    }
+    try:
+        if not whole.body_is_compressed:
+            return {**content, "body": whole.body.decode()}
+    except UnicodeDecodeError:
+        pass
+    return {**content, "body_base64": base64.b64encode(whole.body).decode()}
+
+
+def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
+    """The message that goes back for *stored*, a message of the dead letters in *queue*.
+
+    Raises NotSendable if it does not say where it came from, or has not all of its body.
+    """
+    topic = _origin_topic(stored)
+    if topic is None:
+        raise NotSendable("it does not say from which topic it came")
+    try:
+        check_name("topic", topic)
+    except ValueError as error:
+        raise NotSendable(f"it came from where nothing can be sent: {error}") from None
+    if (size := is_cut(stored)) is not None:
+        was = stored.properties
+        place = f"{topic}/{was.get(ORIGIN_QUEUE)}@{was.get(ORIGIN_OFFSET)}"
+        raise NotSendable(
+            f"its body of {size} bytes was longer than the broker took; it stands at {place}, as"
+            " long as that is kept"
+        )
+    whole = _whole(stored)
+    left_out = {*(_BOOKKEEPING if whole is stored else LEFT_OUT), UNIQ_KEY}
+    if is_marked(whole.properties):
+        left_out |= MARKS
+    raw = changed_properties(whole.raw_properties, without=[each.encode() for each in left_out])
+    added = _marked(whole, stored, queue)
+    has_own = whole.properties.keys() & (MARKS - left_out)  # its producer's, which stay
+    if has_own or len(raw) + len(encode_properties(added)) > ROOM:
+        added = {UNIQ_KEY: added[UNIQ_KEY]}
+    key = tag = None
+    properties = text_properties(raw)
+    if properties is not None:
+        key, tag, raw = properties.pop(KEYS, None), properties.pop(TAGS, None), b""
+    return OutgoingMessage(
+        topic=Topic(topic),
+        body=body_as_sent(whole),
+        key=key,
+        tag=tag,
+        properties={**(properties or {}), **added},
+        encoded=raw,
+        flag=stored.flag,
+        sys_flag=whole.sys_flag & (SYS_COMPRESSED | SYS_COMPRESSION_TYPE),
+    )
+
+
+def queue_for(
+    message: OutgoingMessage, queues: Sequence[QueueName], *, stored: StoredMessage
+) -> QueueName:
+    """Which of *queues*, the writable ones of its topic (not none), *message* goes to.
+
+    That of its key, as its producers choose it; without a key the one it came from, else any.
+    """
+    sent = {**decode_properties(message.encoded), **message.all_properties()}
+    key = plain_key(sent.get(_SHARDING_KEY) or sent.get(KEYS) or "")
+    if key:
+        return queues[queue_index(key, len(queues))]
+    came_from = stored.properties.get(ORIGIN_QUEUE)
+    for queue in queues:
+        if queue.qid == came_from:
+            return queue
+    return queues[stored.queue_offset % len(queues)]
+
+
+def _whole(stored: StoredMessage) -> StoredMessage:
+    """The message as it was sent, if the dead letter is one of ours; else *stored* itself."""
+    return as_sent(stored) if ORIGIN_QUEUE in stored.properties else stored
+
+
+def _marked(whole: StoredMessage, stored: StoredMessage, queue: QueueName) -> dict[str, str]:
+    """What says that the message was redriven, and its new id."""
+    was = whole.properties
+    return marked(
+        _new_id(stored, queue, was.get(UNIQ_KEY, "")),
+        redrives=(_count(was.get(REDRIVES)) or 0) + 1,
+        group=queue.topic.removeprefix(DEAD_LETTER_PREFIX),
+        first_id=_one_line(was.get(FIRST_ID) or whole.message_id),
+    )
+
+
+def _origin_topic(stored: StoredMessage) -> str | None:
+    for name in _ORIGINS:
+        topic = stored.properties.get(name)
+        if topic and not topic.startswith(_NO_ORIGINS):
+            return topic
+    return None
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\x01", " ")
+
+
+def _new_id(stored: StoredMessage, queue: QueueName, was: str) -> str:
+    """In the layout of producers' ids, but for the last 4 digits; its time is the first one's:
+    tools search from there.
+    """
+    place = f"{queue}@{stored.queue_offset} {stored.store_ms} {stored.message_id}"
+    digits = hashlib.sha1(place.encode(), usedforsecurity=False).hexdigest().upper()
+    time = was[20:28].upper() if _CLIENT_ID.match(was) else digits[20:28]
+    return digits[:20] + time
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None

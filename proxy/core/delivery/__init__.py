@@ -1,0 +1,1 @@
+"""Messages that the proxy delivers itself: requests, answers, pace and pauses of receivers."""

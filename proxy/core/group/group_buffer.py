@@ -1,0 +1,219 @@
+"""All owned queues of one group: which of them answers the next pull. Pure.
+
+Queues with ready jobs take turns, so a full queue does not hold up the others; O(1) a batch,
+whatever the number of queues. The bound (P8): of n queues of a topic with ready jobs each is in the
+next n batches of that topic; and in its queue a ready job is handed out before (burst + 1)² others
+for each job that was ready when it became so (``HandOuts``). Followers in runs are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker_core.names import QueueName, Topic
+from proxy.core.group.rate_gate import RateGate
+from proxy.core.jobs.window import Budget
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.pipeline.actions import MAX_WORK
+from proxy.core.pipeline.effects import Effects
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.paused_key import EVERYTHING, PausedKey
+
+
+class PullWish(NamedTuple):
+    """What one pull asks for. ``topics``: None for any topic of the group; bytes are of answers."""
+
+    holder: Holder
+    topics: frozenset[Topic] | None
+    max_jobs: int
+    max_bytes: int
+    many_queues: bool = False
+    max_run: int = 1
+
+
+class Batch(NamedTuple):
+    """Leases of one queue."""
+
+    pipeline: QueuePipeline
+    leases: list[Lease]
+
+
+@dataclass(slots=True)
+class GroupBuffer:
+    """The pipelines of one group on this proxy. ``leases.limit`` is ``max_leased_jobs``; ``rates``
+    says how many messages of which topic may go out.
+    """
+
+    leases: Budget
+    rates: RateGate = field(default_factory=RateGate)
+    _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
+    _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
+    _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
+    _acted: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
+    # Pipelines with ready jobs, in the order of their turns.
+    _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[QueuePipeline]:
+        return iter(self._pipelines.values())
+
+    def __len__(self) -> int:
+        return len(self._pipelines)
+
+    def add(self, pipeline: QueuePipeline) -> None:
+        """A queue was acquired. Raises ValueError if it is here already."""
+        if pipeline.queue in self._pipelines:
+            raise ValueError(f"{pipeline.queue} has a pipeline already")
+        self._pipelines[pipeline.queue] = pipeline
+        pipeline.work = self._work
+        if pipeline.origin is pipeline:  # a twin is paused with its queue
+            pipeline.paused_queues = self._paused_queues
+            if (pause := pipeline.paused.get(EVERYTHING)) is not None:
+                self._paused_queues[pipeline.queue] = pause
+        self.refresh(pipeline)
+
+    def remove(self, pipeline: QueuePipeline) -> None:
+        """The queue was lost or handed over: drop its pipeline with all it holds."""
+        pipeline.close()
+        if self._pipelines.get(pipeline.queue) is pipeline:
+            del self._pipelines[pipeline.queue]
+            self._paused_queues.pop(pipeline.queue, None)
+            pipeline.paused_queues = {}  # whatever is still done to it is of no concern here
+        self._ready.get(pipeline.topic, {}).pop(pipeline, None)
+
+    def forget(self, topic: Topic) -> None:
+        """No queue of *topic* is here any more."""
+        self._ready.pop(topic, None)
+
+    @property
+    def paused_whole(self) -> PausedKey | None:
+        """Who paused the group, if its queues here are. O(1): asked at each take-over."""
+        return next(iter(self._paused_queues.values()), None)
+
+    def find(self, queue: QueueName) -> QueuePipeline | None:
+        """The pipeline of an owned queue."""
+        return self._pipelines.get(queue)
+
+    def refresh(self, pipeline: QueuePipeline) -> None:
+        """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event, and
+        when it may hand out again.
+        """
+        turns = self._ready.get(pipeline.topic)
+        if turns is None:
+            turns = self._ready[pipeline.topic] = {}
+        if pipeline.ready and not pipeline.closed:
+            turns.setdefault(pipeline)
+        else:
+            turns.pop(pipeline, None)
+
+    @property
+    def has_ready(self) -> bool:
+        """True if some queue has ready jobs."""
+        return any(self._ready.values())
+
+    def limited_ns(self, topics: Collection[Topic] | None, *, now_ns: int) -> int | None:
+        """How long until the first of *topics* (None: all) may go on that has ready jobs and may
+        hand out none for its rate limit; None if there is none, or nobody knows.
+        """
+        if self.rates.open:
+            return None
+        held = (topic for topic in self.ready_topics() if topics is None or topic in topics)
+        waits = (self.rates.wait_ns(topic, now_ns) for topic in held)
+        return min((each for each in waits if each), default=None)
+
+    def ready_topics(self) -> list[Topic]:
+        """Topics with a queue that has ready jobs."""
+        return [topic for topic, turns in self._ready.items() if turns]
+
+    def lease(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
+        """The answer to a pull: batches of one queue, or of several if the client takes them.
+
+        Runs get the places that are left when every ready key has had its own, and of those that
+        the group has left no more than half: they keep no other key waiting.
+        """
+        self._work.used = 0
+        jobs_left = self.leases.limit - self.leases.used
+        if wish.max_jobs < jobs_left:
+            jobs_left = wish.max_jobs
+        batches = self._firsts(wish, jobs_left=jobs_left, now_ns=now_ns)
+        if wish.max_run <= 1:
+            return batches
+        jobs = sum(len(batch.leases) for batch in batches)
+        wire_bytes = sum(lease.wire_bytes for batch in batches for lease in batch.leases)
+        longer = []
+        for batch in batches:
+            leases = batch.pipeline.lengthen(
+                batch.leases,
+                max_run=wish.max_run,
+                max_jobs=min(
+                    wish.max_jobs - jobs,
+                    self.leases.left // 2,
+                    batch.pipeline.rules.max_pull_batch - len(batch.leases),
+                    _most(self.rates.left(batch.pipeline.topic, now_ns)),
+                ),
+                max_bytes=wish.max_bytes - wire_bytes,
+            )
+            self.rates.took(batch.pipeline.topic, len(leases) - len(batch.leases))
+            jobs += len(leases) - len(batch.leases)
+            wire_bytes += sum(lease.wire_bytes for lease in leases)
+            wire_bytes -= sum(lease.wire_bytes for lease in batch.leases)
+            longer.append(Batch(batch.pipeline, leases))
+        return longer
+
+    def take_acted(self) -> list[tuple[QueuePipeline, Effects]]:
+        """What became of jobs that ``lease`` did not give, told once. More of them may be
+        ready: ``lease`` stops when a pull has looked at enough.
+        """
+        acted, self._acted = self._acted, []
+        return acted
+
+    def _firsts(self, wish: PullWish, *, jobs_left: int, now_ns: int) -> list[Batch]:
+        """One job of each key, so many at most."""
+        batches: list[Batch] = []
+        bytes_left = wish.max_bytes
+        work, limited, allowed = self._work, not self.rates.open, _ANY_NUMBER
+        several = len(self._ready) > 1  # those that had their turn go behind the others then
+        for topic, turns in list(self._ready.items()) if several else self._ready.items():
+            if not turns or (wish.topics is not None and topic not in wish.topics):
+                continue
+            for _ in range(len(turns)):
+                if jobs_left <= 0 or bytes_left <= 0 or work.used >= work.limit:
+                    return batches
+                if batches and not wish.many_queues:
+                    return batches
+                if limited and not (allowed := _most(self.rates.left(topic, now_ns))):
+                    break  # the other topics may go on
+                pipeline = next(iter(turns))
+                del turns[pipeline]
+                most = pipeline.rules.max_pull_batch  # min() costs as much as a call of ours
+                if allowed < most:
+                    most = allowed
+                leases = pipeline.lease(
+                    max_jobs=most if most < jobs_left else jobs_left,
+                    max_bytes=bytes_left,
+                    now_ns=now_ns,
+                    holder=wish.holder,
+                )
+                acted = pipeline.take_acted()
+                if acted is not None:
+                    self._acted.append((pipeline, acted))
+                if pipeline.ready and (leases or pipeline.may_hand_out(now_ns)):
+                    turns[pipeline] = None  # behind the others; else it is back once it may
+                if several and (leases or acted is not None):
+                    self._ready[topic] = self._ready.pop(topic)  # behind the other topics
+                if leases:
+                    batches.append(Batch(pipeline, leases))
+                    if limited:
+                        self.rates.took(topic, len(leases))
+                    jobs_left -= len(leases)
+                    for lease in leases:
+                        bytes_left -= lease.wire_bytes
+        return batches
+
+
+def _most(limit: int | None) -> int:
+    return _ANY_NUMBER if limit is None else limit
+
+
+_ANY_NUMBER = 1 << 31

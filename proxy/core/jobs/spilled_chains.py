@@ -1,0 +1,212 @@
+"""Chains too long for memory: of most of their jobs only the offset is kept. Pure.
+
+A spilled offset costs eight bytes; its message is read again when its turn comes. One that was read
+again stays here until its job has finished: jobs of a key finish in order, so the unfinished ones
+are always the rest of the array.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from proxy.core.jobs.ranking import Ranking
+
+OFFSET_BYTES = 8
+#: Finished offsets that may stay at the front of an array.
+_SLACK = 1024
+
+
+def packed(offsets: Iterable[int] = ()) -> array[int]:
+    """Rising queue offsets, eight bytes each."""
+    return array("q", offsets)
+
+
+@dataclass(slots=True)
+class SpilledChain:
+    """The spilled jobs of one key, by rising offset.
+
+    ``offsets[head:loaded]`` are in memory as jobs again, ``offsets[loaded:wanted]`` are being read.
+    """
+
+    offsets: array[int] = field(default_factory=packed)
+    head: int = 0
+    loaded: int = 0
+    wanted: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs of it that have not finished, in memory or not."""
+        return len(self.offsets) - self.head
+
+    @property
+    def waiting(self) -> int:
+        """Jobs of it that are not in memory."""
+        return len(self.offsets) - self.loaded
+
+    @property
+    def wanted_offsets(self) -> list[int]:
+        """Those that are being read."""
+        return self.offsets[self.loaded : self.wanted].tolist()
+
+    def finish_first(self) -> None:
+        """The job of the lowest offset has finished."""
+        self.head += 1
+        if self.head > _SLACK and self.head * 2 > len(self.offsets):
+            del self.offsets[: self.head]
+            self.loaded -= self.head
+            self.wanted -= self.head
+            self.head = 0
+
+
+def _nobody(_jobs: int) -> None:
+    return
+
+
+@dataclass(slots=True)
+class SpilledChains:
+    """All spilled chains of one queue; ``waiting`` counts jobs that are not in memory. Of each
+    change of it ``told`` is told: by how much. ``being_read`` of them are wanted, and will come.
+    """
+
+    told: Callable[[int], None] = _nobody
+    waiting: int = 0
+    being_read: int = 0
+    # Keys whose chains changed otherwise than at their ends; whoever writes them down clears it.
+    rewritten: set[bytes] = field(default_factory=set)
+    # Keys whose chains changed in any way; whoever writes them down clears it.
+    changed: set[bytes] = field(default_factory=set)
+    _chains: dict[bytes, SpilledChain] = field(default_factory=dict)
+    keys: Collection[bytes] = field(init=False)
+    """Order keys with a spilled chain, as they are at any time."""
+    # First unfinished offset of each chain, or a lower one: ``lowest`` looks.
+    _firsts: Ranking[bytes] = field(default_factory=Ranking)
+    emptied: set[bytes] | None = None
+    """Keys whose last job ended; whoever looks takes them out. None: nobody looks."""
+
+    def __post_init__(self) -> None:
+        self.keys = self._chains.keys()
+
+    def __iter__(self) -> Iterator[tuple[bytes, SpilledChain]]:
+        return iter(self._chains.items())
+
+    def of(self, key: bytes) -> SpilledChain | None:
+        """The spilled chain of *key*."""
+        return self._chains.get(key)
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest unfinished offset of all; None without any."""
+        while (found := self._firsts.first) is not None:
+            offset, key = found
+            chain = self._chains[key]
+            if chain.offsets[chain.head] == offset:
+                return offset
+            self._watch(key, chain)
+        return None
+
+    @property
+    def lowest_key(self) -> bytes | None:
+        """Whose that is."""
+        found = None if self.lowest is None else self._firsts.first
+        return None if found is None else found[1]
+
+    def append(self, key: bytes, offsets: Iterable[int]) -> None:
+        """Spill jobs behind all that *key* has; *offsets* rise and are not empty."""
+        chain = self._chains.get(key)
+        if chain is None:
+            chain = self._chains[key] = SpilledChain()
+        before = len(chain.offsets)
+        chain.offsets.extend(offsets)
+        self.changed.add(key)
+        self._wait(len(chain.offsets) - before)
+        if chain.head == before:
+            self._watch(key, chain)
+
+    def add(self, key: bytes, offset: int) -> None:
+        """Spill a job that was read. An earlier owner may have had it between spilled ones of
+        *key*; then none of these is in memory.
+        """
+        chain = self._chains.get(key)
+        if chain is None:
+            self.append(key, (offset,))
+        elif offset > chain.offsets[-1]:
+            chain.offsets.append(offset)
+            self.changed.add(key)
+            self._wait(1)
+        else:
+            chain.offsets.insert(bisect_left(chain.offsets, offset, chain.loaded), offset)
+            self._wait(1)
+            self._rewrote(key)
+
+    def put_back(self, key: bytes, offsets: Iterable[int], *, again: int) -> None:
+        """Spill the last jobs of *key* that are in memory, *again* of which were spilled before.
+
+        All jobs of it that are not in memory come behind them, also what is being read now.
+        """
+        chain = self._chains.get(key)
+        if chain is None:
+            self.append(key, offsets)
+            return
+        before = len(chain.offsets)
+        self.being_read -= chain.wanted - chain.loaded
+        chain.loaded -= again
+        chain.wanted = chain.loaded
+        chain.offsets[chain.loaded : chain.loaded + again] = packed(offsets)
+        self._wait(len(chain.offsets) - before + again)
+        self._rewrote(key)
+        self._watch(key, chain)
+
+    def want(self, key: bytes, jobs: int) -> list[int]:
+        """Begin to read the next jobs of *key* again; empty while others are being read."""
+        chain = self._chains[key]
+        if chain.wanted > chain.loaded:
+            return []
+        chain.wanted = min(chain.loaded + jobs, len(chain.offsets))
+        self.being_read += chain.wanted - chain.loaded
+        return chain.offsets[chain.loaded : chain.wanted].tolist()
+
+    def load(self, key: bytes, offsets: Collection[int]) -> None:
+        """What was wanted of *key* was read: *offsets* are in memory, any others are gone."""
+        chain = self._chains[key]
+        self._wait(chain.loaded - chain.wanted)
+        self.being_read -= chain.wanted - chain.loaded
+        if len(offsets) < chain.wanted - chain.loaded:
+            chain.offsets[chain.loaded : chain.wanted] = packed(offsets)
+            self._rewrote(key)
+        chain.loaded = chain.wanted = chain.loaded + len(offsets)
+        self._moved(key, chain)
+
+    def finish(self, key: bytes) -> None:
+        """The first unfinished job of *key*, which was in memory, has finished."""
+        chain = self._chains[key]
+        self.changed.add(key)
+        chain.finish_first()
+        self._moved(key, chain)
+
+    def skip_first(self, key: bytes) -> None:
+        """Finish the first job of *key*, of which none is in memory or being read."""
+        chain = self._chains[key]
+        chain.loaded = chain.wanted = chain.loaded + 1
+        self._wait(-1)
+        self.finish(key)
+
+    def _rewrote(self, key: bytes) -> None:
+        self.rewritten.add(key)
+        self.changed.add(key)
+
+    def _wait(self, jobs: int) -> None:
+        self.waiting += jobs
+        self.told(jobs)
+
+    def _moved(self, key: bytes, chain: SpilledChain) -> None:
+        if chain.head == len(chain.offsets):
+            del self._chains[key]
+            self._firsts.remove(key)
+            if self.emptied is not None:
+                self.emptied.add(key)
+
+    def _watch(self, key: bytes, chain: SpilledChain) -> None:
+        self._firsts.set(key, chain.offsets[chain.head])

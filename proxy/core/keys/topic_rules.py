@@ -1,0 +1,66 @@
+"""What a group wants of one topic, as the core needs it: compiled, in nanoseconds. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker_core.remoting.message import StoredMessage
+from proxy.actions.pipeline import Actions
+from proxy.core.keys.order_key import MissingKey, OrderKey
+from proxy.core.keys.retry_policy import MS, RetryPolicy
+
+#: The property of load tests' messages, as DDMQ's producers set it.
+PRESSURE_TRAFFIC = "isPressureTraffic"
+#: What encoded properties of shadow traffic contain.
+SHADOW_MARK = PRESSURE_TRAFFIC.encode()
+#: Names of the rules by which messages are filtered when they are read.
+TAGS, SHADOW_TRAFFIC = "tags", "shadow traffic"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """One topic of one group. ``tags``: the exact tags wanted, None for all."""
+
+    order_key: OrderKey
+    missing_key: MissingKey = MissingKey.BY_QUEUE
+    tags: frozenset[str] | None = None
+    visibility_ns: int = 5000 * MS
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    max_pull_batch: int = 256
+    max_jobs: int = 20000
+    max_jobs_per_key: int = 64
+    order_key_version: int = 0
+    drops_shadow_traffic: bool = False
+    actions: Actions = field(default_factory=Actions)
+
+    def unwanted(self, message: StoredMessage) -> str | None:
+        """The rule by which *message* ends when it is read, before any action: ``tags`` or
+        ``shadow traffic``; None if there is none.
+        """
+        if self.tags is not None and message.tag not in self.tags:
+            return TAGS
+        if (
+            self.drops_shadow_traffic
+            and SHADOW_MARK in message.raw_properties
+            and message.properties.get(PRESSURE_TRAFFIC, "").lower() == "true"
+        ):
+            return SHADOW_TRAFFIC
+        return None
+
+    @property
+    def filters(self) -> list[str]:
+        """Names of the rules by which messages may be filtered, as ``Effects`` name them."""
+        tags = [] if self.tags is None else [TAGS]
+        shadow = [SHADOW_TRAFFIC] if self.drops_shadow_traffic else []
+        return [*tags, *shadow, *self.actions.filters]
+
+    @property
+    def tag_expression(self) -> str:
+        """The same tags as brokers take them: ``a || b``, or ``*``."""
+        return "*" if self.tags is None else " || ".join(sorted(self.tags))
+
+
+def parse_tags(expression: str) -> frozenset[str] | None:
+    """The tags of ``a || b``; None (all) for an empty expression or one with ``*`` in it."""
+    tags = frozenset(part for text in expression.split("||") if (part := text.strip()))
+    return None if not tags or "*" in tags else tags

@@ -1,0 +1,1 @@
+"""Leases: grants, runs, deadlines, retry times and verdicts."""

@@ -1,0 +1,270 @@
+"""What an owner writes down of its queue: a delta, a snapshot now and then, or nothing. Pure.
+
+A delta costs as much as changed: what is there notes its changes itself, and whoever records takes
+the note. Only where the records of an owner before are gone on from is all compared, once.
+
+No queue with an owner is without a record for longer than an hour, and none builds on a snapshot
+that retention is about to delete (``renew``).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+from weakref import ref
+
+from proxy.core.jobs.changes import Noted
+from proxy.core.keys.key_rules import KeyRecord
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Delta, Own, Record, Snapshot
+from proxy.core.records.replay import LastOwner
+from proxy.core.records.snapshot_parts import PART_BYTES, parts
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: A snapshot is written once the deltas since the last one list more offsets than it (and than so
+#: many), or are so many (or one to so many offsets of it), or so old: a new owner reads them all.
+MIN_OFFSETS = 16_384
+MAX_DELTAS = 256
+_OFFSETS_A_DELTA = 16
+_MAX_AGE_NS = 3600 * 1_000_000_000
+
+
+class Recording:
+    """The records of one ownership period. After each ``due`` either ``written`` or ``failed`` has
+    to be told, before the next.
+    """
+
+    def __init__(
+        self, pipeline: QueuePipeline, last: LastOwner | None, own: Own | None = None
+    ) -> None:
+        """*last*: the owner before, whose snapshot *pipeline* resumed. *own* began the period: all
+        snapshots repeat it, for a period may be longer than its first record is kept.
+        """
+        # Weakly: who keeps records by their pipelines would keep both for ever.
+        self._of = ref(pipeline)
+        self._own = own
+        self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
+        self._serial = 0  # of the last snapshot
+        self._last_at = 0  # where the last record of those stands
+        self._in_snapshot = self._in_deltas = self._deltas = self._since_ns = 0
+        # What the records say by now: all of it while that is compared with all that is there.
+        self._compares = True
+        self._base = self._read = self._count = 0  # of unfinished
+        self._unfinished: set[int] = set()
+        self._attempts: Mapping[int, int] = {}
+        self._spilled: dict[bytes, tuple[int, int]] = {}  # first and last offset; always
+        self._parked: Mapping[bytes, ParkedKey] = {}
+        self._longest_lease_ms = 0
+        self._paused: Mapping[bytes | None, PausedKey] = {}
+        self._keys: KeyRecord | None = None
+        if last is not None and last.snapshot is not None and last.damage is None:
+            self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
+            self._tell(last.snapshot)
+            self._longest_lease_ms = 0  # that was another period
+
+    @property
+    def _pipeline(self) -> QueuePipeline:
+        pipeline = self._of()
+        assert pipeline is not None, "who asks for its records has it"
+        return pipeline
+
+    def has_news(self, now_ns: int) -> bool:
+        """False only if nothing is ``due``: so it is each second in queues at rest."""
+        pipeline, jobs = self._pipeline, self._pipeline.jobs
+        if not self._since_ns or self._snapshot_at is None or self._is_old(now_ns):
+            return True
+        if pipeline.extensions_refused or self._compares:
+            return True
+        return bool(
+            # With nothing read since, what is unfinished can only have become less.
+            (jobs.committable, jobs.read) != (self._base, self._read)
+            or jobs.never_spilled != self._count
+            or jobs.changed_chains
+            or pipeline.attempts.changed
+            or pipeline.parked.changed
+            or pipeline.recorded_pauses.changed
+            or pipeline.recorded_keys != self._keys
+            or pipeline.raised_lease_ms != self._longest_lease_ms
+        )
+
+    def due(self, now_ns: int, *, whole: bool = False, most: int = PART_BYTES) -> list[Record]:
+        """What is to be written now; *whole*: a snapshot in any case. Its records have *most* bytes
+        each, encoded; a delta that turns out to be longer has ``failed``.
+
+        Leases that live on past a hand-over stand in snapshots alone.
+        """
+        self._since_ns = self._since_ns or now_ns
+        if self._pipeline.extensions_refused and self._pipeline.lease_times(now_ns):
+            whole = True
+        if not whole and self._snapshot_at is not None:
+            delta = self._delta(self._snapshot_at)
+            if delta is None and not self._is_old(now_ns):
+                return []
+            if delta is not None and not self._outgrown(now_ns):
+                return [delta]
+        self._snapshot_at = None
+        snapshot = self._pipeline.snapshot(now_ns=now_ns)
+        self._tell(snapshot)
+        self._took_notes()
+        self._since_ns = now_ns
+        self._serial += 1
+        return [*parts(snapshot, self._own, serial=self._serial, most=most)]
+
+    def written(self, records: Sequence[Record], *, at: int) -> None:
+        """The *records* that were due are stored, the first one at offset *at*."""
+        self._last_at = at
+        self._pipeline.raised_lease_recorded(self._longest_lease_ms)
+        if isinstance(records[0], Delta):
+            self._in_deltas += records[0].size
+            self._deltas += 1
+        else:
+            self._snapshot_at = at
+            self._in_deltas = self._deltas = 0
+
+    def failed(self) -> None:
+        """Nobody knows whether they are stored."""
+        self._snapshot_at = None
+
+    @property
+    def snapshot_at(self) -> int | None:
+        """The record that all later ones build on, perhaps one of an owner before; None if a
+        snapshot comes next.
+        """
+        return self._snapshot_at
+
+    def renew(self) -> None:
+        """Have a snapshot come next: retention is near the record that all build on."""
+        self._snapshot_at = None
+
+    def _outgrown(self, now_ns: int) -> bool:
+        return (
+            self._in_deltas > max(MIN_OFFSETS, self._in_snapshot)
+            or self._deltas >= max(MAX_DELTAS, self._in_snapshot // _OFFSETS_A_DELTA)
+            or self._is_old(now_ns)
+        )
+
+    def _is_old(self, now_ns: int) -> bool:
+        # Also if nothing changed: so records say that the queue has an owner, and retention, which
+        # takes old ones, leaves the last.
+        return now_ns - self._since_ns >= _MAX_AGE_NS
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        self._base, self._read, self._in_snapshot = snapshot.base, snapshot.read, snapshot.size
+        self._unfinished, self._count = set(snapshot.unfinished), len(snapshot.unfinished)
+        self._attempts = snapshot.attempts
+        self._spilled = {key: (chain[0], chain[-1]) for key, chain in snapshot.spilled.items()}
+        self._parked = snapshot.parked
+        self._longest_lease_ms = snapshot.longest_lease_ms
+        self._paused = snapshot.paused
+        self._keys = snapshot.keys
+
+    def _took_notes(self) -> None:
+        """All that is there is said."""
+        pipeline, jobs = self._pipeline, self._pipeline.jobs
+        jobs.unspilled_changes()
+        for notes in (
+            *(jobs.rewritten_chains, jobs.changed_chains, pipeline.attempts.changed),
+            *(pipeline.parked.changed, pipeline.recorded_pauses.changed),
+        ):
+            notes.clear()
+        # What an earlier owner had is not noted as it is read.
+        self._compares = jobs.resumes
+        if not self._compares:
+            self._unfinished, self._attempts, self._parked, self._paused = set(), {}, {}, {}
+
+    def _delta(self, snapshot_at: int) -> Delta | None:
+        jobs = self._pipeline.jobs
+        base, read = jobs.committable, jobs.read
+        left, came = self._unfinished_changes()
+        spilled, heads = self._spilled_changes()
+        pauses, keys = self._pipeline.recorded_pauses, self._pipeline.recorded_keys
+        parked = _changes(self._pipeline.parked, self._parked, compare=self._compares)
+        paused = _changes(pauses, self._paused, compare=self._compares)
+        delta = Delta(
+            self._pipeline.epoch,
+            snapshot_at,
+            base,
+            read,
+            left=tuple(left),
+            unfinished=tuple(came),
+            attempts=self._attempts_changes(left, base=base),
+            spilled=spilled,
+            heads=heads,
+            parked=parked,
+            paused=paused,
+            after=self._last_at,
+            longest_lease_ms=self._pipeline.raised_lease_ms,
+            keys=None if keys == self._keys else keys,
+            anchor=self._pipeline.anchor,
+        )
+        said = self._base, self._read, self._longest_lease_ms
+        self._base, self._read, self._keys = base, read, keys
+        self._longest_lease_ms = delta.longest_lease_ms
+        if self._compares:
+            self._attempts = dict(self._pipeline.attempts)
+            self._parked = dict(self._pipeline.parked)
+            self._paused = dict(pauses)
+        self._took_notes()
+        return delta if delta.size or (base, read, delta.longest_lease_ms) != said else None
+
+    def _unfinished_changes(self) -> tuple[list[int], list[int]]:
+        """Rising offsets that are unfinished no longer (some may be spilled), and that came."""
+        jobs = self._pipeline.jobs
+        left, came = jobs.unspilled_changes()
+        if self._compares:
+            now = set(jobs.unspilled())
+            left, came = sorted(self._unfinished - now), sorted(now - self._unfinished)
+            self._unfinished = now
+        self._count += len(came) - len(left)
+        return left, came
+
+    def _attempts_changes(self, left: Iterable[int], *, base: int) -> dict[int, int]:
+        """Those that others are told of anew: of what *left*, records keep none by themselves."""
+        now = self._pipeline.attempts
+        offsets = now.changed.union(left)
+        if self._compares:
+            offsets.update(each for each, count in now.items() if self._attempts.get(each) != count)
+        return {each: now[each] for each in sorted(offsets) if each in now and each >= base}
+
+    def _spilled_changes(self) -> tuple[dict[bytes, array[int]], dict[bytes, int | None]]:
+        """By key: spilled offsets that were added, and heads that moved."""
+        jobs = self._pipeline.jobs
+        spilled: dict[bytes, array[int]] = {}
+        heads: dict[bytes, int | None] = {}
+        changed = jobs.changed_chains
+        for key in sorted({*self._spilled, *jobs.spilled_keys} if self._compares else changed):
+            chain = jobs.spilled_chain(key)
+            first, last = self._spilled.pop(key, (-1, -1))
+            if chain is None:
+                if first >= 0:
+                    heads[key] = None
+                continue
+            head, end = chain.offsets[chain.head], chain.offsets[-1]
+            self._spilled[key] = head, end
+            if key in jobs.rewritten_chains:  # as if the old one were finished
+                heads[key], spilled[key] = None, chain.offsets[chain.head :]
+                continue
+            if 0 <= first < head:
+                heads[key] = head
+            if end != last and (
+                added := chain.offsets[max(chain.head, bisect_right(chain.offsets, last)) :]
+            ):
+                spilled[key] = added
+        return spilled, heads
+
+
+def _changes(now: Noted[K, V], told: Mapping[K, V], *, compare: bool) -> dict[K, V | None]:
+    """What records have to say of *now*; None: no more there. *compare*: with what was *told*."""
+    changes: dict[K, V | None] = {}
+    if compare:
+        changes.update(dict.fromkeys(told.keys() - now.keys()))
+        changes.update((key, each) for key, each in now.items() if told.get(key) != each)
+    else:
+        changes.update((key, now.get(key)) for key in now.changed)
+    return changes

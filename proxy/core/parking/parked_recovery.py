@@ -1,0 +1,54 @@
+"""Which keys are parked, where no ownership record of the queue says so any more. Pure.
+
+Copies that have not ended stand in the parked twin, so their keys are parked: later messages of
+them must wait behind. A key too many waits until it is redriven; a key too few would lose its order
+or, where its copies were made from messages that are committed by now, the messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.keys.key_rules import KeyRecord
+from proxy.core.parking.parked_copy import origin_of, parked_chain
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.record import Snapshot
+
+BY = "recovery"
+_REASON = "found among the parked copies, for the ownership records were damaged"
+
+
+@dataclass(slots=True)
+class FoundParked:
+    """Looks through a twin. ``said`` is the state by the twin's own records, None if there is none;
+    all below ``start`` has ended.
+    """
+
+    keys_by: KeyRecord
+    said: Snapshot | None
+    start: int
+    keys: dict[bytes, ParkedKey] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.said is None:
+            return
+        self.start = max(self.start, self.said.base)
+        for key, offsets in self.said.spilled.items():
+            if offsets[-1] >= self.start:
+                known = self.said.parked.get(key, ParkedKey(0, 0))
+                self.keys[key] = ParkedKey(0, known.epoch, by=BY, reason=_REASON)
+
+    @property
+    def position(self) -> int:
+        """From there on the copies have to be looked at."""
+        return self.start if self.said is None else max(self.start, self.said.read)
+
+    def see(self, copy: StoredMessage) -> None:
+        """A copy that stands there."""
+        origin, epoch = origin_of(copy)
+        key = parked_chain(copy, self.keys_by.rule_at(origin))
+        if key is None or origin < 0:
+            return  # not one of ours
+        found = self.keys.setdefault(key, ParkedKey(0, epoch, by=BY, reason=_REASON))
+        self.keys[key] = replace(found, epoch=min(found.epoch, epoch))

@@ -1,0 +1,1 @@
+"""One owned queue, composed of jobs, leases and keys: events in, effects out."""

@@ -1,0 +1,218 @@
+"""What an event of a queue pipeline leads to, in words that shells and histories share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar, cast
+
+from broker_core.names import QueueName
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.refills import Refill
+from proxy.core.keys.ids import Epoch, LeaseId
+from proxy.core.leases.lease_book import Lease
+
+
+class Outcome(Enum):
+    """How a message ended for its group; the values stand in histories."""
+
+    OK = "ok"
+    FILTERED = "filtered"
+    DEAD_LETTERED = "dlq"
+    PARKED = "parked"  # its copy is stored, to be redriven
+    SKIPPED = "skipped"  # a person gave it up, on record in the audit topic
+    DELETED = "deleted"  # by the broker's retention, before it could be read again
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """A client's verdict "failed" on a lease. ``reject``: no retry, straight to the policy."""
+
+    lease_id: LeaseId
+    retry_after_ms: int | None = None  # None: the group's retry intervals
+    reject: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAction:
+    """An action failed on a job that was about to be handed out: its hand-out number *attempt*.
+    *origin* is where the message itself stands, for a parked copy.
+    """
+
+    offset: int
+    origin: int
+    key: bytes | None
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Why a message was skipped: the record in the audit topic. Of a parked copy also where its
+    message stands, if that is known.
+    """
+
+    audit: str
+    key: bytes
+    origin: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The rule *by* ended a job: ``tags``, ``shadow traffic``, ``action 1``; *origin* as above."""
+
+    by: str
+    origin: int
+
+
+What = TypeVar("What")
+
+
+class _Rare(Generic[What]):
+    """An attribute of ``Effects`` that is made at the first look at it."""
+
+    def __init__(self, make: Callable[[], What]) -> None:
+        self._make = make
+
+    def __set_name__(self, _owner: type[Effects], name: str) -> None:
+        self._name = name
+
+    def __get__(self, effects: Effects, _owner: type[Effects] | None = None) -> What:
+        effects.plain = False
+        if self._name not in effects.rare:
+            effects.rare[self._name] = self._make()
+        return cast("What", effects.rare[self._name])
+
+    def __set__(self, effects: Effects, value: What) -> None:
+        effects.plain = False
+        effects.rare[self._name] = value
+
+
+class Effects:
+    """What one event led to; the shell writes histories, counts, and stores the dead letters.
+
+    A job in ``dead_letters`` stays running, its key waiting, until ``dead_lettered`` confirms that
+    its copy is stored. The messages of ``refills`` are to be read again, for ``refilled``.
+    ``filtered_by`` says which rule ended each that is finished as filtered. ``parked`` jobs are
+    finished as well. ``parking``: parked keys may have to be looked after.
+
+    Nearly all events are acks, or messages that were read. So the rarer lists are made at the first
+    look at them: ``plain`` is true while there was none.
+    """
+
+    __slots__ = ("acked", "finished", "keys_changed", "missing_keys", "parking", "plain", "rare")
+
+    finished: list[tuple[int, Outcome]]  # offsets
+    acked: list[Lease]
+    missing_keys: int
+    parking: bool
+    keys_changed: bool  # another order key begins to hold, or no older message is left
+    plain: bool
+    rare: dict[str, Any]  # what somebody looked at, by name
+
+    nacked = _Rare[list[Lease]](list)
+    released = _Rare[list[Lease]](list)
+    expired = _Rare[list[Lease]](list)
+    revoked = _Rare[list[Lease]](list)  # by a person
+    unsent = _Rare[list[Lease]](list)  # expired, and no client ever had them
+    fenced = _Rare[list[int]](list)  # lease ids (offsets from DDMQ's clients)
+    dead_letters = _Rare[list[Job]](list)
+    refills = _Rare[list[Refill]](list)
+    skips = _Rare[dict[int, Skip]](dict)  # of those that finished so, by offset
+    filtered_by = _Rare[dict[int, Filtered]](dict)  # by offset
+    gone = _Rare[dict[int, bytes]](dict)  # order keys of those that were deleted, by offset
+    failed_actions = _Rare[list[FailedAction]](list)
+    parked = _Rare[list[Job]](list)
+    copies = _Rare[dict[int, int]](dict)  # where in the twin the copies of those stand, by offset
+    stopped = _Rare[list[bytes]](list)  # keys whose redrive failed
+
+    def __init__(self, **given: Any) -> None:
+        """Nothing, but for what is *given* by name."""
+        self.plain = True
+        self.finished = []
+        self.acked = []
+        self.missing_keys = 0
+        self.parking = self.keys_changed = False
+        self.rare = {}
+        if given:
+            for name, value in given.items():
+                setattr(self, name, value)
+            self.plain = False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Effects) and self._said() == other._said()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Effects({', '.join(f'{name}={what!r}' for name, what in self._said().items())})"
+
+    def _said(self) -> dict[str, Any]:
+        """All that happened."""
+        usual = {name: getattr(self, name) for name in _USUAL}
+        return {name: what for name, what in {**usual, **self.rare}.items() if what}
+
+
+_USUAL = ("finished", "acked", "missing_keys", "parking", "keys_changed")
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatistics:
+    """A moment of a pipeline. Counts are jobs; ``base`` is the committable offset. ``uncopied`` are
+    those of parked keys that have no copy yet, ``trouble`` says why if they cannot get one.
+    """
+
+    queue: QueueName
+    epoch: Epoch
+    unfinished: int
+    ready: int
+    leased: int
+    retrying: int
+    blocked: int
+    keys: int
+    spilled: int
+    held_bytes: int
+    base: int
+    committed: int
+    position: int
+    end: int
+    draining: bool
+    uncopied: int = 0
+    trouble: str = ""
+    paused: int = 0
+    """Paused keys."""
+    paused_whole: bool = False
+    """All of the queue is paused, since its group is."""
+    near_retention: int = 0
+    """Keys, blocked or parked, whose messages the broker is about to delete."""
+    records_damaged: bool = False
+    """This period began with damaged ownership records."""
+    recreated: bool = False
+    """This period is the first in an incarnation of the topic that others came before."""
+    key_rule: str = ""
+    """By which rule messages that are read now have their order keys, in words."""
+    key_version: int = 1
+    older: int = 0
+    """Unfinished messages that have their order keys by the rule before."""
+    key_change: str = ""
+    """What a change of the order key waits for, in words."""
+    reading_paused: str = ""
+    """Why nothing more is read though clients may wait: ``memory`` of the process, or ``jobs`` in
+    memory of this queue; empty: it is read on.
+    """
+    oldest_ms: int | None = None
+    """When the broker stored the first unfinished message; None without one in memory."""
+    most_attempts: int = 0
+    """Hand-outs of the unfinished message that failed most often."""
+    window_used: float = 0.0
+    """Part of ``max_jobs_in_memory`` that is taken."""
+    committed_ns: int = 0
+    """When ``committed`` was last stored, or nothing was left to commit, by the proxy's clock."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.queue} epoch={self.epoch} ready={self.ready} leased={self.leased}"
+            f" blocked={self.blocked} committed={self.committed}"
+        )

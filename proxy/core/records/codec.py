@@ -1,0 +1,350 @@
+"""Ownership records as bytes. Pure.
+
+A record is one JSON object with ``v`` (1) and ``kind``:
+
+- ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods),
+  http (where the owner's HTTP port can be asked), by_name (only if people gave it to that owner),
+  hold_ms (how long leases of periods before may live from then on, if they may), life (the
+  incarnation of the topic, if the broker says), start (where the period begins if nothing else says
+  what is finished);
+- ``snapshot``: epoch, part (counted from 0), of (how many parts it has), serial (it rises with each
+  snapshot of a period: what comes with a lower one came late, and counts for nothing), base, read
+  (the read position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
+  milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
+  parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
+  (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
+  that is longer than its ``own`` says), paused (pairs of order key, null for all of the queue, and
+  [since_ms, who asked for it, why]), keys (the order key: see ``KeyRecord``), anchor (offset and
+  place in the broker's log of the last message that was read, if the broker has no lives), own (the
+  fields of the ``own`` record of the period, in the first part: retention may have deleted that
+  record). The parts of a snapshot follow each other; what they list adds up;
+- ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
+  before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
+  (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
+  added), attempts (those that changed), spilled (offsets that were added), heads (pairs of order
+  key and the first offset that is left of its spilled chain, null if none is), parked (those that
+  changed, null if the key is not parked any more), parked_by (of those that are),
+  longest_lease_ms (as in a snapshot), paused (those that changed, null if it is not paused any
+  more), keys (if that changed), anchor (as in a snapshot);
+- ``clean``: epoch, to (the member that people gave the queue to, if they did). The owner ended with
+  nothing leased but what its snapshot names, which is the whole truth.
+
+Unfinished offsets are written as differences, the first to ``base``. Spilled ones are as many as a
+stuck key has messages, so they are packed: ``width:base64``, with differences (the first to 0) of
+*width* bytes each, little endian.
+
+Proxies of several versions take a queue over from each other. What came to be written later
+(``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
+``to``, ``own``, ``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``) may be missing, and what
+a reader does not know it passes over.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from array import array
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import accumulate, chain, pairwise
+from typing import Any
+
+import orjson
+
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.key_rules import KeyRecord
+from proxy.core.keys.order_key import named
+from proxy.core.records.parked_key import ParkedKey
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import Anchor, Clean, Delta, Own, Record, Snapshot, SnapshotPart
+
+VERSION = 1
+_TYPES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of an array, by width
+
+
+def encode(record: Record) -> bytes:
+    """The record as the body of a message."""
+    match record:
+        case Own():
+            fields: dict[str, Any] = {"kind": "own", **_own_to_json(record)}
+        case SnapshotPart():
+            piece = record.piece
+            fields = {
+                "kind": "snapshot",
+                "epoch": piece.epoch,
+                "part": record.number,
+                "of": record.of,
+                "base": piece.base,
+                "read": piece.read,
+                "unfinished": _steps(piece.base, piece.unfinished),
+                "attempts": sorted(piece.attempts.items()),
+                "leases": sorted(piece.leases.items()),
+                "spilled": _packed_by_key(piece.spilled),
+                **_of_keys(piece),
+                **_of_period(record),
+            }
+        case Delta():
+            fields = {
+                "kind": "delta",
+                "epoch": record.epoch,
+                "snapshot": record.snapshot,
+                "after": record.after,
+                "base": record.base,
+                "read": record.read,
+                "left": _steps(0, record.left),
+                "unfinished": _steps(record.base, record.unfinished),
+                "attempts": sorted(record.attempts.items()),
+                "spilled": _packed_by_key(record.spilled),
+                "heads": [[_text(key), head] for key, head in record.heads.items()],
+                **_of_keys(record),
+            }
+        case Clean():
+            fields = {"kind": "clean", "epoch": record.epoch}
+            if record.to:
+                fields["to"] = record.to
+    return orjson.dumps({"v": VERSION, **fields})
+
+
+def decode(body: bytes) -> Record:
+    """Undo ``encode``; raises ValueError, in one sentence, on anything that is no such record."""
+    try:
+        fields = orjson.loads(body)
+        version, kind = fields["v"], fields["kind"]
+        if version != VERSION:
+            raise ValueError(f"its version is {version}, not {VERSION}")
+        if kind == "own":
+            return _own(fields)
+        if kind == "snapshot":
+            return _snapshot_part(fields)
+        if kind == "delta":
+            return _delta(fields)
+        if kind == "clean":
+            return Clean(Epoch(_number(fields["epoch"])), to=str(fields.get("to", "")))
+        raise ValueError(f"its kind is {kind}, not own, snapshot, delta or clean")
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not an ownership record: {error!r}") from error
+    except ValueError as error:
+        raise ValueError(f"not an ownership record: {error}") from error
+
+
+def _of_period(part: SnapshotPart) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if part.own is not None:
+        fields["own"] = _own_to_json(part.own)
+    if part.serial:
+        fields["serial"] = part.serial
+    return fields
+
+
+def _own_to_json(own: Own) -> dict[str, Any]:
+    fields = asdict(own)
+    for name in ("by_name", "hold_ms"):
+        if not fields[name]:
+            del fields[name]
+    for name in ("life", "start"):
+        if fields[name] is None:
+            del fields[name]
+    return fields
+
+
+def _own(fields: dict[str, Any]) -> Own:
+    return Own(
+        owner=str(fields["owner"]),
+        trust_ms=_number(fields["trust_ms"]),
+        longest_lease_ms=_number(fields["longest_lease_ms"]),
+        broker_start_ms=_number(fields["broker_start_ms"]),
+        period=_number(fields["period"]),
+        http=str(fields.get("http", "")),
+        by_name=fields.get("by_name") is True,
+        hold_ms=_number(fields.get("hold_ms", 0)),
+        life=_maybe_number(fields.get("life")),
+        start=_maybe_number(fields.get("start")),
+    )
+
+
+def _snapshot_part(fields: dict[str, Any]) -> SnapshotPart:
+    base = _number(fields["base"])
+    piece = Snapshot(
+        Epoch(_number(fields["epoch"])),
+        base,
+        _number(fields["read"]),
+        _offsets(base, fields["unfinished"]),
+        _counts(fields["attempts"]),
+        _unpacked_by_key(fields["spilled"]),
+        _counts(fields["leases"]),
+        {key: each for key, each in _parked_of(fields).items() if each is not None},
+        _number(fields.get("longest_lease_ms", 0)),
+        {key: each for key, each in _paused_of(fields).items() if each is not None},
+        keys=_keys_of(fields),
+        anchor=_anchor_of(fields),
+    )
+    number, of = _number(fields["part"]), _number(fields["of"])
+    if not 0 <= number < of:
+        raise ValueError(f"it is part {number} of {of}")
+    own = fields.get("own")
+    serial = _number(fields.get("serial", 0))
+    return SnapshotPart(number, of, piece, None if own is None else _own(own), serial)
+
+
+def _delta(fields: dict[str, Any]) -> Delta:
+    base = _number(fields["base"])
+    return Delta(
+        Epoch(_number(fields["epoch"])),
+        _number(fields["snapshot"]),
+        base,
+        _number(fields["read"]),
+        left=_offsets(0, fields["left"]),
+        unfinished=_offsets(base, fields["unfinished"]),
+        attempts=_counts(fields["attempts"]),
+        spilled=_unpacked_by_key(fields["spilled"]),
+        heads={_key(key): None if head is None else _number(head) for key, head in fields["heads"]},
+        parked=_parked_of(fields),
+        after=None if (after := fields.get("after")) is None else _number(after),
+        longest_lease_ms=_number(fields.get("longest_lease_ms", 0)),
+        paused=_paused_of(fields),
+        keys=_keys_of(fields),
+        anchor=_anchor_of(fields),
+    )
+
+
+def _parked_to_json(parked: Mapping[bytes, ParkedKey | None]) -> list[list[Any]]:
+    return [[_text(key), None if each is None else each.to_json()] for key, each in parked.items()]
+
+
+def _of_keys(record: Snapshot | Delta) -> dict[str, Any]:
+    """What the ends of both have in common."""
+    return {
+        "parked": _parked_to_json(record.parked),
+        "parked_by": _parked_by(record.parked),
+        **_longest_lease(record.longest_lease_ms),
+        **_paused_to_json(record.paused),
+        **_keys_to_json(record.keys),
+        **({} if record.anchor is None else {"anchor": list(record.anchor)}),
+    }
+
+
+def _longest_lease(ms: int) -> dict[str, int]:
+    return {"longest_lease_ms": ms} if ms else {}
+
+
+def _parked_by(parked: Mapping[bytes, ParkedKey | None]) -> list[list[str]]:
+    return [
+        [_text(key), each.by, each.reason]
+        for key, each in parked.items()
+        if each is not None and (each.by or each.reason)
+    ]
+
+
+def _parked_of(fields: dict[str, Any]) -> dict[bytes, ParkedKey | None]:
+    if not fields.get("parked"):
+        return {}
+    parked = {
+        _key(key): None if each is None else ParkedKey.from_json(each)
+        for key, each in fields["parked"]
+    }
+    for key, by, reason in fields.get("parked_by", ()):
+        if (each := parked.get(_key(key))) is not None:
+            parked[_key(key)] = replace(each, by=str(by), reason=str(reason))
+    return parked
+
+
+def _paused_to_json(paused: Mapping[bytes | None, PausedKey | None]) -> dict[str, Any]:
+    """Left out where there is none."""
+    pairs = [
+        [None if key is None else _text(key), None if each is None else each.to_json()]
+        for key, each in paused.items()
+    ]
+    return {"paused": pairs} if pairs else {}
+
+
+def _paused_of(fields: dict[str, Any]) -> dict[bytes | None, PausedKey | None]:
+    return {
+        None if key is None else _key(key): None if each is None else PausedKey.from_json(each)
+        for key, each in fields.get("paused", ())
+    }
+
+
+def _keys_to_json(keys: KeyRecord | None) -> dict[str, Any]:
+    return {} if keys is None else {"keys": keys.to_json()}
+
+
+def _keys_of(fields: dict[str, Any]) -> KeyRecord | None:
+    keys = fields.get("keys")
+    return None if keys is None else KeyRecord.from_json(keys)
+
+
+def _anchor_of(fields: dict[str, Any]) -> Anchor | None:
+    if (anchor := fields.get("anchor")) is None:
+        return None
+    offset, log_offset = anchor
+    return Anchor(_number(offset), _number(log_offset))
+
+
+def _steps(first: int, offsets: Iterable[int]) -> list[int]:
+    return [later - earlier for earlier, later in pairwise((first, *offsets))]
+
+
+def _offsets(first: int, steps: Sequence[Any]) -> tuple[int, ...]:
+    if steps == []:
+        return ()  # as in most records
+    return tuple(map(_number, accumulate(map(int, steps), initial=first)))[1:]
+
+
+def _counts(pairs: Iterable[tuple[Any, Any]]) -> dict[int, int]:
+    return {_number(offset): _number(count) for offset, count in pairs}
+
+
+def _text(key: bytes) -> str:
+    return b64encode(key).decode()
+
+
+def _key(text: str) -> bytes:
+    """As it is called now: proxies before wrote keys of any length down whole."""
+    return named(_bytes(text))
+
+
+def _bytes(text: str) -> bytes:
+    return b64decode(text, validate=True)
+
+
+def _packed_by_key(spilled: Mapping[bytes, array[int]]) -> list[list[str]]:
+    return [[_text(key), _pack(offsets)] for key, offsets in spilled.items()]
+
+
+def _unpacked_by_key(pairs: Iterable[tuple[str, str]]) -> dict[bytes, array[int]]:
+    return {_key(key): _unpack(text) for key, text in pairs}
+
+
+def _number(value: Any) -> int:
+    """A number as records have them. Raises ValueError if no broker's could be so."""
+    number = value if type(value) is int else int(value)
+    if not 0 <= number < 2**63:
+        raise ValueError(f"{number} is none of 0 to 2^63 - 1")
+    return number
+
+
+def _maybe_number(value: Any) -> int | None:
+    return None if value is None else _number(value)
+
+
+def _pack(offsets: array[int]) -> str:
+    """Rising *offsets*, none negative."""
+    steps = array("Q", map(operator.sub, offsets, chain((0,), offsets)))
+    longest = max(steps, default=0)
+    width = next(width for width in _TYPES if longest >> 8 * width == 0)
+    return f"{width}:{_text(_little_endian(array(_TYPES[width], steps)).tobytes())}"
+
+
+def _unpack(text: str) -> array[int]:
+    width, _, packed = text.partition(":")
+    if int(width) not in _TYPES:
+        raise ValueError(f"offsets are not packed in {width!r} bytes")
+    steps = array(_TYPES[int(width)], _bytes(packed))
+    return array("q", accumulate(_little_endian(steps)))
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

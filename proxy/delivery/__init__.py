@@ -1,0 +1,1 @@
+"""Sinks: messages that the proxy delivers itself instead of a client."""

@@ -1,0 +1,155 @@
+"""All topics that this proxy delivers itself, whichever groups they are of.
+
+They follow the settings: ``apply`` begins what a group's settings have new, lets what changed go on
+with its old settings until what is under way has ended, and ends what is no longer there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from typing import Any
+
+from broker_core.clock import now_ns
+from broker_core.names import Group, Topic
+from broker_core.tasks import spawn
+from proxy.core.leases.lease_book import Holder
+from proxy.delivery.deliverer import Deliverer
+from proxy.delivery.topic_delivery import DeliveryCounts, TopicDelivery
+from proxy.lane.group_lane import GroupLane
+from proxy.settings.delivery import DeliverySettings
+
+#: Makes the deliverer of one topic of one group.
+MakeDeliverer = Callable[[Group, Topic, DeliverySettings], Deliverer]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConnections(Container[int]):
+    """Connections that are open: those of *clients*, and all of the proxy's own consumers, whose
+    numbers are below -1: no client can take one for a client of its own that is gone.
+    """
+
+    clients: Container[int]
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.clients or (isinstance(number, int) and number < -1)
+
+
+@dataclass(slots=True)
+class SelfDelivery:
+    """The proxy's own consumers. ``client_id`` names this process in histories."""
+
+    make: MakeDeliverer
+    client_id: str
+    max_bytes: int
+    _topics: dict[tuple[Group, Topic], TopicDelivery] = field(default_factory=dict)
+    _counts: dict[tuple[Group, Topic], DeliveryCounts] = field(default_factory=dict)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set)
+    _connections: Iterator[int] = field(default_factory=lambda: count(-2, -1))
+
+    def apply(self, lane: GroupLane) -> None:
+        """Deliver what *lane*'s settings say, from now on."""
+        wanted = {
+            Topic(topic.name): topic.delivery
+            for topic in lane.settings.topics
+            if topic.delivery is not None
+        }
+        for name, present in list(self._topics.items()):
+            if name[0] == lane.name and wanted.get(name[1]) != present.settings:
+                self._end(*name)
+        for group, topic in list(self._counts):
+            if group == lane.name and lane.settings.topic(topic) is None:
+                del self._counts[group, topic]
+        news = wanted.keys() - lane.presence.shown
+        lane.presence.delivers = frozenset(wanted)
+        for topic, settings in wanted.items():
+            if (lane.name, topic) not in self._topics:
+                self._topics[lane.name, topic] = self._begin(lane, topic, settings)
+        if news:
+            lane.listener.on_wanted(lane)
+        self.dispatch(lane)
+
+    def forget(self, lane: GroupLane) -> None:
+        """The group is no longer one of this proxy's."""
+        lane.presence.delivers = frozenset()
+        for group, topic in list(self._topics):
+            if group == lane.name:
+                self._end(group, topic)
+        for name in [name for name in self._counts if name[0] == lane.name]:
+            del self._counts[name]
+
+    def dispatch(self, lane: GroupLane) -> None:
+        """Jobs of *lane* became ready."""
+        if lane.presence.delivers_itself:
+            for topic in lane.settings.topics:
+                if (found := self._topics.get((lane.name, Topic(topic.name)))) is not None:
+                    found.dispatch()
+
+    def view(self, group: Group) -> list[dict[str, Any]]:
+        """Of each topic of *group* that is delivered here: how it goes; plain values."""
+        return [
+            {
+                "topic": topic,
+                "to": each.settings.kind,
+                "under_way": each.under_way,
+                "down_for_s": _seconds_since(each.pause.down_since_ns),
+                "reason": each.pause.reason,
+                "slow": each.slow,
+                **asdict(each.counts),
+            }
+            for (of, topic), each in self._topics.items()
+            if of == group
+        ]
+
+    def figures(self) -> dict[tuple[Group, Topic], dict[str, float]]:
+        """By group and topic, what the metrics show."""
+        figures: dict[tuple[Group, Topic], dict[str, float]] = {
+            name: dict(asdict(counts)) for name, counts in self._counts.items()
+        }
+        for name, each in self._topics.items():
+            figures[name] |= {
+                "under_way": each.under_way,
+                "down": each.pause.down_since_ns is not None,
+                "slow": each.slow,
+            }
+        return figures
+
+    def stop(self) -> None:
+        """The proxy drains: take nothing more. What is under way goes on."""
+        for each in self._topics.values():
+            each.stop()
+
+    async def close(self) -> None:
+        """Cut off what is still under way, and let all targets go."""
+        await asyncio.gather(*(each.close(wait=False) for each in self._topics.values()))
+        self._topics.clear()
+        for task in self._ending:
+            task.cancel()
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _begin(self, lane: GroupLane, topic: Topic, settings: DeliverySettings) -> TopicDelivery:
+        return TopicDelivery(
+            lane,
+            topic,
+            settings,
+            self.make(lane.name, topic, settings),
+            holder=Holder(next(self._connections), f"proxy {self.client_id}"),
+            max_bytes=self.max_bytes,
+            counts=self._counts.setdefault((lane.name, topic), DeliveryCounts()),
+        )
+
+    def _end(self, group: Group, topic: Topic) -> None:
+        ended = self._topics.pop((group, topic))
+        ended.stop()
+        task = spawn(ended.close(wait=True), name=f"end of deliveries of {group} {topic}")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+def _seconds_since(since_ns: int | None) -> float | None:
+    return None if since_ns is None else round((now_ns() - since_ns) / 1e9, 3)

@@ -1,0 +1,346 @@
+"""One topic of one group that the proxy delivers itself: a consumer of the lane like any client.
+
+It takes leases, hands each message to the topic's deliverer, extends the lease while that works,
+and settles. So order, retries, failure policy and hand-over are the lane's, as for thin clients.
+Only as many are leased as are under way, so nothing waits here when a queue is handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.names import Topic
+from broker_core.remoting.message import KEYS, TAGS
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.delivery.target_pause import TargetPause
+from proxy.core.group.group_buffer import PullWish
+from proxy.core.keys.order_key import key_text
+from proxy.core.keys.retry_policy import MS
+from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.parking.parked_copy import origin_of
+from proxy.core.pipeline.effects import Nack
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.delivery.deliverer import Deliverer, Delivery, TargetDown, Verdict, failed
+from proxy.downstream.requests import MAX_TEXT, user_properties
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.listener import Verdicts
+from proxy.observe.logs import NoisyLog
+from proxy.settings.delivery import DeliverySettings
+
+_log = structlog.get_logger("deliveries")
+
+#: An attempt whose lease cannot be extended is cut so long before its end, or a tenth of it.
+_CUT_NS = 100 * MS
+
+
+@dataclass(slots=True)
+class DeliveryCounts:
+    """What became of the attempts since the proxy started. ``unreached`` did not count as one."""
+
+    delivered: int = 0
+    failed: int = 0
+    unreached: int = 0
+    cut: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """One message under way."""
+
+    pipeline: QueuePipeline
+    lease: Lease
+    began_ns: int
+    delivery: Delivery
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def alive(self) -> bool:
+        """True while its lease is."""
+        return self.pipeline.lease_of(self.lease.lease_id) is self.lease
+
+
+class TopicDelivery:
+    """The proxy's own consumer of *topic*. Owned by the event loop's thread."""
+
+    def __init__(
+        self,
+        lane: GroupLane,
+        topic: Topic,
+        settings: DeliverySettings,
+        deliverer: Deliverer,
+        *,
+        holder: Holder,
+        max_bytes: int,
+        counts: DeliveryCounts,
+    ) -> None:
+        """*holder* is whom histories name; *max_bytes* of bodies are leased at a time."""
+        self.settings = settings
+        self.pause = TargetPause()
+        self.counts = counts
+        self._lane = lane
+        self._topic = topic
+        self._deliverer = deliverer
+        self._holder = holder
+        self._max_bytes = max_bytes
+        self._under_way: dict[int, _Attempt] = {}  # by a number of its own
+        self._numbers = 0
+        self._waits: PullWish | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._busy = self._stopped = False
+        self._noisy = NoisyLog(_log)
+
+    @property
+    def under_way(self) -> int:
+        """Messages on their way to the target now."""
+        return len(self._under_way)
+
+    @property
+    def slow(self) -> bool:
+        """Whether the target takes fewer messages, or none, by its own wish."""
+        return self._deliverer.pace is not None and self._deliverer.pace.is_slow(now_ns())
+
+    # ---- taking ---------------------------------------------------------------------------------
+
+    def dispatch(self) -> None:
+        """Jobs may be ready: take as many as may be under way. Whoever calls may be called back
+        by the lane: a hand-out can make more jobs ready.
+        """
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while places := self._places():
+                wish = self._wish(places)
+                batches = self._lane.lease(wish)
+                self._give_back(places - sum(len(batch.leases) for batch in batches))
+                if not batches:
+                    self._wait(wish)
+                    return
+                for pipeline, lease in ((b.pipeline, each) for b in batches for each in b.leases):
+                    self._begin(pipeline, lease)
+            self._wait(None)
+        finally:
+            self._busy = False
+
+    def _places(self) -> int:
+        """How many attempts may begin now; if times alone forbid them, it is looked at again."""
+        free = 0 if self._stopped else self.settings.concurrency - len(self._under_way)
+        if free <= 0:
+            return 0
+        now, pace = now_ns(), self._deliverer.pace
+        places = self.pause.places(free, under_way=len(self._under_way), now_ns=now)
+        if places and pace is not None:
+            places = pace.take(places, now)
+        if not places:
+            wait_ns = self.pause.again_ns - now
+            if pace is not None:
+                wait_ns = max(wait_ns, pace.wait_ns(now))
+            self._look_again_in(wait_ns)
+        return places
+
+    def _give_back(self, unused: int) -> None:
+        if unused and self._deliverer.pace is not None:
+            self._deliverer.pace.give_back(unused)
+
+    def _look_again_in(self, wait_ns: int) -> None:
+        if wait_ns > 0 and self._again is None:
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(wait_ns / 1e9, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        self.dispatch()
+
+    def _wish(self, places: int) -> PullWish:
+        return PullWish(
+            self._holder,
+            frozenset([self._topic]),
+            max_jobs=places,
+            max_bytes=self._max_bytes,
+            many_queues=True,
+        )
+
+    def _wait(self, wish: PullWish | None) -> None:
+        """There is room and nothing ready (*wish*), or no room (None): the lane counts the former
+        as a pull that waits, which wakes ``dispatch`` and has queues read on.
+        """
+        if wish is None and self._waits is not None:
+            waited, self._waits = self._waits, None
+            self._lane.pull_ends(waited)
+        elif wish is not None and self._waits is None:
+            self._waits = wish
+            self._lane.pull_waits(wish)
+
+    # ---- one attempt ----------------------------------------------------------------------------
+
+    def _begin(self, pipeline: QueuePipeline, lease: Lease) -> None:
+        self._numbers += 1
+        number = self._numbers
+        began_ns = now_ns()
+        delivery = self._delivery(pipeline, lease, began_ns=began_ns)
+        attempt = self._under_way[number] = _Attempt(pipeline, lease, began_ns, delivery)
+        self._note("handle_start", attempt)
+        name = f"deliver {self._lane.name} {self._topic} {pipeline.qid}/{lease.job.offset}"
+        attempt.task = spawn(self._run(number, attempt), name=name)
+        self._look_later(attempt)
+
+    async def _run(self, number: int, attempt: _Attempt) -> None:
+        found: Verdict | TargetDown | None
+        try:
+            found = await self._attempt(attempt)
+        except asyncio.CancelledError:
+            found = None  # cut off, or the proxy ends: whoever gets it next does it again
+        del self._under_way[number]
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        self._settle(attempt, found)
+        self.dispatch()
+
+    async def _attempt(self, attempt: _Attempt) -> Verdict | TargetDown:
+        timeout_s = self.settings.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await self._deliverer.deliver(attempt.delivery)
+        except TargetDown as error:
+            return error
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                return failed(f"no answer within {timeout_s:g} s")
+            return failed(f"{type(error).__name__}: {error}")
+
+    def _delivery(self, pipeline: QueuePipeline, lease: Lease, *, began_ns: int) -> Delivery:
+        job = lease.job
+        stored = job.message
+        if stored is None:
+            raise RuntimeError(f"{job} is leased without its message")
+        properties = stored.properties
+        return Delivery(
+            group=self._lane.name,
+            topic=pipeline.topic,
+            qid=pipeline.qid,
+            queue=pipeline.origin.place,
+            offset=job.offset if pipeline.origin is pipeline else origin_of(stored)[0],
+            key=properties.get(KEYS),
+            tag=properties.get(TAGS),
+            body=lease.body,
+            properties=user_properties(properties) or {},
+            message_id=stored.message_id,
+            attempt=job.attempts,
+            order_key=job.key,
+            deadline_ns=began_ns + int(self.settings.timeout_s * 1e9),
+        )
+
+    # ---- its lease ------------------------------------------------------------------------------
+
+    def _look_later(self, attempt: _Attempt) -> None:
+        """Look again at half of what is left of its lease, which is extended then."""
+        left_ns = attempt.lease.deadline_ns - self._cut_ns(attempt) - now_ns()
+        delay_s = max(left_ns / 2, MS) / 1e9
+        loop = asyncio.get_running_loop()
+        attempt.timer = loop.call_later(delay_s, self._look, attempt)
+
+    def _look(self, attempt: _Attempt) -> None:
+        """Extend the lease; cut the attempt off if it has ended, or is about to."""
+        pipeline, lease = attempt.pipeline, attempt.lease
+        visibility_ms = pipeline.rules.visibility_ns // MS
+        if attempt.alive:
+            self._lane.extend(pipeline.topic, pipeline.qid, [lease.lease_id], ms=visibility_ms)
+        if attempt.alive and now_ns() < lease.deadline_ns - self._cut_ns(attempt):
+            self._look_later(attempt)
+        elif attempt.task is not None:
+            attempt.task.cancel()
+
+    @staticmethod
+    def _cut_ns(attempt: _Attempt) -> int:
+        return min(_CUT_NS, attempt.pipeline.rules.visibility_ns // 10)
+
+    # ---- what became of it ----------------------------------------------------------------------
+
+    def _settle(self, attempt: _Attempt, found: Verdict | TargetDown | None) -> None:
+        """Tell the lane; what did not reach the target, or was cut off, goes back uncounted."""
+        lease_id = attempt.lease.lease_id
+        place = (attempt.pipeline.topic, attempt.pipeline.qid)
+        if isinstance(found, Verdict):
+            self._answered(attempt, found)
+            if found.acked:
+                verdicts = Verdicts(*place, acked=[lease_id])
+            else:
+                nack = Nack(lease_id, found.retry_after_ms, found.reject, found.reason[:MAX_TEXT])
+                verdicts = Verdicts(*place, nacked=[nack])
+        else:
+            reason = "cut off" if found is None else str(found)
+            self._note("handle_end", attempt, outcome="defer", reason=reason)
+            if found is None:
+                self.counts.cut += 1
+            else:
+                self._unreached(attempt, reason)
+            verdicts = Verdicts(*place, released=[lease_id])
+        if attempt.alive:
+            self._lane.settle(verdicts, connection=self._holder.connection)
+
+    def _answered(self, attempt: _Attempt, verdict: Verdict) -> None:
+        if self.pause.answered(began_ns=attempt.began_ns):
+            _log.info("the target answers again", **self._names)
+        self.counts.delivered += verdict.acked
+        self.counts.failed += not verdict.acked
+        outcome = "ok" if verdict.acked else ("reject" if verdict.reject else "retry")
+        self._note("handle_end", attempt, outcome=outcome)
+        if not verdict.acked:
+            self._noisy.warning("failed", "delivery failed", **self._names, reason=verdict.reason)
+
+    def _unreached(self, attempt: _Attempt, reason: str) -> None:
+        self.counts.unreached += 1
+        if self.pause.found_down(reason, began_ns=attempt.began_ns, now_ns=now_ns()):
+            self._noisy.warning(
+                "down", "the target is down: its messages wait", **self._names, reason=reason
+            )
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return {"group": self._lane.name, "topic": self._topic}
+
+    def _note(self, event: str, attempt: _Attempt, **fields: object) -> None:
+        """What a handler of a thin client would have seen."""
+        history, delivery = self._lane.history, attempt.delivery
+        if history.enabled:
+            history.write(
+                event,
+                group=delivery.group,
+                consumer=self._holder.client,
+                topic=delivery.topic,
+                queue=attempt.pipeline.place,
+                offset=attempt.lease.job.offset,
+                msg=delivery.message_id,
+                order=key_text(delivery.order_key),
+                attempt=delivery.attempt,
+                lease=attempt.lease.lease_id,
+                **fields,
+            )
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take nothing more; what is under way goes on."""
+        self._stopped = True
+        self._wait(None)
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    async def close(self, *, wait: bool) -> None:
+        """The same, then let the deliverer go: at once, which cuts off what is under way, or (with
+        *wait*) once that has ended.
+        """
+        self.stop()
+        tasks = [each.task for each in self._under_way.values() if each.task is not None]
+        try:
+            if tasks and wait:
+                await asyncio.wait(tasks)
+        finally:  # whoever waits may be told to wait no longer
+            await cancel_and_wait(*tasks)
+            await self._deliverer.close()

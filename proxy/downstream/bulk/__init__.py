@@ -1,0 +1,1 @@
+"""Bulk readers: places, portions and positions."""

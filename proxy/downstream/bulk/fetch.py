@@ -1,0 +1,318 @@
+"""Fetch: messages, or stored records, of the places that a bulk reader asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from broker_core.client import BrokerClient, PullResult
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName
+from broker_core.remoting.message import StoredMessage, queue_offset_of
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.bulk.answer import BulkAnswer, Read
+from proxy.core.keys.retry_policy import MS
+from proxy.core.leases.lease_book import BESIDE_BYTES
+from proxy.downstream.bulk.places import BulkPlaces, Place
+from proxy.downstream.bulk.scheduler import BulkTurns, Turn
+from proxy.downstream.port.connection import Reply
+from proxy.downstream.port.frames import Spliced
+from proxy.downstream.port.load import Load
+from proxy.downstream.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
+from proxy.errors import Refused
+from proxy.settings.proxy_settings import LimitSettings
+from thrift_idl import consumer, consumer_service
+
+#: Queues that are read at once for one answer with records.
+_READS_AT_ONCE = 4
+#: So long an answer with records is put together; slow brokers make it short, not late.
+_COLLECT_NS = 1_000_000_000
+
+_MESSAGES, _RECORDS = 0, 1
+
+
+class BulkFetch:
+    """The method ``fetch``, for the places of *places*."""
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        places: BulkPlaces,
+        turns: BulkTurns,
+        limits: LimitSettings,
+        load: Load,
+    ) -> None:
+        self._client = client
+        self._places = places
+        self._turns = turns
+        self._limits = limits
+        self._load = load
+
+    async def fetch(self, arguments: Any, _reply: Reply) -> Any:
+        """Answer when there is something, else after the linger."""
+        request = arguments.request
+        if request is None:
+            raise Refused("fetch came without its request")
+        if request.format not in (None, _MESSAGES, _RECORDS):
+            raise Refused(
+                f"fetch names format {request.format}: 0 (messages) and 1 (stored records) are"
+                " served"
+            )
+        linger_ms = min(max(request.maxLingerTime or 0, MIN_LINGER_MS), MAX_LINGER_MS)
+        until_ns = now_ns() + linger_ms * MS
+        asked = await self._places.asked(request)
+        give = self._records if request.format == _RECORDS else self._messages
+        answer, news = await give(request, asked, until_ns)
+        if not news:  # empty at once would make DDMQ's Java client spin
+            await asyncio.sleep(max(0, until_ns - now_ns()) / 1e9)
+        return answer
+
+    @asynccontextmanager
+    async def _turn(
+        self, group: Group, asked: Iterable[Place], until_ns: int
+    ) -> AsyncIterator[Turn]:
+        """A turn to read; none is needed, nor counted, where there is nothing to read. What may be
+        read counts as held meanwhile; where there is no room nothing is, as when time is up.
+        """
+        if all(each.queue is None for each in asked):
+            yield Turn(0)
+            return
+        wanted_bytes = self._limits.max_answer_bytes
+        async with self._turns.turn(group, wanted_bytes, until_ns=until_ns) as turn:
+            if self._load.is_over:
+                turn.max_bytes = 0
+            self._load.change(turn.max_bytes)
+            try:
+                yield turn
+            finally:
+                self._load.change(-turn.max_bytes)
+
+    # ---- stored records -------------------------------------------------------------------------
+
+    async def _records(
+        self, request: Any, asked: list[Place], until_ns: int
+    ) -> tuple[Spliced, bool]:
+        """The answer, and whether it says something new."""
+        queues = [each.queue for each in asked if each.queue is not None]
+        wanted = request.maxBatchSize or 0
+        group = Group(request.groupId)
+        async with self._turn(group, asked, until_ns) as turn:
+            answer = BulkAnswer(
+                [each.offset for each in asked if each.queue is not None],
+                max_bytes=turn.max_bytes,
+                max_messages=wanted if wanted > 0 else None,
+            )
+            await self._collect(answer, queues, group)
+            turn.read_bytes = answer.size_bytes
+        waits = turn.max_bytes and not answer.has_news
+        if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
+            await self._await_records(answer, queues, group, wait_ms=wait_ms)
+            self._turns.read_later(group, answer.size_bytes)
+        return _spliced(asked, answer), answer.has_news
+
+    async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
+        """Read into *answer* what is there already."""
+        until_ns = now_ns() + _COLLECT_NS
+
+        async def read_on() -> None:
+            while now_ns() < until_ns and (read := answer.next_read()) is not None:
+                await self._read_records(answer, read, queues[read.place], group)
+
+        if len(queues) == 1:
+            await read_on()
+            return
+        readers = [
+            spawn(read_on(), name=f"fetch {index}")
+            for index in range(min(len(queues), _READS_AT_ONCE))
+        ]
+        try:
+            await asyncio.gather(*readers)
+        finally:
+            await cancel_and_wait(*readers)
+
+    async def _await_records(
+        self, answer: BulkAnswer, queues: list[QueueName], group: Group, *, wait_ms: int
+    ) -> None:
+        """Wait until one of *queues* has records, *wait_ms* at most."""
+        pending = {
+            spawn(
+                self._read_records(answer, read, queue, group, wait_ms=wait_ms),
+                name=f"fetch {queue}",
+            )
+            for read, queue in zip(answer.reads_again(), queues, strict=True)
+        }
+        pulls = list(pending)
+        try:
+            while pending and not answer.has_news:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+        finally:
+            await cancel_and_wait(*pulls)
+
+    async def _read_records(
+        self, answer: BulkAnswer, read: Read, queue: QueueName, group: Group, *, wait_ms: int = 0
+    ) -> None:
+        try:
+            pulled = await self._client.pull_records(
+                queue,
+                group=group,
+                offset=read.offset,
+                max_messages=read.max_messages,
+                max_bytes=read.max_bytes,
+                suspend_ms=wait_ms,
+            )
+        except RemotingError as error:
+            self._places.warn("fetch failed", error)
+            answer.on_failure(read)
+        else:
+            records, next_offset = pulled.records, pulled.next_offset
+            # Apache's brokers pass over what they are just deleting: B1 wants that told.
+            if records and (first := queue_offset_of(records)) > read.offset:
+                records, next_offset = b"", first
+            answer.on_read(
+                read,
+                records,
+                next_offset=next_offset,
+                end_offset=pulled.max_offset,
+                life=pulled.life,
+            )
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    async def _messages(self, request: Any, asked: list[Place], until_ns: int) -> tuple[Any, bool]:
+        """The answer, and whether it says something new."""
+        results: dict[QueueName, PullResult] = {}
+        group = Group(request.groupId)
+        async with self._turn(group, asked, until_ns) as turn:
+            if turn.max_bytes:
+                await self._read(request, asked, results, wait_ms=0)
+            turn.read_bytes = _size_bytes(results)
+        waits = turn.max_bytes and not _has_news(asked, results)
+        if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
+            await self._read(request, asked, results, wait_ms=wait_ms)
+            self._turns.read_later(group, _size_bytes(results))
+        answer = consumer.FetchResponse(results=self._answers(asked, results))
+        return consumer_service.fetch_result(success=answer), _has_news(asked, results)
+
+    async def _read(
+        self,
+        request: Any,
+        asked: Iterable[Place],
+        results: dict[QueueName, PullResult],
+        *,
+        wait_ms: int,
+    ) -> None:
+        """Read all queues at once into *results*, with *wait_ms* until one has some; failed ones
+        stay out.
+        """
+        pulls = {
+            spawn(
+                self._pull(each.queue, each, request, suspend_ms=wait_ms),
+                name=f"fetch {each.queue}",
+            ): each.queue
+            for each in asked
+            if each.queue is not None
+        }
+        try:
+            pending = set(pulls)
+            while pending and not (wait_ms and any(each.messages for each in results.values())):
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for pull in done:
+                    if (result := pull.result()) is not None:
+                        results[pulls[pull]] = result
+        finally:
+            await cancel_and_wait(*pulls)
+
+    async def _pull(
+        self, queue: QueueName, asked: Place, request: Any, *, suspend_ms: int
+    ) -> PullResult | None:
+        wanted = request.maxBatchSize or 0
+        try:
+            return await self._client.pull(
+                queue,
+                group=Group(request.groupId),
+                offset=asked.offset,
+                max_messages=min(wanted, asked.most) if wanted > 0 else asked.most,
+                suspend_ms=suspend_ms,
+            )
+        except RemotingError as error:
+            self._places.warn("fetch failed", error)
+            return None
+
+    def _answers(
+        self, asked: Iterable[Place], results: Mapping[QueueName, PullResult]
+    ) -> list[Any]:
+        """One QidResponse a place, always with the next offset, or a client loses its place."""
+        bytes_left = self._limits.max_answer_bytes
+        answers = []
+        for each in asked:
+            result = None if each.queue is None else results.get(each.queue)
+            messages: list[StoredMessage] = []
+            next_offset = each.offset if result is None else result.next_offset
+            for message in () if result is None else result.messages:
+                if bytes_left <= 0:
+                    next_offset = message.queue_offset
+                    break
+                messages.append(message)
+                bytes_left -= BESIDE_BYTES + len(message.body) + len(message.raw_properties)
+            answers.append(
+                consumer.QidResponse(
+                    topic=each.topic,
+                    qid=each.qid,
+                    nextRequestOffset=next_offset,
+                    messages=[_message(message) for message in messages],
+                    life=None if result is None else result.life,
+                )
+            )
+        return answers
+
+
+def _spliced(asked: Iterable[Place], answer: BulkAnswer) -> Spliced:
+    """One QidResponse a place, with its records."""
+    parts = iter(answer.parts)
+    responses = []
+    blobs: list[list[bytes]] = []
+    for each in asked:
+        part = None if each.queue is None else next(parts)
+        responses.append(
+            consumer.QidResponse(
+                topic=each.topic,
+                qid=each.qid,
+                nextRequestOffset=each.offset if part is None else part.next_offset,
+                messages=[],
+                records=b"",
+                life=None if part is None else part.life,
+            )
+        )
+        blobs.append([] if part is None else part.chunks)
+    result = consumer_service.fetch_result(success=consumer.FetchResponse(results=responses))
+    return Spliced(result, responses, blobs)
+
+
+def _has_news(asked: Iterable[Place], results: Mapping[QueueName, PullResult]) -> bool:
+    """True if there are messages, or a place to go on from that the reader does not know."""
+    return any(
+        result.messages or result.next_offset != each.offset
+        for each in asked
+        if each.queue is not None and (result := results.get(each.queue)) is not None
+    )
+
+
+def _size_bytes(results: Mapping[QueueName, PullResult]) -> int:
+    return sum(message.size for result in results.values() for message in result.messages)
+
+
+def _message(stored: StoredMessage) -> Any:
+    return consumer.Message(
+        key=stored.key,
+        value=stored.body,
+        tag=stored.tag,
+        offset=stored.queue_offset,
+        properties=user_properties(stored.properties),
+        bornAtMs=stored.born_ms,
+        messageId=stored.message_id,
+    )

@@ -1,0 +1,140 @@
+"""The places that bulk readers name, or that fall to them: queues with offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from broker_core.client import BrokerClient
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName, Topic, parse_qid
+from proxy.core.ownership.allocation import allocate
+from proxy.downstream.bulk.readers import BulkReaders
+from proxy.downstream.requests import MAX_TEXT
+from proxy.errors import UnknownName
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes
+from proxy.observe.logs import NoisyLog
+from proxy.settings.groups import GroupSettings
+
+_log = structlog.get_logger("bulk")
+
+#: Longest text of a log line; what came from a client may be megabytes.
+_MAX_REASON = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place that a request is about. ``queue`` None: there is nothing to read there."""
+
+    topic: str
+    qid: str
+    offset: int
+    queue: QueueName | None = None
+    most: int = 0  # messages in one answer, where they are decoded
+
+
+class BulkPlaces:
+    """Knows the bulk readers of each group, and finds places for them."""
+
+    def __init__(self, client: BrokerClient, lanes: Lanes) -> None:
+        self._client = client
+        self._lanes = lanes
+        self._readers: dict[Group, BulkReaders] = {}
+        self._noisy = NoisyLog(_log)
+
+    def readers_of(self, lane: GroupLane) -> BulkReaders:
+        """Who reads in the group of *lane*."""
+        return self._readers.setdefault(lane.name, BulkReaders())
+
+    def reading(self) -> dict[Group, int]:
+        """By group how many bulk readers were here of late."""
+        return {group: readers.count(now_ns()) for group, readers in self._readers.items()}
+
+    def warn(self, event: str, reason: object) -> None:
+        """Log what clients can cause at will, now and then."""
+        self._noisy.warning(event, event, reason=str(reason)[:_MAX_REASON])
+
+    async def asked(self, request: Any) -> list[Place]:
+        """The places of a FetchRequest: those that it names, else its reader's share."""
+        named = request.fetchOffset or {}
+        try:
+            lane = self._lanes.require(request.groupId, named)
+        except UnknownName as error:
+            self.warn("fetch names what is not here", error)
+            if (found := self._lanes.find(request.groupId)) is None:
+                return [Place(*each) for each in _entries(named)]
+            lane = found
+        reader = reader_of(request)
+        members = self.readers_of(lane).present(reader, now_ns())
+        if named:
+            return await self.named(lane, named)
+        places = []
+        for topic in lane.settings.topics:
+            try:
+                queues = await self._client.queues(Topic(topic.name))
+                share = allocate(reader, members, queues)
+                starts = await asyncio.gather(*(self._start(lane, queue) for queue in share))
+            except RemotingError as error:
+                self.warn("fetch passes over a topic", error)
+                continue
+            places += [
+                Place(topic.name, queue.qid, offset, queue, topic.max_pull_batch)
+                for queue, offset in zip(share, starts, strict=True)
+            ]
+        return places
+
+    async def named(self, lane: GroupLane, offsets: Mapping[str, Mapping[str, int]]) -> list[Place]:
+        """The places that a request names, in its order; without a queue where there is none."""
+        existing: set[QueueName] = set()
+        for topic in offsets:
+            if lane.settings.topic(topic) is not None:
+                try:
+                    existing.update(await self._client.queues(Topic(topic)))
+                except RemotingError as error:
+                    self.warn("a topic has no route", error)
+        places = []
+        for topic, qid, offset in _entries(offsets):
+            queue, settings = _queue(topic, qid), lane.settings.topic(topic)
+            if settings is None or queue not in existing or offset < 0:
+                place = f"topic {topic!r}, qid {qid!r}, offset {offset}"
+                self.warn("a bulk reader names no place of its group", place)
+                places.append(Place(topic, qid, offset))
+            else:
+                places.append(Place(topic, qid, offset, queue, settings.max_pull_batch))
+        return places
+
+    async def _start(self, lane: GroupLane, queue: QueueName) -> int:
+        committed = await self._client.committed_offset(lane.name, queue)
+        return committed if committed is not None else await self._first(lane.settings, queue)
+
+    async def _first(self, group: GroupSettings, queue: QueueName) -> int:
+        if group.start_ms is not None:
+            return await self._client.offset_at(queue, group.start_ms)
+        if group.start_from == "latest":
+            return await self._client.max_offset(queue)
+        return await self._client.min_offset(queue)
+
+
+def reader_of(request: Any) -> str:
+    """The consumerId of a request."""
+    return (request.consumerId or "")[:MAX_TEXT]
+
+
+def _entries(offsets: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str, int]]:
+    """Topic, qid and offset of each entry."""
+    for topic, by_qid in offsets.items():
+        for qid, offset in by_qid.items():
+            yield topic, qid, offset
+
+
+def _queue(topic: str, qid: str) -> QueueName | None:
+    try:
+        return parse_qid(Topic(topic), qid)
+    except ValueError:
+        return None

@@ -1,0 +1,76 @@
+"""Bulk readers read in turn, as the pace of the bulk lane allows; and what they got is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from broker_core.clock import now_ns
+from broker_core.names import Group
+from proxy.core.bulk.pace import BulkPace
+
+#: The pace is looked at again so often: thin clients may have come or gone.
+_LOOK_NS = 250_000_000
+
+
+@dataclass(slots=True)
+class BulkCounts:
+    """What a group's bulk readers read, and for how long they were held back."""
+
+    read_bytes: int = 0
+    held_back_ns: int = 0
+
+
+@dataclass(slots=True)
+class Turn:
+    """May read ``max_bytes`` (0: nothing, time is up). Whoever reads says how much it was."""
+
+    max_bytes: int
+    read_bytes: int = 0
+
+
+class BulkTurns:
+    """Readers of all groups, first come, first served. ``counts`` by group."""
+
+    def __init__(self, pace: BulkPace, served_ns: Callable[[], int | None]) -> None:
+        """*served_ns* tells when a thin client last got messages."""
+        self._pace = pace
+        self._served_ns = served_ns
+        self._turns = asyncio.Lock()
+        self.counts: defaultdict[Group, BulkCounts] = defaultdict(BulkCounts)
+
+    @asynccontextmanager
+    async def turn(self, group: Group, wanted_bytes: int, *, until_ns: int) -> AsyncIterator[Turn]:
+        """A turn to read up to *wanted_bytes*, awaited until *until_ns*."""
+        counts = self.counts[group]
+        began_ns = now_ns()
+        try:
+            async with asyncio.timeout((until_ns - began_ns) / 1e9):
+                taken = await self._take(wanted_bytes)
+        except TimeoutError:
+            taken = 0
+        finally:
+            counts.held_back_ns += now_ns() - began_ns
+        turn = Turn(taken)
+        try:
+            yield turn
+        finally:
+            self._pace.settle(taken, turn.read_bytes)
+            counts.read_bytes += turn.read_bytes
+
+    def read_later(self, group: Group, read_bytes: int) -> None:
+        """What was waited for came after its turn."""
+        self._pace.settle(0, read_bytes)
+        self.counts[group].read_bytes += read_bytes
+
+    async def _take(self, wanted_bytes: int) -> int:
+        async with self._turns:
+            while True:
+                now, served_ns = now_ns(), self._served_ns()
+                if taken := self._pace.take(wanted_bytes, now, served_ns=served_ns):
+                    return taken
+                wait_ns = self._pace.wait_ns(now, served_ns=served_ns)
+                await asyncio.sleep(min(wait_ns, _LOOK_NS) / 1e9)

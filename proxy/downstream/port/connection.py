@@ -1,0 +1,389 @@
+"""One connection of the Thrift port: its calls go to methods, their answers go back. No decisions.
+
+One request at a time, as every DDMQ client expects; further frames wait. A method answers by
+calling its ``Reply``, at once or later, so a waiting pull costs no task.
+
+What a client leaves half done (a request that does not end, an answer that it does not read) has a
+time; and for large requests there has to be room (``load.py``). Both cost nothing to requests that
+come in one piece and are answered in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import structlog
+from thrift.Thrift import TApplicationException
+
+from broker_core.errors import RemotingError
+from broker_core.tasks import spawn
+from proxy.core.group.token_bucket import TokenBucket
+from proxy.downstream.port.frames import (
+    Call,
+    FrameBuffer,
+    FrameError,
+    Spliced,
+    decode_call,
+    encode_answer,
+    encode_failure,
+    encode_spliced,
+)
+from proxy.errors import OrderlaneError
+from proxy.net.dead_peers import find_dead_peer
+from proxy.net.tls import common_name
+
+if TYPE_CHECKING:
+    from proxy.downstream.port.server import ThriftServer
+
+_log = structlog.get_logger("thrift")
+
+#: Bytes of further requests that are read while one is served; more wait in the client. Of a
+#: request that is larger than that, only the head is kept if there is no room for it.
+_READ_AHEAD = 65536
+#: Groups that are remembered of one connection.
+_MOST_PULLED = 16
+#: Bytes that are given to TLS at a time.
+_TLS_PIECE = 65536
+
+
+class Method(Protocol):
+    """One method of a service: reads *arguments*, answers by *reply* now or later."""
+
+    def __call__(self, arguments: Any, reply: Reply, /) -> None:
+        """Serve one call."""
+
+
+#: How a method answers a call that is not allowed.
+Refuse = Callable[[Any, "Reply", OrderlaneError], None]
+
+
+def _fail(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
+    reply.fail(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A method with its generated ``*_args`` class, and what it answers who may not call it."""
+
+    arguments: Callable[[], Any]
+    method: Method
+    refuse: Refuse = _fail
+    #: What it answers where a limit is reached; its arguments are None if there was no room for
+    #: them. None: as ``refuse``.
+    shed: Refuse | None = None
+    #: It gives back what is held: it is served also where there is no room.
+    frees: bool = False
+
+
+def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Method:
+    """A method from a coroutine function that returns the result struct."""
+
+    def method(arguments: Any, reply: Reply) -> None:
+        async def answer() -> None:
+            try:
+                reply(await handler(arguments, reply))
+            except Exception as error:
+                reply.fail(error)
+
+        spawn(answer(), name=f"thrift {reply.call.name}")
+
+    return method
+
+
+class Reply:
+    """The one answer to one call. Calling it a second time raises RuntimeError: a bug of ours."""
+
+    __slots__ = ("_answered", "call", "connection", "on_lost")
+
+    def __init__(self, connection: Connection, call: Call) -> None:
+        self.connection = connection
+        self.call = call
+        #: Called once if the connection ends before the answer has left the process whole.
+        self.on_lost: Callable[[], None] | None = None
+        self._answered = False
+
+    @property
+    def answered(self) -> bool:
+        """True once the answer is on its way."""
+        return self._answered
+
+    def __call__(self, result: Any) -> None:
+        """Answer with the generated ``*_result`` struct, or what is to be spliced into one."""
+        if isinstance(result, Spliced):
+            self._send(encode_spliced(self.call, result))
+        else:
+            self._send(encode_answer(self.call, result))
+
+    def fail(self, error: Exception) -> None:
+        """Answer that the server failed; the client sees a TApplicationException."""
+        method = self.call.name
+        if isinstance(error, OrderlaneError | RemotingError):
+            noisy = self.connection.server.noisy
+            noisy.warning(f"failed {method}", "request failed", method=method, reason=str(error))
+        else:
+            _log.error("request failed", method=method, exc_info=error)
+        if not self._answered:  # else it broke after its answer: nobody waits any more
+            sentence = f"{method} failed in the proxy: {error}"
+            kind = TApplicationException.INTERNAL_ERROR
+            self._send(encode_failure(self.call, kind, sentence))
+
+    def lost(self) -> None:
+        """The connection ended: the answer will not leave whole."""
+        on_lost, self.on_lost = self.on_lost, None
+        if on_lost is not None:
+            on_lost()
+
+    def _send(self, frame: bytes | list[bytes]) -> None:
+        if self._answered:
+            raise RuntimeError(f"{self.call.name} was answered twice")
+        self._answered = True
+        self.connection.answer(self, frame)
+
+
+class Connection(asyncio.Protocol):
+    """One client connection."""
+
+    def __init__(self, server: ThriftServer, connection_id: int) -> None:
+        self.connection_id = connection_id
+        self.address = ""
+        self.home = ""
+        #: The common name of the client's certificate, None without one.
+        self.certificate_name: str | None = None
+        self.server = server
+        #: What its requests take from; None: there may be as many as they like.
+        self.bucket: TokenBucket | None = None
+        self._transport: asyncio.Transport | None = None
+        self._tls = False
+        self._rest = memoryview(b"")  # of the answer, for TLS
+        self._ending = False  # once the rest has left
+        self._frames = FrameBuffer(server.limits.max_frame_bytes)
+        self._current: Reply | None = None  # until its answer has left the process whole
+        self._request_bytes = 0  # of the current request
+        self._unsent_bytes = 0  # of its answer, at most
+        self._held_bytes = 0  # of these and of what was read, counted in the server's load
+        self._begun = False  # a request that is not whole yet
+        self._passing_over = False  # that request: there was no room for it
+        self._in_line = False  # for a turn to read the next request
+        self._writing_paused = False
+        self._reading_paused = False
+        #: Whether its client may go on at another proxy: it settles where its leases are.
+        self.movable = False
+        #: The groups that it pulled of last, with the name that its client gave itself there.
+        self.pulled: dict[str, str] = {}
+        #: Answers the pull that waits with nothing; None while none does.
+        self.give_up: Callable[[], None] | None = None
+
+    # ---- asyncio's side -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came."""
+        self._transport = cast(asyncio.Transport, transport)
+        # pause_writing says at once that bytes stayed here, resume_writing that all have left. With
+        # TLS, whose limit counts from 1, up to 64 KiB and a piece may stay below: an answer that is
+        # lost there waits for the end of its leases. It would take all that it is given down there
+        # at a time, megabytes too, so it is given pieces.
+        self._tls = transport.get_extra_info("sslcontext") is not None
+        self._transport.set_write_buffer_limits(high=1 if self._tls else 0, low=0)
+        self.certificate_name = common_name(transport.get_extra_info("peercert"))
+        peer, own = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+        self.address = peer[0] if peer else ""
+        self.home = _host_port(own[0], self.server.home_port or own[1]) if own else ""
+        within_s = self.server.limits.dead_peer_s
+        find_dead_peer(transport.get_extra_info("socket"), within_s=within_s)
+        if not self.server.admit(self):
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._frames.receive_data(data)
+        self._line_up()
+        buffered = self._frames.buffered
+        if buffered or self._current is not None:
+            self._count()
+        busy = self._current is not None or self._in_line
+        if busy and buffered > _READ_AHEAD and self._transport:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """Bytes of the answer stayed here."""
+        self._writing_paused = True
+        self.server.unread.begin(self)
+        if self._transport is not None:
+            self._unsent_bytes = self._transport.get_write_buffer_size() + len(self._rest)
+            self._count()
+
+    def resume_writing(self) -> None:
+        """All bytes have left the process: an answer's, or those of TLS itself."""
+        self._writing_paused = False
+        if self._rest:
+            self._write_on()
+            if self._writing_paused:
+                return
+        self.server.unread.end(self)
+        self._unsent_bytes = 0
+        self._count()
+        if self._current is None or self._current.answered:
+            self._done()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended; whose answer did not leave whole is told."""
+        self._transport, self._rest = None, memoryview(b"")
+        self.server.unread.end(self)
+        self.server.begun.end(self)
+        self.server.forget(self, exc)
+        reply, self._current = self._current, None
+        goes_on = reply is not None and not reply.answered and reply.on_lost is None
+        self._release(self._request_bytes if goes_on else 0)
+        if reply is not None:
+            reply.lost()
+
+    # ---- the server's side ----------------------------------------------------------------------
+
+    def pulls(self, group: str, client: str) -> None:
+        """Its client, which calls itself *client*, pulls of *group*."""
+        if group not in self.pulled and len(self.pulled) == _MOST_PULLED:
+            del self.pulled[next(iter(self.pulled))]
+        self.pulled[group] = client
+
+    def answer(self, reply: Reply, frame: bytes | list[bytes]) -> None:
+        """Write the answer to the current request, whole or in pieces; when it has left, take the
+        next one.
+        """
+        if self._transport is None or self._transport.is_closing() or self._current is not reply:
+            if self._transport is None:
+                self._release(0)  # its method went on, and ends now
+            reply.lost()
+            return
+        if not reply.call.one_way:
+            # Pauses writing if something stays, closes on an error.
+            if self._tls:
+                whole = frame if isinstance(frame, bytes) else b"".join(frame)
+                self._rest = memoryview(whole)
+                self._write_on()
+            elif isinstance(frame, bytes):
+                self._transport.write(frame)
+            else:
+                self._transport.writelines(frame)
+        if not (self._writing_paused or self._transport.is_closing()):
+            self._done()
+
+    def close(self) -> None:
+        """End the connection after what is written has left."""
+        if self._rest:
+            self._ending = True
+        elif self._transport is not None:
+            self._transport.close()
+
+    def let_go(self) -> bool:
+        """End the connection if nothing is lost by it; False in the middle of a call."""
+        if self.give_up is not None:
+            self.give_up()
+        if self._current is not None or self._transport is None:
+            return False
+        self._transport.close()
+        return True
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _write_on(self) -> None:
+        transport = cast(asyncio.Transport, self._transport)
+        while self._rest and not (self._writing_paused or transport.is_closing()):
+            piece, self._rest = self._rest[:_TLS_PIECE], self._rest[_TLS_PIECE:]
+            transport.write(piece)
+        if self._ending and not self._rest:
+            transport.close()
+
+    def _count(self) -> None:
+        """Tell the load what is held for this connection now."""
+        frames = self._frames
+        held = max(frames.buffered, frames.announced) + self._unsent_bytes
+        if self._current is not None:
+            held += self._request_bytes
+        self._release(held)
+
+    def _release(self, held_bytes: int) -> None:
+        """No more than *held_bytes* are held for this connection."""
+        changed = held_bytes - self._held_bytes
+        if changed:
+            self._held_bytes = held_bytes
+            self.server.load.change(changed)
+
+    def _done(self) -> None:
+        self._current = None
+        if self._held_bytes:
+            self._count()
+        if self._frames.buffered:
+            asyncio.get_running_loop().call_soon(self._line_up)
+        self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _line_up(self) -> None:
+        if self._current is None and not self._in_line:
+            self._in_line = True
+            self.server.turns.run(self._next_request)
+
+    def _next_request(self) -> None:
+        self._in_line = False
+        if self._current is not None or self._transport is None or self._transport.is_closing():
+            return
+        try:
+            frame = self._frames.next_frame()
+            if frame is None:
+                self._await_rest()
+                return
+            if self._begun:
+                self._begun = False
+                self.server.begun.end(self)
+            call = decode_call(frame)
+            entry = self.server.methods.get(call.name)
+            passed_over, self._passing_over = self._passing_over, False
+            arguments = None if entry is None or passed_over else call.decode(entry.arguments())
+        except FrameError as error:
+            self.server.closed_for(self, str(error))
+            return
+        self._request_bytes = len(frame)
+        self._current = reply = Reply(self, call)
+        if entry is None:
+            sentence = f"there is no method {call.name!r} here"
+            failure = encode_failure(call, TApplicationException.UNKNOWN_METHOD, sentence)
+            self.answer(reply, failure)
+            return
+        try:
+            load = self.server.load
+            if load.used > load.limit or self.bucket is not None or passed_over:
+                refusal = self.server.refusal(self, entry, passed_over=passed_over)
+                if refusal is not None:
+                    (entry.shed or entry.refuse)(arguments, reply, refusal)
+                    return
+            entry.method(arguments, reply)
+        except Exception as error:
+            reply.fail(error)
+
+    def _await_rest(self) -> None:
+        """There is no whole request: what has begun needs time and room."""
+        frames, load = self._frames, self.server.load
+        if frames.buffered:
+            if not self._begun:
+                self._begun = True
+                self.server.begun.begin(self)
+            is_news = frames.announced > max(self._held_bytes, _READ_AHEAD)
+            if is_news and load.used - self._held_bytes + frames.announced > load.limit:
+                self._passing_over = True
+                frames.pass_over()
+            self._count()
+        self._go_on_reading()
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,1 @@
+"""One group on this proxy: the place where upstream and downstream meet."""

@@ -1,0 +1,426 @@
+"""One group on this proxy: where upstream and downstream meet.
+
+The lane does what the pure core tells: it owns the group's buffer, keeps the one timer that ends
+leases and offers retries, writes histories, counts, and tells whoever registered what happened. It
+opens no socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from broker_core.clock import now_ns
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.message import StoredMessage
+from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.measures import Histogram
+from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.starvation import READ_AHEAD
+from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import LeaseId
+from proxy.core.pipeline.effects import Effects, Nack, PipelineStatistics
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.history.record import History
+from proxy.lane.counts import TopicCounts
+from proxy.lane.history import LaneHistory
+from proxy.lane.listener import LaneListener, Verdicts
+from proxy.lane.presence import Presence
+from proxy.lane.rates import LaneRates
+from proxy.lane.topic_rules import rules_of
+from proxy.lane.tracing import LaneTracing
+from proxy.net.earliest_timer import EarliestTimer
+from proxy.settings.groups import GroupSettings
+
+
+@dataclass(slots=True, eq=False)
+class GroupLane:
+    """The shell around one ``GroupBuffer``. Owned by the event loop's thread."""
+
+    settings: GroupSettings
+    memory: Budget
+    history: History
+    listener: LaneListener
+    open_connections: Container[int]
+    counts: dict[Topic, TopicCounts] = field(default_factory=lambda: defaultdict(TopicCounts))
+    take_overs: Histogram = field(default_factory=Histogram)  # from locks to their hand-outs
+    auto_created: bool = False  # made on the fly: further topics may join it
+    tracing: LaneTracing | None = None
+    refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)  # why; kept by upstream
+    denied: dict[QueueName, int] = field(default_factory=dict)  # since when; kept by upstream
+    presence: Presence = field(init=False)
+    leases_of_group: Budget = field(init=False)  # live ones over all topics, and how many may be
+    rates: LaneRates = field(init=False)
+    buffer: GroupBuffer = field(init=False)
+    _notes: LaneHistory = field(init=False)
+    # By topic and qid: a suffix that is not the present period's finds nothing.
+    _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
+    _timer: EarliestTimer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leases_of_group = Budget(self.settings.max_leased_jobs)
+        self.presence = Presence(self.leases_of_group)
+        self._timer = EarliestTimer(self._ring)
+        self.rates = LaneRates(self.name, self.history, wake=self._wake)
+        self.rates.follow(self.settings)
+        self.buffer = GroupBuffer(self.leases_of_group, self.rates.gate)
+        self._notes = LaneHistory(self.history, self.name)
+
+    @property
+    def name(self) -> Group:
+        """The group."""
+        return Group(self.settings.name)
+
+    # ---- is anybody there? ----------------------------------------------------------------------
+
+    def seen(self) -> None:
+        """A client of the group is there: it acked or extended."""
+        self.presence.seen()
+        if not self.presence.joined:
+            self.listener.on_wanted(self)
+
+    def pulled(self, topics: Collection[Topic] | None) -> None:
+        """A client of the group pulled *topics* (None: any)."""
+        if self.presence.pulled(topics):
+            self.listener.on_wanted(self)
+
+    def leased_queues(self) -> set[QueueName]:
+        """Owned queues of which clients hold something, parked copies included. O(leases)."""
+        return {each.origin.queue for each in self.buffer if each.leases()}
+
+    def starves(self, pipeline: QueuePipeline, *, stuck: bool = False) -> bool:
+        """True if *pipeline* has little for clients that wait for its topic, or nothing for those
+        that asked for it lately. Whoever gets messages of other queues wants these, too: of a queue
+        that is *stuck* at its oldest message more than a little.
+        """
+        starvation, topic = self.presence.starvation, pipeline.topic
+        waiting = starvation.waiting(topic)
+        enough = READ_AHEAD if waiting or stuck else 1
+        return pipeline.ready < enough and (waiting or starvation.lately(topic, now_ns()))
+
+    # ---- ownership; caller: upstream ------------------------------------------------------------
+
+    def add(self, pipeline: QueuePipeline) -> None:
+        """A queue was acquired."""
+        self.buffer.add(pipeline)
+        self.rates.gate.add(pipeline, now_ns=now_ns())
+        self._owned[pipeline.topic, pipeline.qid] = pipeline
+        pipeline.measured_by(self.counts[pipeline.topic].measures)
+        self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
+
+    def remove(self, pipeline: QueuePipeline) -> None:
+        """A queue was lost or handed over."""
+        if pipeline.twin is not None:
+            self.remove(pipeline.twin)
+        if self.tracing is not None:
+            self.tracing.lost(pipeline, pipeline.leases())
+        self.buffer.remove(pipeline)
+        self.rates.gate.remove(pipeline, now_ns=now_ns())
+        place = (pipeline.topic, pipeline.qid)
+        if self._owned.get(place) is pipeline:
+            del self._owned[place]
+        self._notes.forget(pipeline)
+        if self.settings.topic(pipeline.topic) is None:
+            self._forget(pipeline.topic)
+        self.listener.on_settled()
+        self._wake()  # the leases that ended with it may have been all that the group may have
+
+    def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
+        """The orderly lock was renewed, and there is no doubt about the time before."""
+        now = now_ns()
+        lapsed = pipeline.doubtful or pipeline.trusted_until_ns <= now
+        if lapsed:
+            self.rates.gate.before_change(now)
+        pipeline.doubtful = False
+        pipeline.trusted_until_ns = max(pipeline.trusted_until_ns, trusted_until_ns)
+        if lapsed:
+            self.rates.gate.changed(now)
+        if pipeline.twin is not None:
+            self.renewed(pipeline.twin, trusted_until_ns)
+        if lapsed:
+            self._after(pipeline)
+            if pipeline.twin is not None:
+                self._after(pipeline.twin)  # it may hand out while its origin may
+
+    def on_messages(
+        self, pipeline: QueuePipeline, messages: Iterable[StoredMessage], *, next_offset: int
+    ) -> None:
+        """Messages of an owned queue were read."""
+        pipeline.at(now := now_ns())
+        effects = pipeline.on_messages(messages, next_offset=next_offset)
+        self._notes.read(pipeline, now_ns=now)
+        self._apply(pipeline, effects)
+
+    def refilled(
+        self, pipeline: QueuePipeline, refill: Refill, messages: Iterable[StoredMessage]
+    ) -> None:
+        """Spilled messages of an owned queue were read again; nothing happens if it was lost."""
+        if not pipeline.closed:
+            pipeline.at(now := now_ns())
+            effects = pipeline.refilled(refill, messages)
+            self._notes.read(pipeline, now_ns=now)
+            self._apply(pipeline, effects)
+
+    def passed_over(self, pipeline: QueuePipeline, messages: int) -> None:
+        """The broker left out so many, whose tags are not wanted."""
+        self.counts[pipeline.topic].passed(over=messages)
+
+    def deleted_unread(self, pipeline: QueuePipeline, offsets: range, *, lost: int) -> None:
+        """Retention deleted the messages at *offsets* of an owned queue before they were read;
+        *lost* of them had neither finished nor been spilled.
+        """
+        self.counts[pipeline.topic].deleted_unread += lost
+        self._notes.deleted(pipeline, offsets)
+
+    def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
+        """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
+        if not pipeline.closed:
+            self.counts[pipeline.topic].dead_letter(job, pipeline.rules.retry)
+            pipeline.at(now := now_ns())
+            self._apply(pipeline, pipeline.dead_lettered(job), at_ns=now)
+
+    def apply(self, settings: GroupSettings) -> None:
+        """Go on by other settings of the same group, without a lease, a chain or a lock being lost.
+        New topics are joined, those that went are handed over; another order key follows soon.
+        """
+        self.settings = settings
+        self.rates.follow(settings)
+        other_limit = self.leases_of_group.limit != settings.max_leased_jobs
+        self.leases_of_group.limit = settings.max_leased_jobs
+        for pipeline in list(self.buffer):
+            if not self.apply_to(pipeline) and other_limit:
+                self.rules_hold(pipeline)
+        self.listener.on_wanted(self)
+        self.listener.on_settled()
+        self._wake()
+
+    def apply_to(self, pipeline: QueuePipeline) -> bool:
+        """Have *pipeline* go by the settings as they are now; False if it did, or its topic is not
+        among them any more.
+        """
+        topic = self.settings.topic(pipeline.topic)
+        if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
+            return False
+        effects = pipeline.change_rules(rules)
+        self.rules_hold(pipeline)
+        self._apply(pipeline, effects)
+        return True
+
+    def rules_hold(self, pipeline: QueuePipeline) -> None:
+        """What *pipeline* goes by changed: write it down."""
+        self._notes.rules(pipeline, max_leased=self.leases_of_group.limit)
+
+    def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
+        """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
+        self._notes.recorded(pipeline, at=at, made_ns=made_ns)
+
+    def topic_recreated(self, pipeline: QueuePipeline) -> None:
+        """*pipeline* is the first of its queue in another incarnation of the topic."""
+        pipeline.recreated = True
+        self.counts[pipeline.topic].recreated += 1
+
+    def records_damaged(self, pipeline: QueuePipeline) -> None:
+        """The ownership records of *pipeline*'s queue left out what a new owner must know."""
+        pipeline.records_damaged = True
+        self.counts[pipeline.topic].damaged_records += 1
+
+    def near_retention(self, pipeline: QueuePipeline) -> None:
+        """A key of *pipeline* that fails, or is parked, was found near the end of retention."""
+        self.counts[pipeline.topic].near_retention += 1
+
+    def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        """Upstream had *pipeline* do something about parked keys, which led to *effects*."""
+        if not pipeline.closed:
+            self._apply(pipeline, effects, at_ns=now_ns())
+
+    # ---- clients; caller: downstream ------------------------------------------------------------
+
+    def lease(self, wish: PullWish) -> list[Batch]:
+        """The answer to a pull; empty if nothing is ready for it."""
+        now = now_ns()
+        if self.presence.starvation.asks(wish.topics, now):
+            self.listener.on_settled()  # paused queues may be read on for it
+        batches = self.buffer.lease(wish, now_ns=now)
+        if acted := self.buffer.take_acted():
+            for pipeline, effects in acted:
+                self._tell(pipeline, effects, at_ns=now)
+            # More may be ready, for this pull too; but whoever asked has no answer yet.
+            asyncio.get_running_loop().call_soon(self._wake)
+        for batch in batches:
+            self.counts[batch.pipeline.topic].handed_out(len(batch.leases))
+            if batch.pipeline.origin is batch.pipeline:
+                self._timer.set(batch.leases[0].deadline_ns)  # all have the same
+            else:
+                self._arm(batch.pipeline)  # a redrive may have a pace
+        if not batches:
+            self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now))
+        self._notes.delivered(batches, at_ns=now)
+        if self.tracing is not None:
+            self.tracing.delivered(batches)
+        return batches
+
+    def pull_waits(self, wish: PullWish) -> None:
+        """A pull with nothing to get begins to wait."""
+        self.presence.waits(wish.topics, 1)
+        self._notes.pull("pull_wait", wish)
+        if self.presence.starvation.asks(wish.topics, now_ns()):
+            self.listener.on_settled()  # paused queues may be read on for it
+
+    def pull_ends(self, wish: PullWish) -> None:
+        """It waits no longer: something is there for it, its time is over, or it was lost."""
+        self.presence.waits(wish.topics, -1)
+        self.presence.starvation.asks(wish.topics, now_ns())
+        self._notes.pull("pull_end", wish)
+
+    def replayed(self, batches: Iterable[Batch]) -> None:
+        """The answer to a pull was given once more: its leases stay as they are."""
+        self._notes.replayed(batches)
+
+    def await_replay(self, batches: Iterable[Batch], *, connection: int) -> None:
+        """An answer was never written to *connection*; it may be asked for until its leases end."""
+        for lease in (lease for batch in batches for lease in batch.leases):
+            if lease.holder.connection == connection:  # else it went to another meanwhile
+                lease.unsent = True
+
+    def return_unsent(self, batches: Iterable[Batch]) -> None:
+        """An answer was never written: its jobs are offered again, uncounted."""
+        for pipeline, leases in batches:
+            if not pipeline.closed:
+                live = pipeline.return_unsent(leases)
+                self._notes.unsent(pipeline, live)
+                if self.tracing is not None:
+                    self.tracing.ended(pipeline, live, "unsent")
+                self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))  # a redrive may stop
+                self.listener.on_settled()
+
+    def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
+        """Apply verdicts; returns the lease ids (or offsets) that were no longer held."""
+        pipeline = self._owned.get((verdicts.topic, verdicts.qid))
+        if pipeline is None or pipeline.ended:
+            return self._fenced_elsewhere(verdicts)
+        self.presence.pulled((pipeline.topic,))
+        now = now_ns()
+        not_held: list[int] = []
+        if verdicts.acked or verdicts.nacked or verdicts.released:
+            effects = pipeline.settle(
+                acked=verdicts.acked, nacked=verdicts.nacked, released=verdicts.released, now_ns=now
+            )
+            self._apply(pipeline, effects, nacks=verdicts.nacked, at_ns=now)
+            not_held += effects.fenced
+        if verdicts.success or verdicts.failed:
+            effects = pipeline.settle_by_offset(
+                success=verdicts.success,
+                failed=verdicts.failed,
+                connection=connection,
+                open_connections=self.open_connections,
+                now_ns=now,
+            )
+            self._apply(pipeline, effects, at_ns=now)
+            not_held += effects.fenced
+        return not_held
+
+    def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
+        """Extend leases; returns the ids of those that were no longer held."""
+        pipeline = self._owned.get((topic, qid))
+        if pipeline is None or pipeline.ended:
+            return list(lease_ids)
+        at_ns = now_ns()
+        not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=at_ns)]
+        refused = set(not_held)
+        held = [lease_id for lease_id in lease_ids if lease_id not in refused]
+        self._notes.extended(pipeline, held, ms=ms, at_ns=at_ns)
+        return not_held
+
+    def statistics(self) -> list[PipelineStatistics]:
+        """One frozen record an owned queue."""
+        return [pipeline.statistics() for pipeline in self.buffer]
+
+    def close(self) -> None:
+        """Stop the timers. The pipelines were handed over before."""
+        self.rates.close()
+        self._timer.stop()
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _forget(self, topic: Topic) -> None:
+        """The group does not consume *topic* any more: keep nothing of it with its last queue."""
+        if all(each.topic != topic for each in self.buffer):
+            self.counts.pop(topic, None)
+            self.presence.forget(topic)
+            self.buffer.forget(topic)
+
+    def _fenced_elsewhere(self, verdicts: Verdicts) -> list[int]:
+        """Verdicts on an ownership period that is not, or no longer, ours: all are void."""
+        named = verdicts.named
+        if self.settings.topic(verdicts.topic) is not None:
+            self.counts[Topic(verdicts.topic)].fenced += len(named)
+        self._notes.fenced(verdicts.topic, verdicts.qid, named)
+        return named
+
+    def _apply(
+        self,
+        pipeline: QueuePipeline,
+        effects: Effects,
+        *,
+        nacks: Sequence[Nack] = (),
+        at_ns: int = 0,
+    ) -> None:
+        """*nacks* are the verdicts that led to *effects*, *at_ns* is when they were applied."""
+        self._tell(pipeline, effects, nacks=nacks, at_ns=at_ns)
+        self._wake()
+
+    def _tell(
+        self,
+        pipeline: QueuePipeline,
+        effects: Effects,
+        *,
+        nacks: Sequence[Nack] = (),
+        at_ns: int = 0,
+    ) -> None:
+        """Do what *effects* ask for, but for those who wait for messages."""
+        self.counts[pipeline.topic].add(effects, missing=pipeline.key_record.rule.missing)
+        self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
+        if self.tracing is not None:
+            self.tracing.effects(pipeline, effects)
+        if effects.parking:
+            self.listener.on_parking(self, pipeline)
+        self.buffer.refresh(pipeline)
+        if effects.plain and effects.finished:  # acks: nothing is due earlier for them
+            self.listener.on_settled()
+            return
+        self._arm(pipeline)
+        if not effects.plain:
+            self._tell_rest(pipeline, effects)
+
+    def _tell_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        if effects.expired:
+            self.counts[pipeline.topic].last_expired_ns = now_ns()
+        for job in effects.dead_letters:
+            self.listener.on_dead_letter(self, pipeline, job)
+        for refill in effects.refills:
+            self.listener.on_refill(self, pipeline, refill)
+        ended = effects.nacked or effects.released or effects.expired or effects.unsent
+        if effects.finished or ended or effects.revoked:
+            self.listener.on_settled()
+
+    def _after(self, pipeline: QueuePipeline) -> None:
+        self.buffer.refresh(pipeline)
+        self._arm(pipeline)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self.presence.waiting_pulls and self.buffer.has_ready:
+            self.listener.on_ready(self)
+
+    def _arm(self, pipeline: QueuePipeline) -> None:
+        """Let the timer ring no later than the pipeline needs."""
+        if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
+            self._timer.set(due_ns)
+
+    def _ring(self) -> None:
+        for pipeline in list(self.buffer):
+            if not pipeline.closed:
+                self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))

@@ -1,0 +1,318 @@
+"""What a group's lane writes into the history of its process (``docs/history.md``).
+
+Beside what happened it notes when that was decided: a process may be stopped between the two, and
+its events would seem to be later than those of whoever took over meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker_core.names import Group, QueueName
+from proxy.core.group.group_buffer import Batch, PullWish
+from proxy.core.keys.ids import LeaseId
+from proxy.core.keys.order_key import key_text
+from proxy.core.keys.retry_policy import MS, OnExhausted
+from proxy.core.leases.lease_book import Lease
+from proxy.core.parking.parked_copy import origin_of
+from proxy.core.pipeline.effects import Effects, Nack, Skip
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Snapshot
+from proxy.history.record import History
+
+#: How often the jobs in memory of a queue are noted; at once if they are more than they may be.
+_WINDOW_EVERY_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class LaneHistory:
+    """Events of one group. Nothing is collected unless ``history.enabled``."""
+
+    history: History
+    group: Group
+    _noted_ns: dict[QueueName, int] = field(default_factory=dict)  # when a window was, last
+
+    def delivered(self, batches: Iterable[Batch], *, at_ns: int) -> None:
+        """The answer to one pull: events of one time, decided at *at_ns*."""
+        if self.history.enabled:
+            each = [
+                {
+                    **self._place(batch.pipeline),
+                    **_delivery(lease),
+                    **_origin_of(batch.pipeline, lease),
+                    **_next_order(batch.pipeline, lease),
+                    "at_ns": at_ns,
+                }
+                for batch in batches
+                for lease in batch.leases
+            ]
+            if each:
+                self.history.write_many("deliver", each)
+
+    def forget(self, pipeline: QueuePipeline) -> None:
+        """Its queue is not owned any more."""
+        self._noted_ns.pop(pipeline.queue, None)
+
+    def replayed(self, batches: Iterable[Batch]) -> None:
+        """The answer to one pull was given once more, as far as its leases are alive."""
+        for batch in batches:
+            named = [
+                {
+                    **_named(lease),
+                    "consumer": lease.holder.client,
+                    "req": lease.holder.request,
+                }
+                for lease in batch.leases
+            ]
+            self._record(batch.pipeline, "replay", named)
+
+    def effects(
+        self, pipeline: QueuePipeline, effects: Effects, *, nacks: Sequence[Nack], at_ns: int
+    ) -> None:
+        """Ends of leases and jobs; *nacks* are among the verdicts that led to them at *at_ns*."""
+        if not self.history.enabled:
+            return
+        self._ended(pipeline, "expire", effects.expired)
+        self._ended(pipeline, "revoke", effects.revoked)
+        self._ended(pipeline, "unsent", effects.unsent)
+        wishes = {nack.lease_id: nack.retry_after_ms for nack in nacks}
+        self._verdict(pipeline, "ok", effects.acked)
+        self._record(
+            pipeline,
+            "ack_ok",
+            [
+                {
+                    **_named(lease),
+                    "outcome": "retry",
+                    "after_ms": wishes.get(lease.lease_id),
+                    "reason": lease.job.reason,
+                    "at_ns": at_ns,
+                }
+                for lease in effects.nacked
+            ],
+        )
+        self._verdict(pipeline, "defer", effects.released)
+        self._record(pipeline, "ack_fenced", [{"lease": number} for number in effects.fenced])
+        self._finished(pipeline, effects, at_ns=at_ns)
+        self._actions_failed(pipeline, effects, at_ns=at_ns)
+        if effects.keys_changed:
+            self._record(pipeline, "order_key", [_order_key(pipeline)])
+        for key in effects.stopped:
+            self.parking(pipeline.origin, "redrive", key, state="stopped", by="failure policy")
+
+    def _finished(self, pipeline: QueuePipeline, effects: Effects, *, at_ns: int) -> None:
+        how: dict[int, dict[str, object]] = {
+            job.offset: {"order": key_text(job.key)} for job in effects.parked
+        }
+        for offset, place in effects.copies.items():
+            how[offset]["copy"] = place
+        how |= {offset: {"order": key_text(key)} for offset, key in effects.gone.items()}
+        how |= {offset: _skip(skip) for offset, skip in effects.skips.items()}
+        for offset, each in effects.filtered_by.items():
+            how[offset] = {"by": each.by, **_origin(pipeline, each.origin)}
+        decided = {"at_ns": at_ns} if at_ns else {}  # the process may stand still before it says so
+        self._record(
+            pipeline,
+            "finish",
+            [
+                {"offset": offset, "outcome": outcome.value, **how.get(offset, {}), **decided}
+                for offset, outcome in effects.finished
+            ],
+        )
+
+    def _actions_failed(self, pipeline: QueuePipeline, effects: Effects, *, at_ns: int) -> None:
+        failed = [
+            {
+                "offset": each.offset,
+                "order": key_text(each.key),
+                "attempt": each.attempt,
+                "reason": each.reason,
+                **_origin(pipeline, each.origin),
+                "at_ns": at_ns,
+            }
+            for each in effects.failed_actions
+        ]
+        self._record(pipeline, "act_fail", failed)
+
+    def deleted(self, pipeline: QueuePipeline, offsets: range) -> None:
+        """Retention deleted what stood at *offsets*, and this owner had not read it."""
+        self._record(pipeline, "deleted", [{"from": offsets.start, "to": offsets.stop}])
+
+    def period(self, pipeline: QueuePipeline, event: str, **fields: object) -> None:
+        """A period of ownership begins, is to end, or ended."""
+        self._record(pipeline, event, [fields])
+
+    def rules(self, pipeline: QueuePipeline, *, max_leased: int) -> None:
+        """Other rules hold from now on; those of a lease, a retry or a limit that was used before
+        are what they were.
+        """
+        rules, jobs = rules_in_history(pipeline), pipeline.jobs.taken
+        self._record(pipeline, "rules", [{**rules, "max_leased": max_leased, "jobs": jobs}])
+
+    def parking(
+        self, pipeline: QueuePipeline, event: str, key: bytes, *, by: str, **fields: object
+    ) -> None:
+        """*key* is parked, redriven or parked no more, by somebody or some rule."""
+        self._record(pipeline, event, [{"order": key_text(key), "by": by, **fields}])
+
+    def acted(
+        self, pipeline: QueuePipeline, event: str, key: bytes | None, **fields: object
+    ) -> None:
+        """Somebody paused or resumed *key* (None: all of the queue), or had it retried."""
+        self._record(pipeline, event, [{"order": key_text(key), **fields}])
+
+    def unsent(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
+        """Leases of an answer that was never written: ended, uncounted."""
+        if self.history.enabled:
+            self._ended(pipeline, "unsent", leases)
+
+    def extended(
+        self, pipeline: QueuePipeline, lease_ids: Iterable[LeaseId], *, ms: int, at_ns: int
+    ) -> None:
+        """Leases that run on, from *at_ns*."""
+        about = {"ms": ms, "at_ns": at_ns}
+        self._record(pipeline, "extend", [{"lease": each, **about} for each in lease_ids])
+
+    def fenced(self, topic: str, qid: str, numbers: Iterable[int]) -> None:
+        """Verdicts on an ownership period that is not, or no longer, this proxy's."""
+        if self.history.enabled:
+            place = {"group": self.group, "topic": topic, "queue": qid.partition("#")[0]}
+            self.history.write_many("ack_fenced", [{**place, "lease": each} for each in numbers])
+
+    def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
+        """An ownership record is stored."""
+        self._record(pipeline, "record", [{"at": at, "made_ns": made_ns}])
+
+    def read(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
+        """Messages came into memory."""
+        if not self.history.enabled:
+            return
+        jobs, limit = pipeline.jobs.window.jobs, pipeline.rules.max_jobs
+        if jobs > limit or now_ns - self._noted_ns.get(pipeline.queue, 0) >= _WINDOW_EVERY_NS:
+            self._noted_ns[pipeline.queue] = now_ns
+            window: dict[str, object] = {"jobs": jobs, "limit": limit}
+            if (memory := pipeline.jobs.window.memory).pressed:
+                window |= {"memory": memory.used, "memory_limit": memory.limit}
+                window["memory_full"] = True  # nothing is read ahead any more
+            self._record(pipeline, "window", [window])
+
+    def pull(self, event: str, wish: PullWish) -> None:
+        """A pull begins to wait (``pull_wait``), or waits no longer (``pull_end``)."""
+        if self.history.enabled:
+            topics = None if wish.topics is None else sorted(wish.topics)
+            self.history.write(event, group=self.group, topics=topics, consumer=wish.holder.client)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _place(self, pipeline: QueuePipeline) -> dict[str, object]:
+        return {
+            "group": self.group,
+            "topic": pipeline.topic,
+            "queue": pipeline.place,
+            "epoch": pipeline.epoch,
+        }
+
+    def _record(
+        self, pipeline: QueuePipeline, event: str, fields: Sequence[Mapping[str, object]]
+    ) -> None:
+        if self.history.enabled and fields:
+            place = self._place(pipeline)
+            self.history.write_many(event, [{**place, **each} for each in fields])
+
+    def _verdict(self, pipeline: QueuePipeline, outcome: str, leases: Iterable[Lease]) -> None:
+        named = [{**_named(lease), "outcome": outcome} for lease in leases]
+        self._record(pipeline, "ack_ok", named)
+
+    def _ended(self, pipeline: QueuePipeline, event: str, leases: Iterable[Lease]) -> None:
+        self._record(pipeline, event, [_named(lease) for lease in leases])
+
+
+def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
+    """The rules by which a queue is judged: they stand in ``own+``, and in ``rules`` when they
+    change.
+    """
+    rules, keys = pipeline.rules, pipeline.origin.key_record
+    # What is handed out before a record names the switch is older than that.
+    order_key = keys.before if pipeline.origin.key_change_planned and keys.before else keys.rule
+    exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
+    return {
+        "order_key": order_key.text,
+        "visibility_ms": pipeline.visibility_ns // MS,
+        "retry_ms": list(rules.retry.intervals_ms),
+        "max_deliveries": rules.retry.max_deliveries if exhausts else None,
+        "max_jobs": rules.max_jobs,
+        "filters": rules.filters,
+        "tags": None if rules.tags is None else sorted(rules.tags),
+    }
+
+
+def keys_in_history(queue: QueuePipeline | Snapshot) -> dict[str, object]:
+    """What is paused (null: all of the queue), what is parked, and how often the order key changed
+    when an ownership period begins, for its ``own+``.
+    """
+    keys = queue.keys if isinstance(queue, Snapshot) else queue.key_record
+    said: dict[str, object] = {
+        "paused": [key_text(key) for key in queue.paused],
+        "parked": [key_text(key) for key in queue.parked],
+        "key_version": None if keys is None else keys.version,
+    }
+    return {name: each for name, each in said.items() if each}
+
+
+def _named(lease: Lease) -> dict[str, object]:
+    return {"lease": lease.lease_id, "offset": lease.job.offset}
+
+
+def _skip(skip: Skip) -> dict[str, object]:
+    origin = {} if skip.origin is None else {"origin_offset": skip.origin}
+    return {"order": key_text(skip.key), "audit": skip.audit, **origin}
+
+
+def _delivery(lease: Lease) -> dict[str, object]:
+    job = lease.job
+    return {
+        "offset": job.offset,
+        "msg": job.message.message_id if job.message else None,
+        "order": key_text(job.key),
+        "attempt": job.attempts,
+        "lease": lease.lease_id,
+        "consumer": lease.holder.client,
+        "req": lease.holder.request,
+        "run": lease.run[0].lease_id if lease.run else None,
+    }
+
+
+def _origin_of(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
+    message = lease.job.message
+    return {} if message is None else _origin(pipeline, origin_of(message)[0])
+
+
+def _origin(pipeline: QueuePipeline, offset: int) -> dict[str, object]:
+    """Of a parked copy: where its message stands."""
+    return {} if pipeline.origin is pipeline else {"origin_offset": offset}
+
+
+def key_change_in_history(pipeline: QueuePipeline) -> dict[str, object]:
+    """In an ``own+``: the switch of a change that is not through."""
+    record = pipeline.key_record
+    return {} if record.before is None else {"key_since": record.since}
+
+
+def _order_key(pipeline: QueuePipeline) -> dict[str, object]:
+    record = pipeline.key_record
+    return {
+        "version": record.version,
+        "since": record.since,
+        "order_key": record.rule.text,
+        "missing_key": record.rule.missing.value,
+        "through": record.before is None,
+    }
+
+
+def _next_order(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
+    """While the order key changes: the key of an older message by the new rule."""
+    record, message = pipeline.key_record, lease.job.message
+    if record.before is None or message is None or lease.job.offset >= record.since:
+        return {}
+    return {"next_order": key_text(record.rule.chain_of(message))}

@@ -1,0 +1,203 @@
+"""The groups of this proxy by name, and the rule for groups that nobody configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from broker_core.names import MAX_NAME_CHARS, Group, Topic, check_name
+from proxy.core.broadcast.member_group import member_group
+from proxy.core.keys.group_names import check_group
+from proxy.errors import Refused, UnknownName
+from proxy.lane.group_lane import GroupLane
+from proxy.settings.groups import GroupSettings, TopicSettings
+
+#: Clients of one broadcast group that a proxy serves at a time. Each costs what a group costs.
+MAX_MEMBERS = 1_000
+#: Order key of groups that are created on the fly: a message's own key, the safe choice.
+AUTO_ORDER_KEY = "KEY"
+
+
+@dataclass(slots=True)
+class Lanes:
+    """Finds the lane of a group; ``make`` makes one from settings and starts what belongs to it."""
+
+    make: Callable[[GroupSettings], GroupLane]
+    auto_create: bool = False
+    _lanes: dict[Group, GroupLane] = field(default_factory=dict)
+    _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
+    # Those that are given up: clients get nothing more, but say what became of what they have.
+    _retired: dict[Group, GroupLane] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[GroupLane]:
+        return iter([*self._lanes.values(), *self._retired.values()])
+
+    def add(self, settings: GroupSettings) -> GroupLane:
+        """Make the lane of a group."""
+        lane = self.make(settings)
+        self._lanes[lane.name] = lane
+        return lane
+
+    def find(self, group: str | None) -> GroupLane | None:
+        """The lane of *group*, None if there is none. It may be one that is given up."""
+        name = Group(group or "")
+        return self._lanes.get(name) or self._retired.get(name)
+
+    def retire(self, group: str) -> GroupLane | None:
+        """Serve no pulls of *group* any more; its verdicts count until it is dropped. None if there
+        is no such group.
+        """
+        lane = self._lanes.pop(Group(group), None)
+        self._member_of.pop(Group(group), None)
+        if lane is not None:
+            self._retired[lane.name] = lane
+        return lane
+
+    def drop(self, group: str) -> None:
+        """Forget a group that was retired."""
+        self._retired.pop(Group(group), None)
+
+    def holder_of(self, group: str | None, client: str | None) -> GroupLane | None:
+        """The lane that holds what *client* got as one of *group*, None if there is none."""
+        lane = self.find(group)
+        if lane is None or lane.settings.mode != "broadcast":
+            return lane
+        return self.find(member_group(lane.name, client)) if client else None
+
+    def asked_as(self, name: str) -> str:
+        """The group that clients name to get what *name* holds: of a client of a broadcast group
+        that group, of any other *name* itself.
+        """
+        end = name.find("%")
+        while end > 0:
+            lane = self.find(name[:end])
+            if lane is not None and lane.settings.mode == "broadcast":
+                return name[:end]
+            end = name.find("%", end + 1)
+        return name
+
+    def members(self, group: Group | None = None) -> list[GroupLane]:
+        """The clients of a broadcast group (None: of all) that are served."""
+        of = self._member_of.items()
+        return [self._lanes[name] for name, each in of if group in (None, each)]
+
+    def leave_member(self, lane: GroupLane) -> bool:
+        """Keep nothing of a client that is not here any more, until its next pull. False if its
+        group was removed meanwhile: whoever does that looks after it.
+        """
+        if self._lanes.get(lane.name) is not lane:
+            return False
+        del self._lanes[lane.name], self._member_of[lane.name]
+        return True
+
+    def serving(
+        self, group: str | None, topics: Iterable[str] | None, client: str | None
+    ) -> GroupLane:
+        """The lane that serves the pulls of *client*: that of *group*, or if it is broadcast, the
+        client's own, which is made at its first pull. Raises UnknownName as ``require``, and
+        Refused for a client that a broadcast group cannot tell from others.
+        """
+        topics = None if topics is None else list(topics)
+        lane = self.require(group, topics)
+        if (of := self._member_of.get(lane.name)) is not None:
+            raise Refused(
+                f"{lane.name!r} is one client of the broadcast group {of!r}: pull as that group,"
+                " with the clientId"
+            )
+        if lane.settings.mode != "broadcast":
+            return lane
+        if not client:
+            raise Refused(
+                f"group {lane.name!r} is broadcast, each client has all messages: set clientId, by"
+                " which a client goes on where it was"
+            )
+        return self._member(lane, member_group(lane.name, client))
+
+    def _member(self, of: GroupLane, name: Group) -> GroupLane:
+        if (lane := self._lanes.get(name)) is None:
+            if len(self.members(of.name)) >= MAX_MEMBERS:
+                raise Refused(
+                    f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, more are not"
+                    " taken: does each have a lasting clientId?"
+                )
+            lane = self.add(member_settings(of.settings, name))
+            self._member_of[name] = of.name
+        elif self._member_of.get(name) != of.name:
+            raise Refused(f"{name!r} is a group of its own here: take another clientId")
+        return lane
+
+    def require(self, group: str | None, topics: Iterable[str] | None) -> GroupLane:
+        """The lane of *group*, which has *topics* (None: any).
+
+        With ``auto_create`` an unknown group subscribes the topics that it asks for, and a group
+        made so the further ones. Raises UnknownName, with what exists, for anything else.
+        """
+        wanted = list(topics) if topics is not None else []
+        if not group:
+            raise UnknownName("the request names no group: set groupId to one of this proxy's")
+        lane = self._lanes.get(Group(group))
+        if lane is None and Group(group) in self._retired:
+            raise self._unknown(group)
+        if self.auto_create and wanted:
+            lane = self._subscribe(group, wanted, lane)
+        if lane is None:
+            hint = "; name a topic to have it created" if self.auto_create else ""
+            raise self._unknown(group, hint)
+        for topic in wanted:
+            topic_named(lane, topic)
+        return lane
+
+    def named(self, group: str) -> GroupLane:
+        """The lane of *group*, for people, whose verbs create none. Raises UnknownName."""
+        lane = self._lanes.get(Group(group))
+        if lane is None:
+            raise self._unknown(group)
+        return lane
+
+    def _unknown(self, group: str, hint: str = "") -> UnknownName:
+        if Group(group) in self._retired:
+            return UnknownName(
+                f"there is no group {_shown(group)} any more: it was removed, and its queues are"
+                " being handed over"
+            )
+        known = ", ".join(sorted(self._lanes)) or "none yet"
+        return UnknownName(f"there is no group {_shown(group)} here; known groups: {known}{hint}")
+
+    def _subscribe(self, group: str, topics: list[str], lane: GroupLane | None) -> GroupLane:
+        known = () if lane is None else lane.settings.topics
+        missing = [name for name in topics if all(name != topic.name for topic in known)]
+        if lane is not None and not (missing and lane.auto_created):
+            return lane
+        try:
+            check_group(group)
+            added = tuple(
+                TopicSettings(name=Topic(check_name("topic", name)), order_key=AUTO_ORDER_KEY)
+                for name in dict.fromkeys(missing)
+            )
+        except ValueError as error:
+            raise UnknownName(str(error)) from None
+        if lane is None:
+            lane = self.add(GroupSettings(name=group, topics=added))
+            lane.auto_created = True
+        else:
+            lane.settings = lane.settings.model_copy(update={"topics": (*known, *added)})
+            lane.listener.on_wanted(lane)
+        return lane
+
+
+def topic_named(lane: GroupLane, name: str) -> Topic:
+    """The topic *name* of the group. Raises UnknownName, with those that it has."""
+    if lane.settings.topic(name) is None:
+        known = ", ".join(sorted(each.name for each in lane.settings.topics))
+        raise UnknownName(f"group {lane.name!r} has no topic {_shown(name)}; its topics: {known}")
+    return Topic(name)
+
+
+def member_settings(settings: GroupSettings, name: Group) -> GroupSettings:
+    """Of one client of the broadcast group with *settings*."""
+    return settings.model_copy(update={"name": name, "mode": "clustering"})
+
+
+def _shown(name: str) -> str:
+    """A name as errors show it: what came from a client may be megabytes."""
+    return repr(name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…")

@@ -1,0 +1,59 @@
+"""From a topic's settings to the rules of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from proxy.actions.pipeline import (
+    Action,
+    Actions,
+    compile_filter,
+    compile_transform,
+    tags_filter,
+    transform,
+    where_filter,
+)
+from proxy.core.keys.order_key import MissingKey, compile_order_key
+from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
+from proxy.core.keys.topic_rules import TopicRules, parse_tags
+from proxy.settings.actions import ActionSettings
+from proxy.settings.groups import TopicSettings
+
+
+@lru_cache(maxsize=1024)
+def rules_of(topic: TopicSettings) -> TopicRules:
+    """Compile the settings of one topic. They were checked when they were loaded."""
+    return TopicRules(
+        order_key=compile_order_key(topic.order_key),
+        missing_key=MissingKey(topic.missing_key),
+        tags=parse_tags(topic.tags),
+        visibility_ns=int(topic.visibility_timeout_s * 1000) * MS,
+        retry=RetryPolicy(
+            intervals_ms=topic.retry_intervals_ms,
+            max_deliveries=topic.max_deliveries,
+            on_exhausted=OnExhausted(topic.on_exhausted),
+        ),
+        max_pull_batch=topic.max_pull_batch,
+        max_jobs=topic.max_jobs_in_memory,
+        max_jobs_per_key=topic.max_jobs_per_key_in_memory,
+        drops_shadow_traffic=topic.pressure_traffic == "drop",
+        actions=_actions_of(topic.actions),
+        order_key_version=topic.order_key_version,
+    )
+
+
+def _actions_of(settings: Iterable[ActionSettings]) -> Actions:
+    """Those that decide what is handed out; their numbers are their places in the settings."""
+    actions = []
+    for number, each in enumerate(settings, start=1):
+        if each.filter is not None and each.filter.where is not None:
+            step = where_filter(compile_filter(each.filter.where))
+        elif each.filter is not None:
+            step = tags_filter(parse_tags(each.filter.tags or ""))
+        elif each.transform is not None:
+            step = transform(compile_transform(each.transform.to))
+        else:
+            continue
+        actions.append(Action(number, each.kind, step))
+    return Actions(tuple(actions))

@@ -1,0 +1,1 @@
+"""Ports, TLS, timers and identities that all shells share."""

@@ -1,0 +1,80 @@
+"""The ports of a proxy: where they are, and the certificates that they show."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from broker_core.errors import reason_of
+from broker_core.tls import LiveContext, follow
+from proxy.admin.http import AdminHttp
+from proxy.downstream.port.server import ThriftServer
+from proxy.errors import OrderlaneError
+from proxy.net.tls import port_context
+from proxy.settings.proxy_settings import ListenSettings
+from proxy.settings.types import at_port, host_port
+
+#: Listens on host and port, returns the port.
+_Listen = Callable[[str, int], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a running proxy listens, as host:port."""
+
+    thrift: str
+    http: str
+    producer: str | None = None
+
+
+class Listening:
+    """Opens the ports of *settings*. Raises OrderlaneError if a certificate cannot be had."""
+
+    def __init__(self, settings: ListenSettings, thrift: ThriftServer) -> None:
+        self._settings = settings
+        self._thrift = thrift
+        self._doors: dict[str, str] = {}  # where clients come, by setting
+        self._tls: dict[str, LiveContext] = {}
+
+    async def open(self, admin: AdminHttp) -> Addresses:
+        """Listen, *admin* too. Raises OrderlaneError if a port or a certificate cannot be had."""
+        listen = self._settings
+        for setting, files in (("listen.tls", listen.tls), ("listen.http_tls", listen.http_tls)):
+            if files is not None:
+                # Probes have no certificate: on the HTTP port it is looked at where one is shown.
+                optional = setting == "listen.http_tls"
+                self._tls[setting] = port_context(files, setting, optional=optional)
+        self._doors = {"listen.thrift": listen.thrift}
+        if listen.producer is not None:
+            self._doors["listen.producer"] = listen.producer
+        await self.open_doors()
+        on_http = partial(admin.listen, tls=self._context("listen.http_tls"))
+        http = await self._listen("listen.http", listen.http, on_http)
+        return Addresses(self._doors["listen.thrift"], http, self._doors.get("listen.producer"))
+
+    async def open_doors(self) -> None:
+        """Listen for clients; at the same ports again, if it did before."""
+        on_thrift = partial(self._thrift.listen, tls=self._context("listen.tls"))
+        for setting, address in self._doors.items():
+            self._doors[setting] = await self._listen(setting, address, on_thrift)
+
+    async def follow_certificates(self) -> None:
+        """Show new connections what stands in the files now, for ever."""
+        await follow(self._tls.values())
+
+    def _context(self, setting: str) -> ssl.SSLContext | None:
+        tls = self._tls.get(setting)
+        return None if tls is None else tls.context
+
+    async def _listen(self, setting: str, address: str, listen: _Listen) -> str:
+        host, port = host_port(address)
+        try:
+            port = await listen(host, port)
+        except OSError as error:
+            raise OrderlaneError(
+                f"{setting}: cannot listen on {address}: {reason_of(error)};"
+                " choose another port, or 0 for any free one"
+            ) from None
+        return at_port(address, port)

@@ -1,0 +1,65 @@
+"""Secrets that the proxy shows to others or signs with: named in the settings, kept elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from broker_core.remoting.signing import Credentials
+from proxy.errors import SettingsError
+from proxy.settings.proxy_settings import BrokerAccountSettings, SecretSettings
+
+
+def read_secrets(
+    settings: Iterable[SecretSettings], *, environment: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """All of them by name, line ends around them taken off.
+
+    Raises SettingsError, with a sentence for each that is not there or empty.
+    """
+    environment = os.environ if environment is None else environment
+    secrets, problems = {}, []
+    for each in settings:
+        try:
+            secrets[each.name] = _read(each, environment)
+        except ValueError as error:
+            problems.append(f"secrets: {each.name}: {error}")
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return secrets
+
+
+def credentials_of(
+    settings: BrokerAccountSettings, secrets: Mapping[str, bytes]
+) -> Credentials | None:
+    """The account that requests to brokers are signed with, None if they are not.
+
+    Raises SettingsError, with a sentence, if its secret is not there or no text.
+    """
+    if settings.access_key is None or settings.secret is None:
+        return None
+    try:
+        return Credentials(settings.access_key, secrets[settings.secret].decode())
+    except KeyError:
+        why = "which is not among the proxy's secrets"
+    except UnicodeDecodeError:
+        why = "a secret that is not UTF-8"
+    raise SettingsError(f"broker_account.secret: names {settings.secret!r}, {why}")
+
+
+def _read(settings: SecretSettings, environment: Mapping[str, str]) -> bytes:
+    if settings.environment is not None:
+        place = f"the environment variable {settings.environment}"
+        if settings.environment not in environment:
+            raise ValueError(f"{place} is not set")
+        value = os.fsencode(environment[settings.environment])
+    else:
+        place = str(settings.file)
+        try:
+            value = Path(place).read_bytes()
+        except OSError as error:
+            raise ValueError(f"cannot read {place}: {error.strerror or error}") from None
+    if not (value := value.strip(b"\r\n")):
+        raise ValueError(f"{place} is empty")
+    return value

@@ -1,0 +1,1 @@
+"""Observation: metrics, logs, traces, and jumps of the clocks."""

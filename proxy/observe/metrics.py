@@ -1,0 +1,313 @@
+"""Every metric of the proxy, in one file; ``metrics_collector`` reads their values at each scrape.
+
+Key values never stand in a label: they are without number, and they are the users' own data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.core.jobs.measures import SECONDS, TIMES
+from proxy.core.keys.order_key import MissingKey
+from proxy.core.pipeline.key_counts import KeyCount
+
+#: What all names begin with.
+PREFIX = "orderlane_"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """Name without prefix, what it says, its labels, and its kind: one that only rises, a histogram
+    with these upper *bounds*, or (neither) a gauge. *values*: all that its last label may be; each
+    is shown from the beginning, for of what begins at 1 no rise is seen.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ("group", "topic")
+    counter: bool = False
+    bounds: tuple[float, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """As Prometheus calls it."""
+        return "histogram" if self.bounds else "counter" if self.counter else "gauge"
+
+
+_QUEUE = ("group", "topic", "queue")
+
+#: Taken from one queue's statistics; by field.
+QUEUE_GAUGES: dict[str, MetricDefinition] = {
+    "lag": MetricDefinition(
+        "consumer_lag_messages", "End offset of the queue minus the committed one", _QUEUE
+    ),
+    "unfinished": MetricDefinition(
+        "unfinished_messages", "Messages read and not finished yet", _QUEUE
+    ),
+    "ready": MetricDefinition("ready_messages", "Messages that a pull would get now", _QUEUE),
+    "leased": MetricDefinition("inflight", "Messages in the hands of clients", _QUEUE),
+    "retrying": MetricDefinition(
+        "retrying_messages", "Failed messages that wait for their retry time", _QUEUE
+    ),
+    "blocked": MetricDefinition(
+        "blocked_messages", "Messages that wait behind another of their key", _QUEUE
+    ),
+    "spilled": MetricDefinition(
+        "spilled_messages", "Messages behind stuck keys that are held as offsets alone", _QUEUE
+    ),
+    "uncopied": MetricDefinition(
+        "uncopied_messages", "Messages of parked keys that are not in the parked topic yet", _QUEUE
+    ),
+    "lag_seconds": MetricDefinition(
+        "lag_seconds", "Age of the oldest unfinished message, since its broker stored it", _QUEUE
+    ),
+    "most_attempts": MetricDefinition(
+        "highest_attempts",
+        "Hand-outs of the unfinished message that failed most often; 0 without one",
+        _QUEUE,
+    ),
+    "window_used": MetricDefinition(
+        "queue_window_used_ratio", "Messages in memory over max_jobs_in_memory", _QUEUE
+    ),
+    "commit_age": MetricDefinition(
+        "commit_age_seconds",
+        "Time since the last commit while finished messages wait for one, else 0",
+        _QUEUE,
+    ),
+    "span": MetricDefinition(
+        "span_messages", "Read position of the queue minus the committed offset", _QUEUE
+    ),
+    "near_retention": MetricDefinition(
+        "near_retention_keys", "Blocked or parked keys that retention is about to reach", _QUEUE
+    ),
+    "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),
+}
+
+#: By ``KeyCount``.
+KEYS = MetricDefinition(
+    "keys",
+    "Order keys with unfinished messages by the state of the first: ready, running, retrying,"
+    " blocked; and those that are paused or parked, with messages or without",
+    (*_QUEUE, "state"),
+    values=tuple(KeyCount),
+)
+
+#: *top* is 1 or 10. By a sketch that is too low by 1/256 of all hand-outs at most.
+HOT_KEYS = MetricDefinition(
+    "hot_key_share",
+    "Share of the hottest key (top 1), or of the ten hottest, in the hand-outs of the last minutes",
+    ("group", "topic", "top"),
+    values=("1", "10"),
+)
+
+TOPIC_QUEUES = MetricDefinition(
+    "topic_queues", "Queues of the topic, whoever owns them, while this proxy is in the group"
+)
+
+JOINED = MetricDefinition(
+    "group_joined", "1 while this proxy is in the group, since it has clients for it", ("group",)
+)
+
+#: Taken from the measures of a topic; by field.
+HISTOGRAMS: dict[str, MetricDefinition] = {
+    "attempts": MetricDefinition(
+        "attempts", "Hand-outs of messages that ended", bounds=tuple(map(float, TIMES))
+    ),
+    "queue_wait": MetricDefinition(
+        "queue_wait_seconds", "From when a message might be handed out until it was", bounds=SECONDS
+    ),
+    "key_wait": MetricDefinition(
+        "key_wait_seconds",
+        "Behind an earlier message of the same key; only messages that waited so, in memory",
+        bounds=SECONDS,
+    ),
+    "handler": MetricDefinition(
+        "handler_seconds", "From the hand-out to the client's verdict", bounds=SECONDS
+    ),
+}
+
+TAKE_OVERS = MetricDefinition(
+    "takeover_seconds",
+    "From the lock of a queue until its messages may be handed out",
+    ("group",),
+    bounds=SECONDS,
+)
+
+#: Taken from the counts of a topic; by field.
+TOPIC_COUNTERS: dict[str, MetricDefinition] = {
+    name: MetricDefinition(metric, help_text, counter=True)
+    for name, metric, help_text in (
+        ("delivered", "deliveries_total", "Messages handed out, repeats included"),
+        ("acked", "acks_total", "Messages acked"),
+        ("nacked", "retries_total", "Messages that a client reported as failed"),
+        ("released", "released_total", "Messages given back unhandled"),
+        ("expired", "lease_expired_total", "Leases that ran out"),
+        ("revoked", "lease_revoked_total", "Leases that a person ended"),
+        ("fenced", "ack_fenced_total", "Verdicts on leases that were no longer held"),
+        ("filtered", "filtered_total", "Messages that rules of the group filtered"),
+        (
+            "passed_over",
+            "passed_over_total",
+            "Messages left out by brokers: their tags are not wanted",
+        ),
+        ("failed_actions", "action_failures_total", "Hand-outs on which an action failed"),
+        ("parked", "parked_total", "Messages stored in the parked topic"),
+        ("skipped", "skipped_total", "Messages that operators skipped"),
+        (
+            "near_retention",
+            "near_retention_total",
+            "Failing or parked keys found near the end of retention",
+        ),
+        ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
+        ("damaged_records", "damaged_records_total", "Take-overs with damaged ownership records"),
+        (
+            "recreated",
+            "topic_recreated_total",
+            "Take-overs of queues whose topic was deleted and created again",
+        ),
+    )
+}
+
+#: Taken from the same; each is a count by the value of its last label.
+COUNTS_BY: dict[str, MetricDefinition] = {
+    "dead_lettered": MetricDefinition(
+        "dlq_total",
+        "Messages stored in the dead-letter topic, by reason: exhausted, rejected, missing_key",
+        ("group", "topic", "reason"),
+        counter=True,
+        values=("exhausted", "rejected", "missing_key"),
+    ),
+    "missing_keys": MetricDefinition(
+        "missing_key_total",
+        "Messages without their order key, by the policy missing_key",
+        ("group", "topic", "policy"),
+        counter=True,
+        values=tuple(policy.value for policy in MissingKey),
+    ),
+}
+
+REDRIVEN = MetricDefinition(
+    "dlq_redriven_total", "Dead letters sent back to the topic they came from", counter=True
+)
+
+#: Of the rate limits of topics, and of their group (topic: empty).
+RATES: dict[str, MetricDefinition] = {
+    "share": MetricDefinition(
+        "rate_limit", "Messages a second that this proxy may hand out, of its part of max_rate"
+    ),
+    "held_back": MetricDefinition(
+        "rate_limited", "1 while ready messages of the topic wait for max_rate"
+    ),
+}
+
+#: Of the bulk readers of a group; by field.
+BULK: dict[str, MetricDefinition] = {
+    "bulk_bytes": MetricDefinition(
+        "bulk_bytes_total", "Bytes read for bulk readers", ("group",), counter=True
+    ),
+    "bulk_held_back": MetricDefinition(
+        "bulk_held_back_seconds_total",
+        "Time that fetches were held back by the limits of bulk readers",
+        ("group",),
+        counter=True,
+    ),
+}
+
+#: Of the places that groups come from; by field.
+CONFIGURATION: dict[str, MetricDefinition] = {
+    "config_applied": MetricDefinition(
+        "config_applied_total", "Times that settings of groups were read", ("source",), counter=True
+    ),
+    "config_refused": MetricDefinition(
+        "config_refused_total", "Times that they were refused", ("source",), counter=True
+    ),
+    "config_bad": MetricDefinition(
+        "config_bad", "1 while the newest settings of groups are not served", ("source",)
+    ),
+}
+
+#: Of a topic that the proxy delivers itself; by field.
+DELIVERIES: dict[str, MetricDefinition] = {
+    "delivered": MetricDefinition(
+        "target_deliveries_total", "Messages that their target took", counter=True
+    ),
+    "failed": MetricDefinition(
+        "target_failures_total", "Attempts that failed at the target", counter=True
+    ),
+    "unreached": MetricDefinition(
+        "target_unreached_total", "Attempts that did not reach the target", counter=True
+    ),
+    "cut": MetricDefinition(
+        "target_cut_total", "Attempts cut off because their lease ended", counter=True
+    ),
+    "under_way": MetricDefinition("target_inflight", "Messages on their way to the target"),
+    "down": MetricDefinition("target_down", "1 while the target cannot be reached, else 0"),
+    "slow": MetricDefinition(
+        "target_slow", "1 while the target takes fewer messages, or none, by its own wish"
+    ),
+}
+
+#: Of the limits that one client can reach; by field.
+LIMITS: dict[str, MetricDefinition] = {
+    "refused": MetricDefinition(
+        "refused_requests_total", "Requests over a limit", ("limit",), counter=True
+    ),
+    "dropped": MetricDefinition(
+        "dropped_connections_total", "Connections ended by a limit", ("limit",), counter=True
+    ),
+}
+
+#: Of the process.
+PROCESS: dict[str, MetricDefinition] = {
+    "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
+    "window": MetricDefinition("window_used_ratio", "The same over limits.memory_bytes", ()),
+    "inflight_bytes": MetricDefinition(
+        "inflight_bytes", "Bytes of unanswered requests, and of answers that have not left", ()
+    ),
+    "connections": MetricDefinition("connections", "Open client connections", ()),
+    "bad_frames": MetricDefinition(
+        "bad_frames_total", "Connections closed for bytes that are no request", (), counter=True
+    ),
+    "refused": MetricDefinition(
+        "refused_connections_total", "Connections over a limit", (), counter=True
+    ),
+    "refused_calls": MetricDefinition(
+        "refused_calls_total", "Calls without a valid token, or the right", (), counter=True
+    ),
+    "replayed": MetricDefinition(
+        "replayed_answers_total", "Answers given once more to the same pull", (), counter=True
+    ),
+    "skipped_acks": MetricDefinition(
+        "skipped_acks_total", "Verdicts that name no group here", (), counter=True
+    ),
+    "refused_acks": MetricDefinition(
+        "refused_acks_total", "Acks of bulk readers that moved no position", (), counter=True
+    ),
+    "unknown_names": MetricDefinition(
+        "unknown_names_total", "Pulls for an unknown group or topic", (), counter=True
+    ),
+    "waiting_pulls": MetricDefinition("waiting_pulls", "Pulls that wait for messages", ("group",)),
+}
+
+
+def definitions() -> list[MetricDefinition]:
+    """All of them, for the documentation and its test."""
+    return [
+        *QUEUE_GAUGES.values(),
+        KEYS,
+        HOT_KEYS,
+        TOPIC_QUEUES,
+        JOINED,
+        *HISTOGRAMS.values(),
+        TAKE_OVERS,
+        *TOPIC_COUNTERS.values(),
+        *COUNTS_BY.values(),
+        REDRIVEN,
+        *RATES.values(),
+        *BULK.values(),
+        *CONFIGURATION.values(),
+        *DELIVERIES.values(),
+        *LIMITS.values(),
+        *PROCESS.values(),
+    ]

@@ -1,0 +1,1 @@
+"""Operator actions: keys, leases, messages, offsets, owners and dead letters."""

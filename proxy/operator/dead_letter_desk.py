@@ -1,0 +1,285 @@
+"""What operators do with dead letters: look at them, export them, send them back, stop that.
+
+Any proxy can, whether it serves the group or not: dead letters belong to no queue that it owns. A
+redrive lives in the proxy that was asked, and ends with it; asked for again, there or elsewhere, it
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from broker_core.client import PullStatus
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import StoredMessage
+from proxy.core.access.audit_record import Change
+from proxy.core.dead_letters.dead_letter import DeadLetter, content_of, dead_letter
+from proxy.core.dead_letters.redrive import RedriveState, parse_skips
+from proxy.core.keys.group_names import check_group
+from proxy.errors import OrderlaneError, UnknownName
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letters.copier import dead_letter_topic
+from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
+
+#: Dead letters that one question looks at: more would keep the one who asks waiting.
+_MOST_READ = 10_000
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which dead letters. ``everything``: also those that went back; ``limit`` None: all."""
+
+    limit: int | None = 100
+    topic: str | None = None
+    key: str | None = None
+    everything: bool = False
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """True if it is one of them."""
+        return self.topic in (None, letter.topic) and self.key in (None, letter.key)
+
+
+class DeadLetterDesk:
+    """One per process."""
+
+    def __init__(self, context: UpstreamContext) -> None:
+        self._context = context
+        self._runs: dict[Group, RedriveRun] = {}  # the last one of each group
+        #: Messages sent back, by group and topic.
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    async def show(self, name: str, wish: Wish) -> dict[str, Any]:
+        """Dead letters of a group, the oldest first, and how many wait for a redrive.
+
+        ``complete``: all that are wanted are shown. Raises UnknownName, RemotingError.
+        """
+        group, queues = await self._find(name)
+        found: list[DeadLetter] = []
+        waiting, complete, room = 0, True, _MOST_READ
+        for queue in queues:
+            start, first, end = await self._bounds(group, queue)
+            waiting += max(0, end - first)
+            begin = start if wish.everything else first
+            letters, read_to = await self._read(
+                queue, wish, start=begin, end=min(end, begin + room)
+            )
+            found += letters
+            room -= read_to - begin
+            complete = complete and read_to >= end
+        found.sort(key=lambda letter: (letter.store_ms, letter.queue, letter.offset))
+        return {
+            "group": group,
+            "waiting": waiting,
+            "dead_letters": [_row(letter) for letter in found[: wish.limit]],
+            "complete": complete and (wish.limit is None or len(found) <= wish.limit),
+            "redrive": self._view(group),
+        }
+
+    async def find(self, name: str, which: str) -> dict[str, Any]:
+        """One dead letter with its body, by its place (``broker-a_0@17``) or message id.
+
+        Raises UnknownName, RemotingError.
+        """
+        group, queues = await self._find(name)
+        if "@" not in which:
+            return await self._by_id(group, queues, which)
+        try:
+            ((queue, offset),) = parse_skips([which], queues)
+        except ValueError as error:
+            raise UnknownName(str(error)) from None
+        client = self._context.client
+        begin, end = await client.min_offset(queue), await client.max_offset(queue)
+        if begin <= offset < end:
+            async for messages, _ in self._batches(queue, offset, offset + 1, at_once=1):
+                for stored in messages:
+                    if stored.queue_offset == offset:
+                        return _whole(stored, queue)
+        raise UnknownName(
+            f"there is no dead letter {which} of {group!r}: {queue.qid} has {begin} to {end - 1}"
+            if begin < end
+            else f"there is no dead letter {which} of {group!r}: {queue.qid} is empty"
+        )
+
+    async def export(self, name: str, wish: Wish) -> AsyncIterator[bytes]:
+        """Dead letters with their bodies as lines of JSON, queue by queue, each from its oldest on;
+        those that come meanwhile are not among them. Raises UnknownName, RemotingError.
+        """
+        group, queues = await self._find(name)
+        left = wish.limit
+        for queue in queues:
+            start, first, end = await self._bounds(group, queue)
+            begin = start if wish.everything else first
+            async for messages, _ in self._batches(queue, begin, end):
+                lines = [
+                    orjson.dumps(_whole(stored, queue)) + b"\n"
+                    for stored in messages
+                    if stored.queue_offset < end and wish.takes(dead_letter(stored, queue))
+                ][:left]
+                left = None if left is None else left - len(lines)
+                if lines:
+                    yield b"".join(lines)
+                if left == 0:
+                    return
+
+    async def redrive(
+        self, name: str, *, by: str, reason: str, rate: float, skip: Sequence[str], dry_run: bool
+    ) -> dict[str, Any]:
+        """Begin to send the dead letters of a group back, *rate* a second at most (0: no limit),
+        but not those named in *skip* (``broker-a_0@17``). *dry_run*: only count them.
+
+        Raises UnknownName, RemotingError, and OrderlaneError if it cannot begin.
+        """
+        group, queues = await self._find(name)
+        try:
+            skips = parse_skips(skip, queues)
+        except ValueError as error:
+            raise OrderlaneError(str(error)) from None
+        if dry_run:
+            bounds = [await self._bounds(group, queue) for queue in queues]
+            left = sum(max(0, end - first) for _, first, end in bounds)
+            return {"group": group, "state": "dry run", "left": left}
+        if (last := self._runs.get(group)) is not None and last.running:
+            raise OrderlaneError(f"the dead letters of {group!r} are being redriven: stop it first")
+        after = {"state": "redriven", "rate": rate, "skip": list(skip)}
+        change = Change(by, "dead-letters redrive", group, reason, before={}, after=after)
+        async with self._context.audit.change(change) as entry:
+            if (last := self._runs.get(group)) is not None and last.running:
+                raise OrderlaneError(f"the dead letters of {group!r} are being redriven by now")
+            run = self._runs[group] = RedriveRun(
+                *(self._context, group, queues),
+                by=by,
+                audit=entry.id,
+                rate=rate,
+                skip=skips,
+                counts=self.counts,
+            )
+            await run.begun()
+            if run.redrive.state is RedriveState.FAILED:
+                raise OrderlaneError(run.redrive.reason)
+        return self._view(group) or {}
+
+    async def stop(self, name: str, *, by: str, reason: str) -> dict[str, Any]:
+        """Send no more of them back; return once nothing is on its way. Raises OrderlaneError if
+        this proxy does not.
+        """
+        run = self._runs.get(Group(name))
+        if run is None or not run.running:
+            raise OrderlaneError(
+                f"this proxy does not redrive the dead letters of {name!r}: ask the one that does"
+            )
+        before = self._view(run.group)
+        change = Change(
+            by, "dead-letters stop", run.group, reason, before=before, after={"state": "stopped"}
+        )
+        async with self._context.audit.change(change):
+            await run.stop()
+        return self._view(run.group) or {}
+
+    async def close(self) -> None:
+        """Stop all redrives."""
+        running = [run for run in self._runs.values() if run.running]
+        await asyncio.gather(*(run.stop() for run in running))
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _view(self, group: Group) -> dict[str, Any] | None:
+        """The last redrive of *group* here."""
+        if (run := self._runs.get(group)) is None:
+            return None
+        redrive = run.redrive
+        return {
+            "group": group,
+            "state": run.state,
+            "sent": redrive.sent_back,
+            "skipped": redrive.skipped,
+            "left": redrive.left,
+            "rate": run.rate,
+            "by": run.by,
+            "reason": redrive.reason,
+            "note": redrive.note,
+        }
+
+    async def _find(self, name: str) -> tuple[Group, list[QueueName]]:
+        try:
+            topic = dead_letter_topic(Group(check_group(name)))
+            queues = await self._context.client.queues(topic)
+        except ValueError as error:
+            raise UnknownName(str(error)) from None
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise UnknownName(f"group {name!r} has no dead letters: no topic {topic}") from None
+        if not queues:
+            raise OrderlaneError(f"topic {topic} may not be read: give it the permission 6 (RW)")
+        return Group(name), queues
+
+    async def _bounds(self, group: Group, queue: QueueName) -> tuple[int, int, int]:
+        """Where *queue* begins, where its redrive goes on, and where it ends."""
+        client = self._context.client
+        committed = await client.committed_offset(progress_group(group), queue)
+        low, end = await client.min_offset(queue), await client.max_offset(queue)
+        return low, min(end, max(low, committed or 0)), end
+
+    async def _read(
+        self, queue: QueueName, wish: Wish, *, start: int, end: int
+    ) -> tuple[list[DeadLetter], int]:
+        """Those of *queue* that are wanted, one more than enough, and up to where it was read."""
+        found: list[DeadLetter] = []
+        read_to = start
+        async for messages, read_to in self._batches(queue, start, end):  # noqa: B007
+            found += filter(wish.takes, (dead_letter(each, queue) for each in messages))
+            if wish.limit is not None and len(found) > wish.limit:
+                break
+        return found, read_to
+
+    async def _batches(
+        self, queue: QueueName, start: int, end: int, *, at_once: int | None = None
+    ) -> AsyncIterator[tuple[Sequence[StoredMessage], int]]:
+        """Messages of *queue*, some of them beyond *end* maybe, with up to where it was read."""
+        offset = start
+        while offset < end:
+            result = await self._context.client.pull(
+                queue,
+                group=Group(queue.topic),  # that of the progress has the same name
+                offset=offset,
+                max_messages=at_once or _AT_ONCE,
+                suspend_ms=0,
+            )
+            goes_on = result.next_offset > offset and result.status is not PullStatus.NO_NEW
+            offset = result.next_offset if goes_on else offset
+            yield result.messages, offset
+            if not goes_on:
+                return
+
+    async def _by_id(
+        self, group: Group, queues: Sequence[QueueName], message_id: str
+    ) -> dict[str, Any]:
+        room = _MOST_READ
+        for queue in queues:
+            start, _, end = await self._bounds(group, queue)
+            async for messages, _ in self._batches(queue, start, min(end, start + room)):
+                for stored in messages:
+                    if stored.message_id == message_id:
+                        return _whole(stored, queue)
+            room = max(0, room - (end - start))
+        among = "" if room else f" among the first {_MOST_READ:,}: say where it is"
+        raise UnknownName(f"there is no dead letter {message_id!r} of {group!r}{among}")
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    row = asdict(letter)
+    del row["queue"], row["offset"]
+    return {"dead_letter": f"{letter.queue.qid}@{letter.offset}", **row}
+
+
+def _whole(stored: StoredMessage, queue: QueueName) -> dict[str, Any]:
+    return {**_row(dead_letter(stored, queue)), **content_of(stored)}

@@ -1,0 +1,147 @@
+"""What operators see of keys: the largest, the hottest, those that are stuck; one of them whole.
+
+Lists look at all keys of the queues that this proxy owns, some at a time, so nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from broker_core.clock import now_ns, wall_ms
+from broker_core.errors import RemotingError
+from broker_core.names import Group
+from proxy.core.access.audit_record import AuditWish
+from proxy.core.keys.order_key import known_as
+from proxy.core.keys.retry_policy import MS
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.pipeline.key_views import KeyView, KeyViews, slices
+from proxy.errors import Unavailable, UnknownName
+from proxy.operator.key_verbs import KeyVerbs
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.parking.parked_keys import Parking
+
+
+class KeyBoard:
+    """One per process."""
+
+    def __init__(
+        self, context: UpstreamContext, ownerships: Mapping[Group, GroupOwnership]
+    ) -> None:
+        self._context = context
+        self._ownerships = ownerships
+
+    async def top(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
+        """The keys with most unfinished messages. O(keys). Raises UnknownName."""
+        found: list[tuple[int, str, str, ParkingPipeline, bytes]] = []
+        for pipeline in self._pipelines(group, topic):
+            jobs = pipeline.jobs
+            for some in slices(jobs.all_keys()):
+                sizes = (
+                    (jobs.backlog_of(key), pipeline.place, key.hex(), pipeline, key) for key in some
+                )
+                found = heapq.nlargest(limit, (*found, *sizes), key=lambda each: each[:3])
+                await asyncio.sleep(0)
+        return [_view(pipeline, key).row() for _, _, _, pipeline, key in found]
+
+    async def hot(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
+        """Keys with the largest shares of what was handed out in the last minute or two."""
+        found = []
+        for pipeline in self._pipelines(group, topic):
+            counts, total = pipeline.hot.counts(now_ns=now_ns())
+            found += [(count / total, key, pipeline) for key, count in counts.items()]
+        found = heapq.nlargest(limit, found, key=lambda each: each[:2])
+        return [{**_view(where, key).row(), "share": share} for share, key, where in found]
+
+    async def blocked(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
+        """Keys that their first message keeps from going on, the oldest first. O(keys)."""
+        found: list[KeyView] = []
+        for pipeline in self._pipelines(group, topic):
+            for some in slices(pipeline.jobs.all_keys()):
+                views = KeyViews(pipeline, now_ns=now_ns(), wall_ms=wall_ms())
+                found += [view for view in map(views.of, some) if view.blocked]
+                found = heapq.nlargest(limit, found, key=lambda view: view.age_ms or 0)
+                await asyncio.sleep(0)
+        return [view.row() for view in found]
+
+    async def paused(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
+        """Paused keys, whether they have messages or not."""
+        found = [
+            _view(pipeline, key).row()
+            for pipeline in self._pipelines(group, topic)
+            for key in pipeline.paused
+            if key is not None
+        ]
+        return sorted(found, key=lambda row: (row["key"], row["queue"]))[:limit]
+
+    async def show(self, group: str, topic: str, text: str) -> list[dict[str, Any]]:
+        """A key in all queues that this proxy owns, if anything is to be said of it there."""
+        found = []
+        for parking in self._parkings(group, topic):
+            verbs = KeyVerbs(self._context, parking)
+            row = verbs.row(verbs.named(text))
+            if row["state"] != "none" or row["paused"]:
+                found.append(row)
+        return found
+
+    async def history(self, group: str, topic: str, text: str, limit: int) -> list[dict[str, Any]]:
+        """What happened to a key lately, the oldest first: failures since this proxy owns its
+        queue, and what people did to it. Raises Unavailable if the audit topic cannot be read.
+        """
+        found = [
+            row
+            for parking in self._parkings(group, topic)
+            for row in _events(parking, KeyVerbs(self._context, parking).named(text))
+        ]
+        wish = AuditWish(limit=limit, group=group, topic=topic, target=known_as(text))
+        try:
+            page = await self._context.audit.read(wish)
+        except RemotingError as error:
+            raise Unavailable(f"the audit topic cannot be read: {error}") from None
+        for record in page.records:
+            change = record.change
+            found.append(
+                {
+                    "at_ms": record.at_ms,
+                    "queue": None,
+                    "what": change.verb if record.phase == "begin" else f"{change.verb} ended",
+                    "offset": None,
+                    "attempt": None,
+                    "detail": record.failed or change.reason,
+                    "by": change.actor,
+                }
+            )
+        return sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _pipelines(self, group: str, topic: str) -> Iterator[ParkingPipeline]:
+        return (parking.pipeline for parking in self._parkings(group, topic))
+
+    def _parkings(self, group: str, topic: str) -> list[Parking]:
+        ownership = self._ownerships.get(Group(group))
+        if ownership is None or not ownership.consumes(topic):
+            raise UnknownName(f"this proxy has no group {group!r} with a topic {topic!r}")
+        return list(ownership.parkings(topic))
+
+
+def _view(pipeline: ParkingPipeline, key: bytes) -> KeyView:
+    return KeyViews(pipeline, now_ns=now_ns(), wall_ms=wall_ms()).of(key)
+
+
+def _events(parking: Parking, key: bytes) -> Iterator[dict[str, Any]]:
+    pipeline = parking.pipeline
+    for each in (pipeline, pipeline.twin):
+        for event in () if each is None else each.events.of(key):
+            yield {
+                "at_ms": wall_ms() - (now_ns() - event.at_ns) // MS,
+                "queue": None if each is None else each.place,
+                "what": event.what,
+                "offset": event.offset,
+                "attempt": event.attempt,
+                "detail": event.detail,
+                "by": None,
+            }

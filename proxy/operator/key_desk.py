@@ -1,0 +1,335 @@
+"""What operators do with single keys of the queues that this proxy owns.
+
+Most verbs are about one queue of the key: the first that has it, unless one is named. Pausing and
+resuming are about all queues of the topic, or of the group, whether the key has messages there or
+not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName, Topic
+from proxy.core.access.audit_record import Change
+from proxy.core.keys.order_key import key_text, known_as
+from proxy.core.records.replay import LastOwner
+from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName, WrongState
+from proxy.operator.key_verbs import Act, KeyVerbs
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.parking.parked_keys import Parking
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWish:
+    """A change that is asked for. ``queue``: that of the key, None for the first that has it;
+    ``offset``: where its first message has to stand, None for wherever it does.
+    """
+
+    key: str
+    by: str
+    reason: str = ""
+    queue: str | None = None
+    offset: int | None = None
+    anew: bool = False
+    rate: float = 0.0
+    dry_run: bool = False
+
+
+class KeyDesk:
+    """Finds the queue of a key. Another proxy may own it: then the answer names that one."""
+
+    def __init__(
+        self, context: UpstreamContext, ownerships: Mapping[Group, GroupOwnership]
+    ) -> None:
+        self._context = context
+        self._ownerships = ownerships
+
+    def parked(self, group: str, topic: str) -> list[dict[str, Any]]:
+        """Parked keys by queue. Raises UnknownName for an unknown group or topic."""
+        return [
+            parking.view(key)
+            for parking in self._owned(group, topic)
+            for key in sorted(parking.keys())
+        ]
+
+    async def act(self, group: str, topic: str, verb: str, wish: KeyWish) -> dict[str, Any]:
+        """Do *verb*; returns what became of the key. Raises OwnedElsewhere if proxies own queues
+        that may have it, another OrderlaneError if it cannot be.
+        """
+        owned = self._verbs(group, topic)
+        able = [
+            (each, key)
+            for each in owned
+            if wish.queue in (None, each.pipeline.place)
+            and each.may(verb, key := each.named(wish.key))
+        ]
+        if not able:
+            await self._refuse(group, topic, verb, wish, owned)
+        verbs, key = able[0]
+        if verb in _HEADS and len(able) > 1:
+            places = ", ".join(each.pipeline.place for each, _ in able)
+            raise WrongState(f"key {wish.key!r} has messages in {places}: say which queue is meant")
+        if not wish.dry_run:
+            await self._do(group, verb, wish, verbs, key)
+        return verbs.row(key)
+
+    async def redrive_all(
+        self,
+        group: str,
+        topic: str,
+        *,
+        by: str,
+        reason: str,
+        queue: str | None = None,
+        rate: float = 0.0,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Redrive all parked keys that are ready for it, and are not redriven, of the queues that
+        this proxy owns (or of one *queue*), with one audit record; returns these keys, how many
+        copies they have, and who owns queues elsewhere. Raises OrderlaneError.
+        """
+        owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
+        why = f"this proxy does not own {queue or 'a queue'} of {topic!r} for {group!r}"
+        others, _ = await self._others(Group(group), [Topic(topic)], why)
+        if not owned:
+            if others:
+                raise _elsewhere(why, others)
+            raise OrderlaneError(f"{why}, nor does another")
+        ready = [_ready_to_redrive(each) for each in owned]
+        if not dry_run:
+            before = [{**each, "keys": len(each["keys"]), "state": "parked"} for each in ready]
+            after = [{**each, "state": "redriven", "rate": rate} for each in before]
+            change = Change(by, "key redrive", group, reason, topic, "", before, after)
+            async with self._context.audit.change(change) as entry:
+                for each in owned:
+                    each.redrive_all(by=by, audit=entry.id, rate=rate)
+        return {
+            "group": group,
+            "topic": topic,
+            "queues": ready,
+            "owners": sorted({last.own.http for _, last in others if last.own.http}),
+        }
+
+    async def pause(
+        self, group: str, topic: str | None, key: str | None, *, by: str, reason: str
+    ) -> dict[str, Any]:
+        """Pause *key* in all queues of *topic*, or (None) all queues of the topic or group. Returns
+        when that is on record, with who owns queues elsewhere. Raises OrderlaneError.
+        """
+        return await self._everywhere("pause", group, topic, key, by=by, reason=reason)
+
+    async def resume(
+        self, group: str, topic: str | None, key: str | None, *, by: str, reason: str
+    ) -> dict[str, Any]:
+        """Undo ``pause``."""
+        return await self._everywhere("resume", group, topic, key, by=by, reason=reason)
+
+    # ---- one queue ------------------------------------------------------------------------------
+
+    async def _do(self, group: str, verb: str, wish: KeyWish, verbs: KeyVerbs, key: bytes) -> None:
+        before = verbs.view(key)
+        offset = before.offset if wish.offset is None else wish.offset
+        afters: dict[str, dict[str, Any]] = {
+            "park": {"state": "parked"},
+            "redrive": {"state": "redriven", "rate": wish.rate},
+            "stop": {"state": "parked"},
+            "skip": {"skipped": offset},
+            "retry": {"retried": before.offset, "anew": wish.anew},
+        }
+        change = Change(
+            wish.by,
+            f"key {verb}",
+            group,
+            wish.reason,
+            before.topic,
+            known_as(wish.key),
+            before.row(),
+            {"queue": before.queue, **afters[verb]},
+        )
+        async with self._context.audit.change(change) as entry:
+            act = Act(wish.by, wish.reason, entry.id)
+            match verb:
+                case "park":
+                    verbs.park(key, act)
+                case "redrive":
+                    verbs.redrive(key, act, rate=wish.rate)
+                case "stop":
+                    verbs.stop(key, act)
+                case "skip":
+                    await verbs.skip(key, -1 if offset is None else offset, act)
+                case "retry":
+                    await verbs.retry(key, act, anew=wish.anew)
+
+    async def _refuse(
+        self, group: str, topic: str, verb: str, wish: KeyWish, owned: Sequence[KeyVerbs]
+    ) -> None:
+        places = ", ".join(each.pipeline.place for each in owned) or "none now"
+        why = (
+            f"{_WHY_NOT[verb].format(key=wish.key)} in the queues of {topic!r} that this proxy owns"
+            f" for {group!r} ({places})"
+        )
+        if wish.queue is not None:
+            why = f"{why}: {wish.queue} was asked for"
+        others, _ = await self._others(Group(group), [Topic(topic)], why)
+        others = [each for each in others if _lists(each[1], wish.key)] or others
+        if not others:
+            raise OrderlaneError(
+                f"{why}, and no other proxy owns one: ask once more in a moment if it should be"
+            )
+        raise _elsewhere(why, others)
+
+    # ---- all queues -----------------------------------------------------------------------------
+
+    async def _everywhere(
+        self, verb: str, group: str, topic: str | None, text: str | None, *, by: str, reason: str
+    ) -> dict[str, Any]:
+        ownership = self._ownership(group, topic)
+        topics = [Topic(topic)] if topic is not None else ownership.topics
+        owned = [KeyVerbs(self._context, each) for each in ownership.parkings(topic)]
+        why = f"this proxy owns no queue of {', '.join(topics)} for {group!r}"
+        others, free = await self._others(Group(group), topics, why)
+        if not owned:
+            if others:
+                raise _elsewhere(why, others)
+            raise OrderlaneError(
+                f"{why}, nor does another: a queue has an owner once clients of the group came"
+            )
+        change = Change(
+            by,
+            f"{'group' if text is None else 'key'} {verb}",
+            group,
+            reason,
+            topic or "",
+            known_as(text or ""),
+            [_pause_of(each, text) for each in owned],
+            [{"queue": each.pipeline.place, "paused": verb == "pause"} for each in owned],
+        )
+        async with self._context.audit.change(change) as entry:
+            act = Act(by, reason, entry.id)
+            failed = await _in_all(owned, verb, text, act)
+            if failed:
+                entry.after = [_pause_of(each, text) for each in owned]
+        if failed:
+            raise failed[0]
+        return {
+            "group": group,
+            "topic": topic,
+            "key": text,
+            "paused": verb == "pause",
+            "queues": [f"{each.pipeline.topic}/{each.pipeline.place}" for each in owned],
+            "owners": sorted({last.own.http for _, last in others if last.own.http}),
+            "unowned": [f"{queue.topic}/{queue.qid}" for queue in free],
+            "unaddressed": [
+                f"{queue.topic}/{queue.qid}" for queue, last in others if not last.own.http
+            ],
+        }
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    async def _others(
+        self, group: Group, topics: Sequence[Topic], why: str
+    ) -> tuple[list[tuple[QueueName, LastOwner]], list[QueueName]]:
+        """The queues of *topics* that other proxies own, by their ownership records; and those that
+        nobody owns. Raises OrderlaneError if the brokers do not say.
+        """
+        context = self._context
+        ours = {each.pipeline.queue for each in self._ownerships[group].parkings()}
+        try:
+            queues = [
+                each
+                for topic in topics
+                for each in await context.client.queues(topic)
+                if each not in ours
+            ]
+            found = await asyncio.gather(*(context.log.owner(group, each) for each in queues))
+        except RemotingError as error:
+            raise Unavailable(f"{why}, and who owns the others cannot be asked: {error}") from None
+        others, free = [], []
+        for queue, last in zip(queues, found, strict=True):
+            if last is None or last.clean or last.own.owner == context.client.client_id:
+                free.append(queue)
+            else:
+                others.append((queue, last))
+        return others, free
+
+    def _verbs(self, group: str, topic: str) -> list[KeyVerbs]:
+        return [KeyVerbs(self._context, each) for each in self._owned(group, topic)]
+
+    def _owned(self, group: str, topic: str) -> Iterator[Parking]:
+        return self._ownership(group, topic).parkings(topic)
+
+    def _ownership(self, group: str, topic: str | None) -> GroupOwnership:
+        ownership = self._ownerships.get(Group(group))
+        if ownership is None or not (topic is None or ownership.consumes(topic)):
+            with_topic = "" if topic is None else f" with a topic {topic!r}"
+            raise UnknownName(f"this proxy has no group {group!r}{with_topic}")
+        return ownership
+
+
+async def _in_all(
+    owned: Sequence[KeyVerbs], verb: str, text: str | None, act: Act
+) -> list[OrderlaneError]:
+    """Do it in all queues, whatever fails in some of them."""
+
+    def begun(each: KeyVerbs) -> Awaitable[None]:
+        key = None if text is None else each.named(text)
+        do: Callable[[bytes | None, Act], Awaitable[None]] = (
+            each.pause if verb == "pause" else each.resume
+        )
+        return do(key, act)
+
+    done = await asyncio.gather(*map(begun, owned), return_exceptions=True)
+    failed = []
+    for each in done:
+        if isinstance(each, OrderlaneError):
+            failed.append(each)
+        elif each is not None:
+            raise each
+    return failed
+
+
+def _ready_to_redrive(parking: Parking) -> dict[str, Any]:
+    keys, twin = parking.may_redrive(), parking.pipeline.twin
+    copies = 0 if twin is None else sum(map(twin.jobs.backlog_of, keys))
+    return {"queue": parking.place, "keys": [*map(key_text, keys)], "copies": copies}
+
+
+def _pause_of(verbs: KeyVerbs, text: str | None) -> dict[str, Any]:
+    key = None if text is None else verbs.named(text)
+    return {"queue": verbs.pipeline.place, "paused": key in verbs.pipeline.paused}
+
+
+def _lists(last: LastOwner, key: str) -> bool:
+    parked = () if last.snapshot is None else last.snapshot.parked
+    return any(key_text(each) == key for each in parked)
+
+
+def _elsewhere(why: str, others: Sequence[tuple[QueueName, LastOwner]]) -> OwnedElsewhere:
+    owners = {last.own.owner: last.own.http for _, last in others}
+    return OwnedElsewhere(
+        f"{why}: ask {'; or '.join(_named(owner, others) for owner in owners)}",
+        addresses=tuple(http for http in owners.values() if http),
+    )
+
+
+def _named(owner: str, others: Sequence[tuple[QueueName, LastOwner]]) -> str:
+    """The proxy *owner*, and what it owns."""
+    queues = ", ".join(queue.qid for queue, last in others if last.own.owner == owner)
+    http = next(last.own.http for _, last in others if last.own.owner == owner)
+    return f"{owner} ({f'HTTP {http}' if http else 'address unknown'}), which owns {queues}"
+
+
+#: Verbs on the first message of a key.
+_HEADS = frozenset({"skip", "retry"})
+_WHY_NOT = {
+    "park": "key {key!r} has nothing unfinished in memory, or is parked,",
+    "redrive": "key {key!r} is not parked",
+    "stop": "key {key!r} is not redriven",
+    "skip": "key {key!r} has nothing unfinished",
+    "retry": "key {key!r} has nothing unfinished",
+}

@@ -1,0 +1,286 @@
+"""What a person does to a key in one owned queue: each step is on record where it has to be.
+
+A pause is confirmed once an ownership record has it, so whoever owns the queue next keeps to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.clock import now_ns, wall_ms
+from broker_core.errors import RemotingError
+from broker_core.remoting.key_hash import plain_key
+from proxy.core.jobs.chains import Job
+from proxy.core.keys.order_key import QUEUE_CHAIN, key_of, key_text, named
+from proxy.core.parking.parked_copy import origin_of
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.pipeline.effects import Skip
+from proxy.core.pipeline.key_views import KeyView, KeyViews
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import plain_text
+from proxy.core.records.paused_key import PausedKey
+from proxy.errors import Unavailable, WrongState
+from proxy.lane.history import LaneHistory
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.parking.parked_keys import Parking
+from proxy.upstream.reading.queue_range import read_range
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Who asks for it, why, and the id of its audit record."""
+
+    by: str
+    reason: str
+    audit: str
+
+
+class KeyVerbs:
+    """Acts on the keys of one queue in one ownership period."""
+
+    def __init__(self, context: UpstreamContext, parking: Parking) -> None:
+        self._context = context
+        self._parking = parking
+        self._lane = parking.lane
+        self._notes = LaneHistory(context.history, parking.lane.name)
+
+    @property
+    def pipeline(self) -> ParkingPipeline:
+        """The queue's."""
+        return self._parking.pipeline
+
+    @property
+    def _pipelines(self) -> Sequence[QueuePipeline]:
+        twin = self.pipeline.twin
+        return [self.pipeline] if twin is None else [self.pipeline, twin]
+
+    def view(self, key: bytes) -> KeyView:
+        """What is to be seen of *key* now."""
+        return KeyViews(self.pipeline, now_ns=now_ns(), wall_ms=wall_ms()).of(key)
+
+    def named(self, text: str) -> bytes:
+        """The key that people read as *text*. ``0x`` and hex may be a text, as addresses and
+        digests are, or bytes that are none: it is the one that is known here, else the text, for
+        no text is only what the proxy calls a whole queue, and what hardly any producer sends.
+        Blanks around it count for nothing.
+        """
+        given, other = named(plain_key(text).encode()), key_of(text)
+        if given == other or self._knows(given):
+            return given
+        return other if other == QUEUE_CHAIN or self._knows(other) else given
+
+    def _knows(self, key: bytes) -> bool:
+        pipeline = self.pipeline
+        kept = key in pipeline.parked or key in pipeline.paused or pipeline.jobs.knows_key(key)
+        return kept or any(each.events.of(key) for each in self._pipelines)
+
+    def may(self, verb: str, key: bytes) -> bool:
+        """True if *verb* has something to do with *key* here."""
+        pipeline, twin = self.pipeline, self.pipeline.twin
+        parked = key in pipeline.parked
+        match verb:
+            case "park":
+                return not parked and any(True for _ in pipeline.jobs.in_memory(key))
+            case "redrive":
+                return parked
+            case "stop":
+                return twin is not None and key in twin.redriven
+        return parked or pipeline.jobs.knows_key(key)
+
+    def park(self, key: bytes, act: Act) -> None:
+        """Park *key*. Raises WrongState if that cannot be."""
+        if not self._parking.park(key, by=act.by, reason=act.reason):
+            raise self._changed(key)
+
+    def redrive(self, key: bytes, act: Act, *, rate: float) -> None:
+        """Hand out what is parked of *key*, or go on with another rate. Raises WrongState if that
+        cannot be.
+        """
+        if not self._parking.redrive(key, by=act.by, rate=rate, audit=act.audit):
+            raise self._changed(key)
+
+    def stop(self, key: bytes, act: Act) -> None:
+        """Redrive *key* no longer. Raises WrongState if that cannot be."""
+        if not self._parking.stop(key, by=act.by):
+            raise self._changed(key)
+
+    def _changed(self, key: bytes) -> WrongState:
+        return WrongState(
+            f"key {key_text(key)!r} is not ready for that in {self.pipeline.place}: its records or"
+            " copies are on their way, so ask again in a moment"
+        )
+
+    def row(self, key: bytes) -> dict[str, Any]:
+        """What is to be seen of *key* now, what is parked of it apart."""
+        parked = self._parking.view(key)
+        row = self.view(key).row()
+        return {**row, "not_copied": parked["not_copied"], "redriven_by": parked["redriven_by"]}
+
+    # ---- pausing --------------------------------------------------------------------------------
+
+    async def pause(self, key: bytes | None, act: Act) -> None:
+        """Hand out nothing of *key* (None: of all the queue); return once that is on record, also
+        where somebody else has asked for it a moment before.
+
+        Raises Unavailable if it cannot be written down (then it is not paused), WrongState if the
+        queue is given up, or somebody resumed it meanwhile.
+        """
+        pipeline = self.pipeline
+        self._may_act()
+        how = PausedKey(wall_ms(), plain_text(act.by), plain_text(act.reason))
+        is_new = pipeline.pause(key, how)
+        try:
+            await self._context.recorder.record(self._lane, pipeline)
+        except RemotingError as error:
+            if is_new:
+                pipeline.resume(key)
+                self._resumed(key)
+            state = "not paused" if is_new else "paused before, and perhaps not on record,"
+            raise Unavailable(
+                f"{state} in {pipeline.place}, for no record of it can be stored: {error}"
+            ) from None
+        self._may_act()
+        if key not in pipeline.paused:
+            raise WrongState(
+                f"not paused in {pipeline.place}: it was resumed meanwhile, or the pause before"
+                " could not be stored: ask again"
+            )
+        if is_new:
+            self._notes.acted(pipeline, "pause", key, by=act.by, reason=act.reason, audit=act.audit)
+
+    async def resume(self, key: bytes | None, act: Act) -> None:
+        """Hand *key* (None: the queue) out again. Raises Unavailable if the next owner may not know
+        of it, WrongState if the queue is given up.
+        """
+        pipeline = self.pipeline
+        self._may_act()
+        if pipeline.resume(key) is not None:
+            by, reason = act.by, act.reason
+            self._notes.acted(pipeline, "resume", key, by=by, reason=reason, audit=act.audit)
+            self._resumed(key)
+        try:
+            await self._context.recorder.record(self._lane, pipeline)
+        except RemotingError as error:
+            raise Unavailable(
+                f"resumed in {pipeline.place}, but until a record says so its next owner would"
+                f" pause it again: {error}"
+            ) from None
+
+    def _resumed(self, key: bytes | None) -> None:
+        for each in self._pipelines:
+            self._lane.did(each, each.resumed(key))
+
+    # ---- skipping -------------------------------------------------------------------------------
+
+    async def skip(self, key: bytes, offset: int, act: Act) -> None:
+        """Finish the first message of *key*, which has to stand at *offset* (among the parked
+        copies, if the key is parked). Raises WrongState if that cannot be.
+        """
+        self._may_act()
+        pipeline = self._holder_of(key)
+        if pipeline.first_stored(key) == offset and pipeline is not self.pipeline:
+            origin = await self._origin(pipeline, offset)
+            self._may_act()
+            if pipeline.first_stored(key) != offset:
+                raise WrongState(f"key {key_text(key)!r} went on meanwhile: look at it again")
+            effects = pipeline.skip_stored(Skip(act.audit, key, origin))
+        else:
+            job = pipeline.head(key)
+            if job is None or job.offset != offset:
+                found = "none" if job is None else job.offset
+                raise WrongState(
+                    f"the first unfinished message of key {key_text(key)!r} in {pipeline.place} is"
+                    f" {found}, not {offset}: nothing was skipped"
+                )
+            origin = None
+            if pipeline is not self.pipeline:
+                origin = await self._origin_of(pipeline, key, job)
+            effects = pipeline.skip(job, Skip(act.audit, key, origin))
+        self._lane.did(pipeline, effects)
+        await self._record(pipeline, f"message {offset} was skipped")
+
+    async def _origin_of(self, twin: QueuePipeline, key: bytes, job: Job) -> int | None:
+        """The same of *job*, the first one of *key*, whose message may be set down."""
+        if job.message is not None:
+            return origin_of(job.message)[0]
+        origin = await self._origin(twin, job.offset)
+        self._may_act()
+        if twin.head(key) is not job:
+            raise WrongState(f"key {key_text(key)!r} went on meanwhile: look at it again")
+        return origin
+
+    async def _origin(self, twin: QueuePipeline, offset: int) -> int | None:
+        """Where the message stands of which *offset* is a copy; None if retention took the copy."""
+        copies = read_range(
+            self._context.client, twin.queue, group=self._lane.name, start=offset, end=offset + 1
+        )
+        async for copy in copies:
+            return origin_of(copy)[0]
+        return None
+
+    # ---- retrying -------------------------------------------------------------------------------
+
+    async def retry(self, key: bytes, act: Act, *, anew: bool) -> None:
+        """Offer the first message of *key* now; *anew*: its hand-outs so far count no longer.
+
+        Raises WrongState if it waits for no retry.
+        """
+        self._may_act()
+        pipeline = self._holder_of(key)
+        job = pipeline.head(key)
+        if job is None:
+            raise WrongState(f"key {key_text(key)!r} has nothing unfinished in {pipeline.place}")
+        before = pipeline.retry(job, anew=anew)
+        try:
+            if anew:  # else the next owner would count on
+                await self._context.recorder.record(self._lane, pipeline)
+        except RemotingError as error:
+            pipeline.count_attempts(job, before)
+            raise Unavailable(f"no record of it can be stored: {error}") from None
+        else:
+            if not pipeline.closed:
+                self._notes.acted(
+                    pipeline,
+                    "retry",
+                    key,
+                    offset=job.offset,
+                    anew=anew,
+                    by=act.by,
+                    reason=act.reason,
+                    audit=act.audit,
+                )
+        finally:
+            self._lane.did(pipeline, pipeline.offer_again(job))
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    def _holder_of(self, key: bytes) -> QueuePipeline:
+        """The pipeline that has the first message of *key*: that of the copies, if it is parked.
+
+        Raises WrongState while it is between both.
+        """
+        pipeline, twin = self.pipeline, self.pipeline.twin
+        if key not in pipeline.parked and key not in pipeline.leaving:
+            return pipeline
+        if twin is not None and twin.jobs.knows_key(key) and twin.is_read:
+            return twin
+        raise WrongState(
+            f"messages of key {key_text(key)!r} are on their way to the parked topic, or back: ask"
+            " again in a moment"
+        )
+
+    async def _record(self, pipeline: QueuePipeline, what: str) -> None:
+        try:
+            await self._context.recorder.record(self._lane, pipeline)
+        except RemotingError as error:
+            raise Unavailable(
+                f"{what}, but if this proxy ends before a record says so it comes again: {error}"
+            ) from None
+
+    def _may_act(self) -> None:
+        if not self._parking.may_act:
+            raise WrongState(
+                f"queue {self.pipeline.place} is being handed over: ask again in a moment"
+            )

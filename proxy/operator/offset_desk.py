@@ -1,0 +1,236 @@
+"""What operators do with the place of a group in its queues: look at it, move it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from broker_core.names import Group, QueueName, Topic
+from proxy.core.access.audit_record import Change
+from proxy.core.broadcast.member_group import member_group
+from proxy.errors import WrongState
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.lanes import Lanes, topic_named
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.ownership.owned_queue import OwnedQueue
+from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
+from proxy.upstream.ownership.resets import Place
+
+
+@dataclass(frozen=True, slots=True)
+class ResetWish:
+    """Where to: an offset, a time, or the end. ``expect``: only if the group stands there."""
+
+    by: str
+    reason: str
+    to_offset: int | None = None
+    to_ms: int | None = None
+    expect: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """What the broker has of a queue."""
+
+    begin: int
+    end: int
+    committed: int | None
+
+
+class OffsetDesk:
+    """Any proxy can look. A queue is moved by the proxy that owns it; by any if none does."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lanes: Lanes,
+        ownerships: Mapping[Group, GroupOwnership],
+        book: OwnerBook,
+    ) -> None:
+        self._context = context
+        self._lanes = lanes
+        self._ownerships = ownerships
+        self._book = book
+
+    async def show(self, group: str, topic: str | None) -> dict[str, Any]:
+        """Where *group* stands in the queues of its topics (or of *topic* alone). Raises
+        UnknownName, RemotingError.
+        """
+        lane = self._lanes.named(group)
+        names = [Topic(each.name) for each in lane.settings.topics]
+        if topic is not None:
+            names = [topic_named(lane, topic)]
+        queues = [queue for name in names for queue in await self._book.queues(lane.name, name)]
+        rows = await self._book.rows(lane.name, queues)
+        return {
+            "group": lane.name,
+            "queues": list(await asyncio.gather(*(self._row(lane, row) for row in rows))),
+        }
+
+    async def reset(self, group: str, topic: str, qid: str, wish: ResetWish) -> dict[str, Any]:
+        """Have *group* go on elsewhere in one queue. What clients have of it is void; messages in
+        between are skipped, or come again.
+
+        Raises UnknownName, OwnedElsewhere, WrongState, Unavailable, RemotingError.
+        """
+        lane = self._lanes.named(group)
+        if lane.settings.mode == "broadcast":
+            raise WrongState(
+                f"group {lane.name!r} is broadcast: each client has a position of its own; reset"
+                f" that of one client, as group '{member_group(lane.name, 'CLIENT')}'"
+            )
+        name = topic_named(lane, topic)
+        queue = await self._book.queue(lane.name, name, qid)
+        ownership = self._ownerships[lane.name]
+        owned = ownership.owned(queue)
+        if owned is None:
+            await self._book.refuse_elsewhere(lane.name, queue)
+        reset = _Reset(self._context, lane, queue, await self._to(queue, wish), wish)
+        if wish.dry_run:
+            return reset.plan(await self._place(lane, queue, owned))
+        if owned is None:
+            await ownership.reset_free(queue, reset.move)
+        else:
+            async with reset.move(_place(owned)) as (offset, why):
+                reset.plan(_place(owned))  # it may have gone on meanwhile
+                await owned.reset_to(offset, **why)
+            ownership.wake()
+        return reset.done
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    async def _row(self, lane: GroupLane, row: OwnerRow) -> dict[str, Any]:
+        queue = row.queue
+        range_, owned = (
+            await self._range(lane.name, queue),
+            self._ownerships[lane.name].owned(queue),
+        )
+        base = range_.begin if range_.committed is None else range_.committed
+        if owned is not None and (pipeline := owned.pipeline) is not None:
+            base = pipeline.committable
+        elif row.last is not None and row.last.snapshot is not None:
+            base = max(base, row.last.snapshot.base)
+        return {
+            "topic": queue.topic,
+            "queue": queue.qid,
+            "begin": range_.begin,
+            "end": range_.end,
+            "committed": range_.committed,
+            "base": base,
+            "lag": max(0, range_.end - base),
+            "state": row.state,
+            "owner": row.last.own.owner if row.last is not None and row.state == "owned" else None,
+            "http": row.last.own.http if row.last is not None and row.state == "owned" else None,
+        }
+
+    async def _range(self, group: Group, queue: QueueName) -> _Range:
+        client = self._context.client
+        return _Range(
+            await client.min_offset(queue),
+            await client.max_offset(queue),
+            await client.committed_offset(group, queue),
+        )
+
+    async def _to(self, queue: QueueName, wish: ResetWish) -> int:
+        client = self._context.client
+        begin, end = await client.min_offset(queue), await client.max_offset(queue)
+        if wish.to_ms is not None:
+            return min(end, max(begin, await client.offset_at(queue, wish.to_ms)))
+        to = end if wish.to_offset is None else wish.to_offset
+        if not begin <= to <= end:
+            raise WrongState(
+                f"queue {queue.qid} of {queue.topic!r} has no place {to}: it goes from {begin} to"
+                f" {end}"
+            )
+        return to
+
+    async def _place(self, lane: GroupLane, queue: QueueName, owned: OwnedQueue | None) -> Place:
+        if owned is not None:
+            return _place(owned)
+        (row,) = await self._book.rows(lane.name, [queue])
+        range_ = await self._range(lane.name, queue)
+        base = range_.begin if range_.committed is None else range_.committed
+        if row.last is None or row.last.snapshot is None:
+            return Place(base, parked=0)
+        last = row.last.snapshot
+        return Place(max(base, last.base), len(last.parked), 0, len(last.unfinished))
+
+
+class _Reset:
+    """One reset of one queue."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lane: GroupLane,
+        queue: QueueName,
+        to: int,
+        wish: ResetWish,
+    ) -> None:
+        self._context = context
+        self._lane = lane
+        self._queue = queue
+        self._to = to
+        self._wish = wish
+        self.done: dict[str, Any] = {}
+
+    def plan(self, place: Place) -> dict[str, Any]:
+        """What it would do. Raises WrongState if it may not be done."""
+        queue, to, base = self._queue, self._to, place.base
+        if self._wish.expect not in (None, base):
+            raise WrongState(
+                f"group {self._lane.name!r} stands at {base} in queue {queue.qid} of"
+                f" {queue.topic!r}, not at {self._wish.expect}: look again"
+            )
+        if to < base and place.parked:
+            raise WrongState(
+                f"{place.parked} keys of queue {queue.qid} are parked, and their earlier messages"
+                " would come behind what is parked: redrive them first"
+            )
+        self.done = {
+            "topic": queue.topic,
+            "queue": queue.qid,
+            "from": base,
+            "to": to,
+            "skipped": max(0, to - base),
+            "repeated": max(0, base - to),
+            "leases_ended": place.leased,
+            "parked_keys_kept": place.parked,
+            "dry_run": self._wish.dry_run,
+        }
+        return self.done
+
+    @asynccontextmanager
+    async def move(self, place: Place) -> AsyncIterator[tuple[int, dict[str, object]]]:
+        """What ``Moving`` says: it is on record before it is done."""
+        self.plan(place)
+        wish, queue = self._wish, self._queue
+        change = Change(
+            actor=wish.by,
+            verb="offsets reset",
+            group=self._lane.name,
+            reason=wish.reason,
+            topic=queue.topic,
+            target=queue.qid,
+            before={"base": place.base},
+            after={"base": self._to},
+        )
+        async with self._context.audit.change(change) as entry:
+            why: dict[str, object] = {"by": wish.by, "reason": wish.reason, "audit": entry.id}
+            yield self._to, why if wish.expect is None else {**why, "expect": wish.expect}
+
+
+def _place(owned: OwnedQueue) -> Place:
+    """Where the group stands in a queue of this proxy. Raises WrongState if nobody can say."""
+    pipeline = owned.for_reset()
+    return Place(
+        pipeline.committable,
+        parked=len(pipeline.parked),
+        leased=len(pipeline.leases()),
+        unfinished=pipeline.jobs.unfinished,
+    )

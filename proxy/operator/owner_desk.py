@@ -1,0 +1,145 @@
+"""What operators do with ownership: who owns what, and have this proxy give all of it away."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.names import Group, Topic
+from proxy.core.access.audit_record import Change
+from proxy.errors import UnknownName, WrongState
+from proxy.lane.lanes import Lanes
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
+
+_log = structlog.get_logger("ownership")
+
+_LOOK_AGAIN_S = 0.05
+#: Beyond ``ownership.drain_s``, for commits and records.
+_SLACK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """By which clients come: no new ones, none at all, all that want."""
+
+    shut: Callable[[], None]
+    clear: Callable[[], Awaitable[None]]
+    open: Callable[[], Awaitable[None]]
+
+
+class OwnerDesk:
+    """A proxy that is drained keeps running, without a queue and without clients, until it is told
+    to take part again, or restarted.
+    """
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lanes: Lanes,
+        ownerships: Mapping[Group, GroupOwnership],
+        book: OwnerBook,
+        doors: Doors,
+    ) -> None:
+        self._context = context
+        self._lanes = lanes
+        self._ownerships = ownerships
+        self._book = book
+        self._doors = doors
+
+    async def rows(self, group: str | None) -> dict[str, Any]:
+        """The queues of all groups that this proxy has (or of *group*), whoever owns them. Raises
+        UnknownName, RemotingError.
+        """
+        lanes = list(self._lanes) if group is None else [self._lanes.named(group)]
+        rows = []
+        for lane in lanes:
+            for topic in lane.settings.topics:
+                try:
+                    queues = await self._book.queues(lane.name, Topic(topic.name))
+                except UnknownName:
+                    continue  # it does not exist yet
+                found = await self._book.rows(lane.name, queues)
+                rows += [_view(lane.name, row) for row in found]
+        return {**self._state(), "queues": rows}
+
+    async def drain(self, *, by: str, reason: str) -> dict[str, Any]:
+        """Give all queues to the other proxies, as at a clean end, and let no client in. Returns
+        when that is done, or as far as it is after ``ownership.drain_s``. Raises WrongState.
+        """
+        if self._context.away:
+            raise WrongState(f"this proxy is drained already: {self._context.away}")
+        async with self._context.audit.change(self._change("owners drain", "drained", by, reason)):
+            self._context.away = reason
+        self._doors.shut()
+        self._wake()
+        deadline_ns = now_ns() + int((self._drain_s + _SLACK_S) * 1e9)
+        while self._left and self._context.away and now_ns() < deadline_ns:
+            await self._context.settled.wait(_LOOK_AGAIN_S)
+        if self._context.away and not self._left:
+            await self._doors.clear()
+        _log.warning("drained by a person", by=by, reason=reason, queues_left=self._left)
+        return self._state()
+
+    async def resume(self, *, by: str, reason: str) -> dict[str, Any]:
+        """Take part again. Raises WrongState, OSError if its port is gone."""
+        if not self._context.away:
+            raise WrongState("this proxy is not drained")
+        change = self._change("owners resume", "serving", by, reason)
+        async with self._context.audit.change(change):
+            await self._doors.open()
+            self._context.away = ""
+        self._wake()
+        return self._state()
+
+    @property
+    def _drain_s(self) -> float:
+        return self._context.settings.ownership.drain_s
+
+    @property
+    def _left(self) -> int:
+        return sum(ownership.held for ownership in self._ownerships.values())
+
+    def _wake(self) -> None:
+        for ownership in self._ownerships.values():
+            ownership.wake()
+
+    def _state(self) -> dict[str, Any]:
+        away, left = self._context.away, self._left
+        return {
+            "proxy": self._context.client.client_id,
+            "http": self._context.http,
+            "state": ("draining" if left else "drained") if away else "serving",
+            "reason": away,
+            "owned": left,
+        }
+
+    def _change(self, verb: str, after: str, by: str, reason: str) -> Change:
+        return Change(
+            actor=by,
+            verb=verb,
+            group="",
+            reason=reason,
+            target=self._context.client.client_id,
+            before={"state": self._state()["state"]},
+            after={"state": after},
+        )
+
+
+def _view(group: Group, row: OwnerRow) -> dict[str, Any]:
+    own = None if row.last is None else row.last.own
+    return {
+        "group": group,
+        "topic": row.queue.topic,
+        "queue": row.queue.qid,
+        "state": row.state,
+        "owner": own.owner if own is not None and row.state != "free" else None,
+        "http": (own.http or None) if own is not None and row.state != "free" else None,
+        "epoch": None if row.last is None else row.last.epoch,
+        "since_ms": row.since_ms,
+    }

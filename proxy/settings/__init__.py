@@ -1,0 +1,1 @@
+"""Settings: names, units, defaults, and where they come from."""

@@ -1,0 +1,97 @@
+"""Settings of actions: what a group does to a topic's messages on their way to its clients.
+
+The docstring below a field is what ``docs/settings.md`` shows.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from proxy.actions.pipeline import compile_filter, compile_transform
+from proxy.settings.delivery import DeliverySettings
+from proxy.settings.push import PushSettings
+from proxy.settings.redis import RedisSettings
+from proxy.settings.types import SettingsGroup
+
+
+def _filter(text: str) -> str:
+    compile_filter(text)
+    return text
+
+
+def _transform(text: str) -> str:
+    compile_transform(text)
+    return text
+
+
+class FilterSettings(SettingsGroup):
+    """Which messages go on: either tags or where."""
+
+    where: Annotated[str, Field(min_length=1), AfterValidator(_filter)] | None = None
+    """A JMESPath expression that is true for messages that go on and false for those that end here,
+    such as "body.amount > `100`". Anything else that it gives, null too, is an error: the message
+    has failed."""
+    tags: Annotated[str, Field(min_length=1)] | None = None
+    """Tags that go on, such as "paid || refunded"."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.where is None) == (self.tags is None):
+            raise ValueError("should have either where or tags")
+        return self
+
+
+class TransformSettings(SettingsGroup):
+    """What clients get in place of the body."""
+
+    to: Annotated[str, Field(min_length=1), AfterValidator(_transform)]
+    """A JMESPath expression that makes the body, such as "{id: body.id, total: body.amount}". Text
+    becomes the body as it stands, anything else as JSON; null is an error: the message has
+    failed."""
+
+
+class ActionSettings(SettingsGroup):
+    """One action: a group of settings under the name of its kind."""
+
+    filter: FilterSettings | None = None
+    """Messages that end here, as those with a tag that is not wanted."""
+    transform: TransformSettings | None = None
+    """Another body for the message."""
+    push: PushSettings | None = None
+    """The proxy sends the message to an HTTP receiver itself; thin clients get none of the topic
+    ([pushing](http-push.md))."""
+    redis: RedisSettings | None = None
+    """The proxy writes the message to Redis itself; thin clients get none of the topic."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        kinds = type(self).model_fields
+        if sum(getattr(self, kind) is not None for kind in kinds) != 1:
+            raise ValueError(
+                f"should be one action, under the name of its kind: {', '.join(kinds)}"
+            )
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Its name: ``filter``, ``transform``."""
+        return next(kind for kind in type(self).model_fields if getattr(self, kind) is not None)
+
+    @property
+    def delivery(self) -> DeliverySettings | None:
+        """Its settings if it delivers, else None."""
+        found = getattr(self, self.kind)
+        return found if isinstance(found, DeliverySettings) else None
+
+
+def delivers_last(actions: tuple[ActionSettings, ...]) -> tuple[ActionSettings, ...]:
+    """Refuses actions behind one that delivers."""
+    for number, each in enumerate(actions[:-1], start=1):
+        if each.delivery is not None:
+            raise ValueError(
+                f"action {number} ({each.kind}) delivers the message: it should stand last, and"
+                " once; what should have it as well is another group"
+            )
+    return actions

@@ -1,0 +1,170 @@
+"""Settings of the action ``redis``.
+
+The docstring below a field is what ``docs/settings.md`` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Annotated, ClassVar, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from proxy.actions.expression import BadExpression
+from proxy.actions.template import compile_template
+from proxy.settings.delivery import DELIVERED, DeliverySettings
+from proxy.settings.types import some
+
+#: Commands that a sink may run, with how many arguments each takes; None: any number of them.
+COMMANDS: dict[str, tuple[int, int | None]] = {
+    "APPEND": (2, 2),
+    "DEL": (1, None),
+    "EXPIRE": (2, 3),
+    "EXPIREAT": (2, 3),
+    "HDEL": (2, None),
+    "HINCRBY": (3, 3),
+    "HSET": (3, None),
+    "INCR": (1, 1),
+    "INCRBY": (2, 2),
+    "LPUSH": (2, None),
+    "LTRIM": (3, 3),
+    "PEXPIRE": (2, 3),
+    "PUBLISH": (2, 2),
+    "RPUSH": (2, None),
+    "SADD": (2, None),
+    "SET": (2, None),
+    "SREM": (2, None),
+    "UNLINK": (1, None),
+    "XADD": (4, None),
+    "ZADD": (3, None),
+    "ZREM": (2, None),
+}
+
+
+def _url(value: str) -> str:
+    expected = "should be redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH"
+    try:
+        url = urlsplit(value)
+        url.port  # noqa: B018  # raises ValueError if it is none
+    except ValueError:
+        raise ValueError(expected) from None
+    if url.username or url.password:
+        raise ValueError("should hold no password: name a secret in password_secret")
+    if url.query or url.fragment:
+        raise ValueError(f"{expected}, without ? and #")
+    database = url.path.lstrip("/")
+    if url.scheme == "unix":
+        good = not url.netloc and bool(database)
+    else:
+        digits = database.isascii() and database.isdigit()
+        good = url.scheme in ("redis", "rediss") and bool(url.hostname) and (digits or not database)
+    if not good:
+        raise ValueError(expected)
+    return value
+
+
+def _texts(command: object) -> object:
+    """Numbers may stand in a command as such."""
+    if not isinstance(command, list | tuple):
+        return command
+    numbers = (int, float)
+    return tuple(
+        str(each) if isinstance(each, numbers) and not isinstance(each, bool) else each
+        for each in command
+    )
+
+
+def _command(words: tuple[str, ...]) -> tuple[str, ...]:
+    if not words:
+        raise ValueError("should name a command and its arguments, such as [SET, key, value]")
+    name, *arguments = words
+    if name.upper() not in COMMANDS:
+        raise ValueError(f"{name} is none that a sink runs: they are {', '.join(sorted(COMMANDS))}")
+    least, most = COMMANDS[name.upper()]
+    if len(arguments) < least or (most is not None and len(arguments) > most):
+        wanted = f"{least} or more" if most is None else f"{least} to {most}"
+        wanted = str(least) if most == least else wanted
+        raise ValueError(f"{name.upper()} takes {wanted} arguments, not {len(arguments)}")
+    for number, text in enumerate(arguments, start=1):
+        try:
+            compile_template(text, known=DELIVERED)
+        except BadExpression as error:
+            raise ValueError(f"argument {number} of {name.upper()} {error}") from None
+    return (name.upper(), *arguments)
+
+
+class RedisSettings(DeliverySettings):
+    """Writes each message to Redis. It needs the package redis: pip install 'orderlane[redis]'."""
+
+    kind: ClassVar[str] = "redis"
+
+    url: Annotated[str, AfterValidator(_url)]
+    """redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH. Without a password, which
+    would stand in the log and in every answer that shows settings."""
+    username: Annotated[str, Field(min_length=1)] | None = None
+    """The user's name, where Redis has users; null: the default one."""
+    password_secret: Annotated[str, Field(min_length=1)] | None = None
+    """Name of the proxy's secret that is the password; null: none is asked for."""
+    ca_file: Annotated[str, Field(min_length=1)] | None = None
+    """File with the authorities of the server's certificate (rediss://); null: the system's."""
+    commands: Annotated[
+        tuple[
+            Annotated[
+                tuple[str, ...],
+                BeforeValidator(_texts, json_schema_input_type=tuple[str | int | float, ...]),
+                AfterValidator(_command),
+            ],
+            ...,
+        ],
+        AfterValidator(some),
+        Field(max_length=16),
+    ]
+    """What is run for a message, each a list: [SET, "order:${key}", "${text}"]. Arguments are texts
+    with JMESPath in ${…}. Several run as one transaction, which Redis does not take back where one
+    of them fails."""
+
+    @field_validator("url")
+    @classmethod
+    def _installed(cls, value: str) -> str:
+        if find_spec("redis") is None:
+            raise ValueError("needs the package redis: pip install 'orderlane[redis]'")
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.username is not None and self.password_secret is None:
+            raise ValueError("should have password_secret beside username")
+        if self.ca_file is not None and not self.tls:
+            raise ValueError("should have a url that begins with rediss:// beside ca_file")
+        return self
+
+    @property
+    def place(self) -> dict[str, str | int]:
+        """Where the server is, in the words of the package redis."""
+        url = urlsplit(self.url)
+        if url.scheme == "unix":
+            return {"path": unquote(url.path)}
+        database = int(url.path.lstrip("/") or 0)
+        return {"host": url.hostname or "", "port": url.port or 6379, "db": database}
+
+    @property
+    def tls(self) -> bool:
+        """True if the connection is one of TLS."""
+        return urlsplit(self.url).scheme == "rediss"
+
+
+def password_of(settings: RedisSettings, secrets: Mapping[str, bytes]) -> str | None:
+    """The password, None if none is asked for; *secrets* by name. Raises ValueError, in a sentence,
+    if it is not there or no text.
+    """
+    name = settings.password_secret
+    if name is None:
+        return None
+    if name not in secrets:
+        raise ValueError(f"names {name!r}, which is not among the proxy's secrets")
+    try:
+        return secrets[name].decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"names {name!r}, a secret that is not UTF-8") from None

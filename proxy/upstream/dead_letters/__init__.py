@@ -1,0 +1,1 @@
+"""Dead letters at the brokers: copies, and the redrive of a dead-letter topic."""

@@ -1,0 +1,1 @@
+"""Ownership of queues at the brokers: locks, periods, records, commits and hand-overs."""

@@ -1,0 +1,102 @@
+"""Commits what may be committed: regularly, and at every hand-over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
+from proxy.upstream.broker_rounds import Work, queue_rounds
+from proxy.upstream.context import UpstreamContext
+
+#: Every so many rounds unchanged offsets are sent as well: a broker that crashed forgets the last
+#: seconds of commits, and tells nobody.
+_ROUNDS_UNTIL_ALL = 12
+
+_noisy = NoisyLog(structlog.get_logger("committer"))
+
+
+class Committer:
+    """One request in flight a queue: two could overtake each other and move the number back."""
+
+    def __init__(self, context: UpstreamContext) -> None:
+        self._context = context
+        self._turns: WeakKeyDictionary[QueuePipeline, asyncio.Lock] = WeakKeyDictionary()
+
+    async def run(self, lanes: Iterable[GroupLane]) -> None:
+        """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated anew each time."""
+        every_s = self._context.settings.commit_every_s
+        await queue_rounds(lanes, self._work, every_s=every_s)
+
+    def _work(self, number: int) -> Work:
+        unchanged_too = number % _ROUNDS_UNTIL_ALL == 0
+        commit = partial(self.commit, unchanged_too=unchanged_too)
+        due = _always if unchanged_too else _changed
+        return Work("commit", commit, due, _noisy, at_rest=_nothing_left)
+
+    async def commit(
+        self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False
+    ) -> bool:
+        """Commit *pipeline* now, if there is anything new; False if the broker did not take it."""
+        async with self._turns.setdefault(pipeline, asyncio.Lock()):
+            if pipeline.committable == pipeline.committed and not unchanged_too:
+                return True
+            return await self._commit(lane, pipeline)
+
+    async def at_rest(self, pipeline: QueuePipeline) -> None:
+        """Return once no commit of *pipeline*, which is closed, is under way."""
+        async with self._turns.setdefault(pipeline, asyncio.Lock()):
+            return
+
+    async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
+        offset = pipeline.committable
+        if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():
+            return False  # no owner any more, or not sure to be one: not ours to say
+        asked_ns = now_ns()
+        try:
+            await self._context.client.commit_offset(
+                *(lane.name, pipeline.queue, offset),
+                epoch=pipeline.epoch,
+                epoch_life=self._context.log.life(lane.name, pipeline.queue),
+                life=pipeline.life,
+            )
+        except RemotingError as error:
+            _noisy.warning(
+                f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
+                "commit failed; the next one makes up for it",
+                group=lane.name,
+                queue=str(pipeline.queue),
+                reason=str(error),
+            )
+            return False
+        pipeline.committed, pipeline.committed_ns = offset, now_ns()
+        self._context.history.write(
+            "commit",
+            group=lane.name,
+            topic=pipeline.topic,
+            queue=pipeline.place,
+            offset=offset,
+            epoch=pipeline.epoch,
+            asked_ns=asked_ns,
+        )
+        return True
+
+
+def _changed(pipeline: QueuePipeline) -> bool:
+    return pipeline.committable != pipeline.committed
+
+
+def _nothing_left(pipeline: QueuePipeline) -> None:
+    pipeline.committed_ns = now_ns()  # what is there to be committed later is younger
+
+
+def _always(_: QueuePipeline) -> bool:
+    return True

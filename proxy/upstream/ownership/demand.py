@@ -1,0 +1,67 @@
+"""Who takes part in a group, and wants which of its topics, as brokers see it now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from broker_core.client import BrokerClient
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import Group, Topic
+from broker_core.tasks import spawn
+from proxy.core.ownership.demand_signs import shows_signs, sign_of
+from proxy.core.ownership.group_share import Present
+
+#: Strangers are asked again after so long: what they subscribe seldom changes.
+_ASK_AGAIN_NS = 60_000_000_000
+
+
+async def present(client: BrokerClient, group: Group, topic: Topic) -> Present:
+    """Who is there for *topic*; strangers count as its subscribers. Raises RemotingError.
+
+    A member alone is not asked what it wants: nobody else does.
+    """
+    members = await client.consumer_ids(group, topic)
+    if set(members) <= {client.client_id}:
+        return Present(members)
+    signs = set(await client.producer_ids(sign_of(group, topic), topic))
+    strangers = [each for each in members if each != client.client_id and not shows_signs(each)]
+    wanting = [each for each in members if each in signs]
+    return Present(members, wanting, dict.fromkeys(strangers, True))
+
+
+class Strangers:
+    """What members of *group* without signs subscribe. They are asked beside all else, by a broker;
+    until one has answered it counts as a subscriber of all topics. *news* is called when one has.
+    """
+
+    def __init__(self, client: BrokerClient, group: Group, news: Callable[[], None]) -> None:
+        self._client = client
+        self._group = group
+        self._news = news
+        self._asked_ns: dict[str, int] = {}
+        self._topics: dict[str, Collection[Topic]] = {}
+
+    def told(self, there: Present, topic: Topic) -> Present:
+        """*there* with what is known of its strangers. Asks those of whom that is old."""
+        for gone in self._asked_ns.keys() - set(there.members):
+            del self._asked_ns[gone]
+            self._topics.pop(gone, None)
+        now = now_ns()
+        for each in there.strangers:
+            if now - self._asked_ns.get(each, -_ASK_AGAIN_NS) >= _ASK_AGAIN_NS:
+                self._asked_ns[each] = now
+                spawn(self._ask(each, topic), name=f"ask {each} for {self._group}")
+        known = self._topics
+        return there._replace(
+            strangers={each: topic in known.get(each, (topic,)) for each in there.strangers}
+        )
+
+    async def _ask(self, stranger: str, topic: Topic) -> None:
+        try:
+            topics = await self._client.subscribed(self._group, stranger, topic)
+        except RemotingError:
+            return  # it counts as before
+        if stranger in self._asked_ns and self._topics.get(stranger) != topics:
+            self._topics[stranger] = topics
+            self._news()

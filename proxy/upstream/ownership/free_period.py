@@ -1,0 +1,111 @@
+"""A queue that no proxy owns is owned for a moment, so that somebody may write its records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import QueueName
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.retry_policy import MS
+from proxy.core.records.record import Clean
+from proxy.errors import WrongState
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.history import keys_in_history
+from proxy.lane.topic_rules import rules_of
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.period_start import Begun, PeriodStart
+
+_log = structlog.get_logger("ownership")
+
+
+class FreePeriod:
+    """One such moment; nothing is handed out in it."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lane: GroupLane,
+        queue: QueueName,
+        *,
+        lock_requests: asyncio.Lock,
+        changes: bool = True,
+    ) -> None:
+        """*lock_requests* is held over lock and unlock, as for all queues of the group there.
+        *changes*: False if the records will say the same, so that older settings may say it, too.
+        """
+        self._context = context
+        self._lane = lane
+        self._queue = queue
+        self._lock_requests = lock_requests
+        self._changes = changes
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[int]:
+        """Take the lock; gives until when it is trusted. ``begun`` gives it back. Raises WrongState
+        if another has it.
+        """
+        lock = self._context.settings.lock
+        async with self._lock_requests:
+            before_ns = now_ns()
+            answer = await self._context.client.lock(
+                self._lane.name, {self._queue}, timeout_s=self._timeout_s
+            )
+        if self._queue not in answer.granted:
+            raise WrongState(
+                f"another proxy has the lock of queue {self._queue.qid}, or had it until a moment"
+                " ago: ask again in a moment"
+            )
+        yield before_ns + int(lock.trust_s * 1e9)
+
+    @asynccontextmanager
+    async def begun(self, reason: str) -> AsyncIterator[Begun]:
+        """The period, begun under the lock and ended after it, *reason* being in its history.
+
+        Raises WrongState, OlderSettings, RemotingError.
+        """
+        topic = self._lane.settings.topic(self._queue.topic)
+        if topic is None:
+            raise WrongState(f"{self._queue.topic!r} is no topic of the group any more")
+        start = PeriodStart(
+            self._context, self._lane, self._queue, hold_until_ns=0, hands_out=self._changes
+        )
+        begun = await start.begin_now(rules_of(topic))
+        owner, hold_ns = self._context.client.client_id, start.hold_until_ns
+        last = None if begun.last is None else begun.last.snapshot
+        keys = {} if last is None else keys_in_history(last)
+        if last is not None:  # leases that outlived the hand-over of the owner before
+            hold_ns = max((hold_ns, *(now_ns() + ms * MS for ms in last.leases.values())))
+        self.note(begun.epoch, "own+", owner=owner, hold_until_ns=hold_ns, **keys)
+        try:
+            yield begun
+        finally:
+            self.note(begun.epoch, "own-", reason=reason)
+            await self._end(begun, clean=hold_ns <= now_ns())
+
+    async def _end(self, begun: Begun, *, clean: bool) -> None:
+        """*clean*: no lease of an owner before may be alive; else the lock runs out by itself."""
+        group = self._lane.name
+        if not clean:
+            return
+        try:
+            await self._context.log.append(group, self._queue, Clean(begun.epoch))
+            async with self._lock_requests:
+                await self._context.client.unlock(group, [self._queue], timeout_s=self._timeout_s)
+        except RemotingError as error:
+            _log.warning("not unlocked; the lock runs out by itself", reason=str(error))
+
+    def note(self, epoch: Epoch, event: str, **fields: object) -> None:
+        """Write *event* of this period into the history."""
+        queue = self._queue
+        place = {"group": self._lane.name, "topic": queue.topic, "queue": queue.qid}
+        self._context.history.write(event, **place, epoch=epoch, **fields)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._context.settings.lock.request_timeout_s

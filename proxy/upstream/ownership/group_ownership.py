@@ -1,0 +1,454 @@
+"""Which queues of a group this proxy should own, and the renewal of those it owns.
+
+A proxy takes part in a group while it has clients for it, and shows of which topics these want
+messages. Every member computes its share of each topic by averaging over the members that want it,
+as brokers list them, asks for the orderly locks of what is missing, and hands over what is too
+much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.ownership.demand_signs import sign_of
+from proxy.core.ownership.group_share import GroupShare, Present
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
+from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.committer import Committer
+from proxy.upstream.ownership.demand import Strangers, present
+from proxy.upstream.ownership.named_owners import GivenQueues
+from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
+from proxy.upstream.ownership.record_renewal import renew_records
+from proxy.upstream.ownership.resets import FreeReset, Moving, NoOwnerNow
+from proxy.upstream.parking.parked_keys import Parking
+
+_log = structlog.get_logger("ownership")
+
+_UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
+
+#: A group is left once all its queues are handed over, or after that time.
+_LEAVE_WITHIN_S = 0.5
+#: A broker that does not list a sign for so long never will.
+_UNSEEN_NS = 30_000_000_000
+#: After standing still: until all that came meanwhile must have been read.
+_ANEW_AFTER_S = 0.5
+
+
+class GroupOwnership:
+    """One group's share of queues at this proxy."""
+
+    def __init__(self, context: UpstreamContext, committer: Committer, lane: GroupLane) -> None:
+        self._context = context
+        self._committer = committer
+        self._lane = lane
+        self._queues: dict[QueueName, OwnedQueue] = {}
+        #: Of queues that were owned here: until when their leases may live.
+        self._hold_until_ns: dict[QueueName, int] = {}
+        self._given_queues = GivenQueues(context, lane)
+        self._share = GroupShare(context.client.client_id, self._given_queues.known)
+        self._wake = asyncio.Event()
+        # A broker each: one that is slow to answer delays the renewals at no other.
+        self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._leased: set[QueueName] = set()  # of which clients hold something, by the last look
+        self._strangers = Strangers(context.client, lane.name, self.wake)
+        self._unseen_ns: dict[Topic, int] = {}  # since when brokers do not list the sign of it
+        self._moving: set[QueueName] = set()  # that nobody owns, and of which records are written
+        self._noisy = NoisyLog(_log)
+        self._closing = False
+        self._tasks = [
+            spawn(self._balance(), name=f"balance {lane.name}"),
+            spawn(self._renew(), name=f"renew {lane.name}"),
+        ]
+
+    def wake(self) -> None:
+        """Something changed: members of the group, its topics, or a first client came."""
+        self._wake.set()
+
+    def broker_lost(self, broker: str) -> None:
+        """The connection to *broker* ended: if it restarted, it may know nothing of our locks."""
+        for queue, owned in self._queues.items():
+            if queue.broker == broker:
+                owned.connection_lost()
+        self.wake()
+
+    def on_parking(self, pipeline: QueuePipeline) -> None:
+        """Something may be to do about parked keys of *pipeline*, or of that of its queue."""
+        if (parking := self.parking(pipeline.origin.queue)) is not None:
+            parking.wake()
+
+    def parking(self, queue: QueueName) -> Parking | None:
+        """The parked keys of *queue*, if it is owned here."""
+        owned = self._queues.get(queue)
+        return None if owned is None else owned.parking
+
+    def parkings(self, topic: str | None = None) -> Iterator[Parking]:
+        """The parked keys of all queues of *topic* (None: any) that are owned here."""
+        for queue, owned in sorted(self._queues.items()):
+            if topic in (None, queue.topic) and owned.parking is not None:
+                yield owned.parking
+
+    @property
+    def topics(self) -> list[Topic]:
+        """The group's."""
+        return [Topic(topic.name) for topic in self._lane.settings.topics]
+
+    @property
+    def held(self) -> int:
+        """How many queues it has the locks of."""
+        return sum(owned.state is not QueueState.GONE for owned in self._queues.values())
+
+    def owned(self, queue: QueueName) -> OwnedQueue | None:
+        """*queue*, if this proxy has its lock."""
+        owned = self._queues.get(queue)
+        return None if owned is None or owned.state is QueueState.GONE else owned
+
+    async def reset_free(self, queue: QueueName, move: Moving) -> None:
+        """Have *move* done under the lock of *queue*, which nobody owns. Raises WrongState if
+        somebody does.
+        """
+        async with self._moved(queue) as requests:
+            await FreeReset(self._context, self._lane, queue, lock_requests=requests).run(move)
+
+    async def renew_free(self, queue: QueueName) -> None:
+        """Write the last records of *queue*, which nobody owns, anew. Raises WrongState if somebody
+        does, RemotingError.
+        """
+        async with self._moved(queue) as requests:
+            await renew_records(self._context, self._lane, queue, lock_requests=requests)
+
+    @asynccontextmanager
+    async def _moved(self, queue: QueueName) -> AsyncIterator[asyncio.Lock]:
+        requests = self._lock_requests[queue.broker]
+        async with requests:
+            if self.owned(queue) is not None or queue in self._moving:
+                raise NoOwnerNow(queue)
+            self._moving.add(queue)
+        try:
+            # Not under that lock: until this is stored all other queues there would go unrenewed.
+            yield requests
+        finally:
+            self._moving.discard(queue)
+        self.wake()
+
+    def consumes(self, topic: str) -> bool:
+        """True if *topic* is one of the group's."""
+        return self._lane.settings.topic(topic) is not None
+
+    async def close(self) -> None:
+        """Hand everything over, then leave the group."""
+        self._closing = True
+        self.wake()
+        await asyncio.wait(self._tasks[:1])
+        await cancel_and_wait(*self._tasks)
+        await self._given_queues.close()
+
+    # ---- the share ------------------------------------------------------------------------------
+
+    async def _balance(self) -> None:
+        while True:
+            self._wake.clear()
+            settled = True
+            try:
+                if self._closing:
+                    await self._leave()
+                    return
+                if self._wanted:
+                    settled = await self._take_part()
+                elif self._lane.presence.joined:
+                    await self._leave()
+            except Exception as error:
+                settled = False
+                self._complain("no share computed; trying again", error)
+            await self._pause(*self._share.next_look_s(settled=settled))
+
+    @property
+    def _wanted(self) -> bool:
+        presence = self._lane.presence
+        return not self._context.away and presence.wanted(leave_after_s=self._leave_after_s)
+
+    @property
+    def _leave_after_s(self) -> float:
+        return self._context.settings.ownership.leave_after_s
+
+    async def _pause(self, rest_s: float, look_s: float) -> None:
+        began_ns = now_ns()
+        try:
+            async with asyncio.timeout(look_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        if not self._closing:
+            await asyncio.sleep(rest_s - (now_ns() - began_ns) / 1e9)
+
+    async def _take_part(self) -> bool:
+        """One round; False if something is still to come: a lock, a member, a hand-over."""
+        group, settings = self._lane.name, self._lane.settings
+        topics = [Topic(topic.name) for topic in settings.topics]
+        self._leased = self._lane.leased_queues()
+        signs = self._show(topics)
+        await self._context.membership.join(group, topics, signs=signs)
+        self._share.begin_look(topics)
+        for topic in topics:
+            await self._look_at(topic)
+        self._forget_gone()
+        refused = self._refused(self._share.share)
+        taking = sum(owned.state is QueueState.ACQUIRING for owned in self._queues.values())
+        moves = self._share.moves(owned=self._queues.keys(), taking=taking, refused=refused)
+        for queue, owned in self._queues.items():
+            if queue in moves.hand_over:
+                owned.hand_over()
+            elif owned.state is QueueState.OWNED:
+                owned.follow_tags()
+        await asyncio.gather(*(self._lock(broker, queues) for broker, queues in moves.ask.items()))
+        sure = all(owned.is_sure for owned in self._queues.values())
+        return sure and self._share.settled(owned=self._queues.keys())
+
+    def _show(self, topics: list[Topic]) -> list[Group]:
+        """Decide which of *topics* this proxy wants now; returns its signs of them."""
+        presence, leave_after_s = self._lane.presence, self._leave_after_s
+        leased = {queue.topic for queue in self._leased}
+        wanted = [
+            topic
+            for topic in topics
+            if presence.wants(topic, leased=topic in leased, leave_after_s=leave_after_s)
+        ]
+        presence.joined = True
+        presence.shown, presence.shows_all = frozenset(wanted), wanted == topics
+        return [sign_of(self._lane.name, topic) for topic in wanted]
+
+    def _refused(self, share: set[QueueName]) -> set[QueueName]:
+        """Queues that our settings are too old for, and that were looked at lately."""
+        refused, now = self._lane.refused, now_ns()
+        for queue in refused.keys() - share:
+            del refused[queue]
+        for queue in self._lane.denied.keys() - share:
+            del self._lane.denied[queue]
+        return {queue for queue, (_, until_ns) in refused.items() if now < until_ns}
+
+    async def _look_at(self, topic: Topic) -> None:
+        """Find out which queues of *topic* are for this proxy, if that can be said now."""
+        client = self._context.client
+        try:
+            queues = await client.queues(topic)
+            there = await present(client, self._lane.name, topic)
+            there = self._strangers.told(there, topic)
+        except RemotingError as error:
+            unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+            if unknown:
+                self._lane.rates.route(topic, ())
+            self._noisy.warning(
+                topic,
+                "the topic does not exist yet: waiting for it"
+                if unknown
+                else "no share of the topic computed; trying again",
+                group=self._lane.name,
+                topic=topic,
+                reason=str(error),
+            )
+            self._share.cannot_say(topic, self._queues)
+            return
+        self._lane.rates.route(topic, queues)
+        if (known := self._with_own_sign(topic, there)) is None:
+            self._share.cannot_say(topic, self._queues)
+            return
+        if not self._share.look_at(
+            topic,
+            known,
+            queues=queues,
+            owned=self._queues,
+            leased=self._leased,
+            now_ns=now_ns(),
+        ):
+            self._context.membership.unlisted()
+
+    def _with_own_sign(self, topic: Topic, there: Present) -> Present | None:
+        """*there*, if this proxy's own sign is seen or not to be; None if it has to be shown again.
+        A broker that never lists it keeps no signs: then members count as if they wanted all.
+        """
+        shown = topic in self._lane.presence.shown
+        if not shown or there.wanting is None or self._context.client.client_id in there.wanting:
+            self._unseen_ns.pop(topic, None)
+            return there
+        self._context.membership.unlisted()
+        since_ns = self._unseen_ns.setdefault(topic, now_ns())
+        return Present(there.members) if now_ns() - since_ns >= _UNSEEN_NS else None
+
+    async def _lock(self, broker: str, queues: set[QueueName]) -> None:
+        async with self._lock_requests[broker]:
+            queues = queues - self._moving  # else this very process would own them twice
+            before_ns = now_ns()  # trust counts from before the request: the answer may be late
+            answer = await self._context.client.lock(
+                self._lane.name, queues, timeout_s=self._context.settings.lock.request_timeout_s
+            )
+        for queue in sorted(answer.granted):
+            self._queues[queue] = OwnedQueue(
+                self._context,
+                self._committer,
+                self._lane,
+                queue,
+                trusted_until_ns=before_ns + self._trust_ns,
+                hold_until_ns=self._hold_until_ns.pop(queue, 0),
+                lock_requests=self._lock_requests[broker],
+                handoffs=self._given_queues.known,
+            )
+        # Of what nobody wants it does not matter who has it.
+        refused = queues - answer.granted - answer.unanswered - self._share.spare
+        for queue in answer.granted:
+            self._lane.denied.pop(queue, None)
+        for queue in refused:
+            self._lane.denied.setdefault(queue, before_ns)
+        self._given_queues.locked(broker, answer.granted, refused)
+
+    # ---- queues that people give to members by name ---------------------------------------------
+
+    def expect(self, queue: QueueName) -> None:
+        """*queue* is about to be given to this proxy, which does not have it."""
+        if self.owned(queue) is None:  # else its record would not say that it was given
+            self._given_queues.known.expect(queue, now_ns=now_ns())
+        self.wake()
+
+    def give(self, queue: QueueName, to: str) -> asyncio.Task[None]:
+        """Hand *queue* over to *to*; the task ends when that is done. Raises WrongState if it is
+        not owned here now.
+        """
+        owned = self.owned(queue)
+        if owned is None:
+            raise NoOwnerNow(queue)
+        owned.for_reset()
+        handing_over = owned.hand_over(to=to)
+        self._given_queues.known.give(queue, to, now_ns=now_ns())
+        return spawn(self._given(queue, to, handing_over), name=f"give {queue}")
+
+    async def _given(self, queue: QueueName, to: str, handing_over: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.wait([handing_over])
+        finally:
+            # It has yet to come for it.
+            self._given_queues.known.give(queue, to, now_ns=now_ns())
+            self.wake()
+
+    async def _leave(self) -> None:
+        """Hand all queues over and leave; a client that comes meanwhile is served after it.
+
+        Whoever leaves last tells the others when everything is theirs. But if a queue waits for
+        what is leased, they may have the rest before.
+        """
+        if tasks := [owned.hand_over() for owned in self._queues.values()]:
+            _, waiting = await asyncio.wait(tasks, timeout=_LEAVE_WITHIN_S)
+            if waiting:
+                await self._leave_group()
+                await asyncio.wait(waiting)
+        self._forget_gone()
+        await self._leave_group()
+
+    async def _leave_group(self) -> None:
+        if self._lane.presence.joined:
+            self._lane.presence.joined = self._lane.presence.shows_all = False
+            self._lane.presence.shown = frozenset()
+            self._lane.denied.clear()
+            self._share.leave()
+            await self._context.membership.leave(self._lane.name)
+
+    def _forget_gone(self) -> None:
+        for queue, owned in list(self._queues.items()):
+            if owned.state is QueueState.GONE:
+                del self._queues[queue]
+                if owned.hold_until_ns > now_ns():
+                    self._hold_until_ns[queue] = owned.hold_until_ns
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Nothing ends these loops, a bug neither: without them the group stands still."""
+        bug = None if isinstance(error, RemotingError) else error
+        self._noisy.warning(what, what, group=self._lane.name, reason=str(error), exc_info=bug)
+
+    # ---- renewal --------------------------------------------------------------------------------
+
+    @property
+    def _trust_ns(self) -> int:
+        return int(self._context.settings.lock.trust_s * 1e9)
+
+    async def _renew(self) -> None:
+        """Each broker for itself: one that does not answer delays the renewals at no other."""
+        lock = self._context.settings.lock
+        rounds = BrokerRounds(f"renew {self._lane.name}")
+        try:
+            while True:
+                before_ns = now_ns()
+                await asyncio.sleep(lock.renewal_s)
+                if now_ns() - before_ns > (lock.renewal_s + lock.trust_s) * 1e9:
+                    # What arrived meanwhile is read first.
+                    asyncio.get_running_loop().call_later(_ANEW_AFTER_S, self._begin_anew)
+                for broker in dict.fromkeys(queue.broker for queue in self._queues):
+                    rounds.begin(broker, self._renew_once, broker)
+        finally:
+            await rounds.close()
+
+    def _begin_anew(self) -> None:
+        """The process stood still for longer than its locks are trusted."""
+        self._lane.presence.forget_clients()
+        self.wake()
+
+    async def _renew_once(self, broker: str) -> None:
+        try:
+            timeout_s = self._context.settings.lock.request_timeout_s
+            await self._renew_at(broker, timeout_s=timeout_s)
+        except Exception as error:
+            self._complain("locks not renewed; trying again", error)
+
+    async def _renew_at(self, broker: str, *, timeout_s: float) -> None:
+        async with self._lock_requests[broker]:
+            held = {
+                queue: owned
+                for queue, owned in self._queues.items()
+                if queue.broker == broker and owned.state not in _UNLOCKED
+            }
+            if not held:
+                return
+            before_ns = now_ns()
+            answer = await self._context.client.lock(self._lane.name, held, timeout_s=timeout_s)
+        for queue, owned in held.items():
+            if queue in answer.granted and owned.state not in _UNLOCKED:
+                owned.renewed(before_ns + self._trust_ns)
+        if refused := held.keys() - answer.granted - answer.unanswered:
+            await self._renewals_refused(refused)
+        if answer.unanswered:
+            self._noisy.warning(
+                f"renewal at {broker}",
+                "lock not renewed: the broker did not answer",
+                group=self._lane.name,
+                broker=broker,
+                queues=len(answer.unanswered),
+            )
+
+    async def _renewals_refused(self, refused: Collection[QueueName]) -> None:
+        """Renewals of *refused* were not granted: another proxy has the locks. But a queue that is
+        not there any more may come back, so what is finished of it is written down.
+        """
+        removed: set[QueueName] = set()
+        for topic in sorted({queue.topic for queue in refused}):
+            with suppress(RemotingError, TimeoutError):
+                async with asyncio.timeout(self._context.settings.lock.request_timeout_s):
+                    there = await self._context.client.queues(topic, fresh=True)
+                removed |= {queue for queue in refused if queue.topic == topic} - set(there)
+        for queue in sorted(refused):
+            owned = self._queues.get(queue)
+            if owned is None or owned.state in _UNLOCKED:
+                continue
+            if queue in removed:
+                owned.hand_over()
+            else:
+                await owned.lose("the broker gave the lock to another, or the topic is gone")
+        self.wake()

@@ -1,0 +1,199 @@
+"""Ownership records are written anew before retention reaches them.
+
+They say what has to hold for as long as a queue does: what is paused and parked, how often messages
+failed, by which rule they have their order keys, what is finished above the committed offset. Yet
+brokers delete whole files of their log, of all topics together, so the records of a quiet queue go
+with the messages of a busy one.
+
+1. Of a queue that is owned here the snapshot that its records build on is watched, whoever wrote
+   it, whether or not anybody pulls; so is that of its parked twin. The owner knows all that they
+   say, so one that was deleted nevertheless is written as well.
+2. A queue that nobody owns is looked at by each proxy that has its group. One of them owns it for a
+   moment, to write the last snapshot once more.
+3. An owner looks at its hand-over, too (``handing_over.last_record``).
+
+What nobody does while no proxy of the group runs is not done: ``docs/guarantees.md`` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from broker_core import chance
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import parked_topic
+from proxy.core.records.replay import LastOwner
+from proxy.core.records.retention import LogRange, is_to_be_renewed
+from proxy.errors import OrderlaneError, WrongState
+from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
+from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.group_ownership import GroupOwnership
+
+#: Between two looks, about. Brokers look what to delete every ten seconds or less often.
+_EVERY_S = 5.0
+#: Queues without an owner that are looked at in one round at a broker, and at the same time.
+_FREE_A_ROUND, _AT_ONCE = 256, 16
+
+_noisy = NoisyLog(structlog.get_logger("kept_records"))
+
+
+@dataclass(slots=True)
+class _AtBroker:
+    owned: list[tuple[GroupLane, QueuePipeline]] = field(default_factory=list)
+    free: list[tuple[GroupLane, QueueName]] = field(default_factory=list)
+
+
+class KeptRecords:
+    """Those of all groups of one proxy."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lanes: Iterable[GroupLane],
+        ownerships: Mapping[Group, GroupOwnership],
+    ) -> None:
+        """*lanes* is iterated anew each time."""
+        self._context = context
+        self._lanes = lanes
+        self._ownerships = ownerships
+        # Where the last snapshot of a queue without an owner here stands; or, if it has none, where
+        # the log ended when that was seen: whatever is written later stands behind it.
+        self._free: dict[tuple[Group, QueueName], int] = {}
+
+    async def run(self) -> None:
+        """Look every few seconds, until cancelled; at each broker for itself."""
+        rounds = BrokerRounds("kept records")
+        try:
+            while True:
+                await asyncio.sleep(_EVERY_S * chance.between(0.8, 1.2))
+                at_brokers = await self._by_broker()
+                for broker, queues in at_brokers.items():
+                    rounds.begin(broker, self._look, broker, queues)
+        finally:
+            await rounds.close()
+
+    async def _by_broker(self) -> dict[str, _AtBroker]:
+        found: defaultdict[str, _AtBroker] = defaultdict(_AtBroker)
+        free: dict[tuple[Group, QueueName], None] = {}
+        for lane in self._lanes:
+            for pipeline in lane.buffer:
+                if not pipeline.draining:
+                    found[pipeline.queue.broker].owned.append((lane, pipeline))
+            for queue in await self._free_of(lane):
+                free[lane.name, queue] = None
+                found[queue.broker].free.append((lane, queue))
+        for gone in self._free.keys() - free.keys():
+            del self._free[gone]
+        return found
+
+    async def _free_of(self, lane: GroupLane) -> list[QueueName]:
+        """Queues that this proxy might look after and does not own."""
+        ownership = self._ownerships.get(lane.name)
+        if ownership is None or self._context.away or lane.settings.mode == "broadcast":
+            return []
+        free: list[QueueName] = []
+        for topic in lane.settings.topics:
+            try:
+                queues = await self._context.client.queues(Topic(topic.name))
+            except RemotingError as error:
+                unknown = isinstance(error, BrokerError) and (
+                    error.code == ResponseCode.TOPIC_NOT_EXIST
+                )
+                if not unknown:
+                    self._complain(lane, error)
+                continue
+            free += [queue for queue in queues if ownership.owned(queue) is None]
+        return free
+
+    async def _look(self, broker: str, queues: _AtBroker) -> None:
+        recorder = self._context.recorder
+        try:
+            log = await self._context.log.ranges.of(broker)
+        except RemotingError as error:
+            _noisy.warning(
+                broker, "nobody knows what the broker keeps", broker=broker, reason=str(error)
+            )
+            return
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def in_turn(lane: GroupLane, look: Callable[[], Awaitable[None]]) -> None:
+            async with turns:
+                try:
+                    await look()
+                except WrongState:
+                    pass  # somebody owns it by now
+                except Exception as error:
+                    self._complain(lane, error)
+
+        looks = [
+            in_turn(lane, partial(recorder.keep, lane, pipeline))
+            for lane, pipeline in queues.owned
+            if not (pipeline.closed or recorder.watch(pipeline, log))
+        ]
+        due = [each for each in queues.free if self._is_due(*each, log)]
+        looks += [
+            in_turn(lane, partial(self._look_at_free, lane, queue, log))
+            for lane, queue in due[:_FREE_A_ROUND]
+        ]
+        await asyncio.gather(*looks)
+
+    def _is_due(self, lane: GroupLane, queue: QueueName, log: LogRange) -> bool:
+        place = self._free.get((lane.name, queue))
+        return place is None or is_to_be_renewed(place, log)
+
+    async def _look_at_free(self, lane: GroupLane, queue: QueueName, log: LogRange) -> None:
+        """See where the last records of *queue* stand; write them anew if it is time, and nobody
+        owns it. Raises RemotingError, OrderlaneError.
+        """
+        name = lane.name, queue
+        self._free.pop(name, None)
+        last = await self._context.log.owner(lane.name, queue)
+        place = await self._oldest(lane.name, queue, last)
+        if last is not None and place is not None and is_to_be_renewed(place, log):
+            if not last.clean and last.own.owner in await self._context.client.consumer_ids(
+                lane.name, queue.topic
+            ):
+                return  # it sees to it
+            if (ownership := self._ownerships.get(lane.name)) is None:
+                return  # the group was removed
+            await ownership.renew_free(queue)
+            place = log.end
+        self._free[name] = log.end if place is None else place
+
+    async def _oldest(self, group: Group, queue: QueueName, last: LastOwner | None) -> int | None:
+        """Where the oldest snapshot that counts stands, of *queue* or of its parked twin; None
+        without any.
+        """
+        found: list[int] = []
+        log, records = self._context.log, last
+        for each in (queue, queue._replace(topic=parked_topic(group, queue.topic))):
+            if each is not queue:
+                records = await log.owner(group, each)
+            if records is None or records.snapshot is None or records.snapshot_at is None:
+                break
+            if (place := await log.place(group, each, records.snapshot_at)) is not None:
+                found.append(place)
+            if not records.snapshot.parked:
+                break
+        return min(found, default=None)
+
+    def _complain(self, lane: GroupLane, error: Exception) -> None:
+        bug = None if isinstance(error, RemotingError | OrderlaneError) else error
+        _noisy.warning(
+            lane.name,
+            "ownership records not looked at; trying again",
+            group=lane.name,
+            reason=str(error),
+            exc_info=bug,
+        )

@@ -1,0 +1,63 @@
+"""What brokers keep of their logs, asked for no more often than it is worth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from broker_core.client import BrokerClient
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, RemotingError
+from proxy.core.records.retention import LogRange
+
+#: Queues that are handed over at the same time share an answer.
+_FRESH_NS = 500_000_000
+
+
+@dataclass(slots=True)
+class _Known:
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    answer: LogRange | RemotingError | None = None
+    answered_ns: int = 0
+    file_bytes: int | None = None
+    file_asked: bool = False
+
+
+class LogRanges:
+    """Those of all brokers of this proxy."""
+
+    def __init__(self, client: BrokerClient) -> None:
+        self._client = client
+        self._known: defaultdict[str, _Known] = defaultdict(_Known)
+
+    async def of(self, broker: str) -> LogRange:
+        """What *broker* keeps now, as it said half a second ago at most. Raises RemotingError; who
+        waits for a broker that does not answer shares that failure: one after the other they would
+        fail for minutes.
+        """
+        known = self._known[broker]
+        async with known.turn:
+            if known.answer is None or now_ns() - known.answered_ns > _FRESH_NS:
+                try:
+                    known.answer = await self._ask(broker, known)
+                except RemotingError as error:
+                    known.answer = error
+                known.answered_ns = now_ns()
+            if isinstance(known.answer, RemotingError):
+                raise known.answer.with_traceback(None)
+            return known.answer
+
+    async def _ask(self, broker: str, known: _Known) -> LogRange:
+        span = await self._client.log_span(broker)
+        if not known.file_asked:
+            known.file_bytes = await self._file_bytes(broker)
+            known.file_asked = True
+        return LogRange(span.begin, span.end, known.file_bytes)
+
+    async def _file_bytes(self, broker: str) -> int | None:
+        """A broker may not let everybody know its settings."""
+        try:
+            return await self._client.log_file_bytes(broker)
+        except BrokerError:
+            return None

@@ -1,0 +1,435 @@
+"""The life of one queue at this proxy: lock, take over, read, hand over or lose."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import Any
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import QueueName
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.ownership.named_owners import Handoffs
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.records.paused_key import EVERYTHING
+from proxy.core.records.record import Own, Snapshot
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.history import (
+    LaneHistory,
+    key_change_in_history,
+    keys_in_history,
+    rules_in_history,
+)
+from proxy.lane.topic_rules import rules_of
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.committer import Committer
+from proxy.upstream.ownership.hand_over import drained, write_end
+from proxy.upstream.ownership.lock_trust import LockTrust
+from proxy.upstream.ownership.lost_tails import copies_read, tell_twin
+from proxy.upstream.ownership.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
+from proxy.upstream.ownership.resets import NoOwnerNow, NotStored, moved_to, store_reset
+from proxy.upstream.parking.parked_keys import Parking
+from proxy.upstream.parking.parked_recovery import parked_in_twin
+from proxy.upstream.reading.queue_reader import read_queue
+
+#: Acquiring: locked, its pipeline being built. Unlocking: not served any more, and its lock not to
+#: be renewed. Gone: neither.
+QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
+
+#: A queue that older settings must not serve is looked at again after so long.
+_REFUSED_NS = 5_000_000_000
+
+
+class OwnedQueue:
+    """A queue whose orderly lock this proxy was granted. One object an ownership period."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        committer: Committer,
+        lane: GroupLane,
+        queue: QueueName,
+        *,
+        trusted_until_ns: int,
+        hold_until_ns: int,
+        lock_requests: asyncio.Lock,
+        handoffs: Handoffs,
+    ) -> None:
+        """*lock_requests* is held over every lock, renewal and unlock of the group at the queue's
+        broker: a renewal that overtook an unlock would keep the lock for nobody.
+        *hold_until_ns* is that of the period before, if this process was the owner.
+        """
+        self.queue = queue
+        self.state = QueueState.ACQUIRING
+        self._context = context
+        self._committer = committer
+        self._lane = lane
+        self._notes = LaneHistory(context.history, lane.name)
+        self._trust = LockTrust(
+            *(context, lane, queue),
+            until_ns=trusted_until_ns,
+            lose=self.lose,
+            ended=self._begin_anew_after_a_bug,
+        )
+        self._asked_ns = 0  # when the epoch was asked for
+        self._locked_ns = now_ns()
+        #: Leases of this period, or of those before, may live until then.
+        self.hold_until_ns = hold_until_ns
+        self._lock_requests = lock_requests
+        self._handoffs = handoffs
+        self._to = ""  # the member that it is given to by name
+        self._pipeline: ParkingPipeline | None = None
+        self._own: Own | None = None  # the record that began the period
+        self._forgotten = False  # retention had deleted the records before it
+        self.parking: Parking | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._read_tags: frozenset[str] | None = None
+        self._log = structlog.get_logger("ownership").bind(
+            group=lane.name, topic=queue.topic, queue=queue.qid
+        )
+        self._acquiring: asyncio.Task[None] = spawn(self._acquire(), name=f"acquire {queue}")
+        self._acquiring.add_done_callback(self._begin_anew_after_a_bug)
+        self._handing_over: asyncio.Task[Any] | None = None
+
+    @property
+    def is_sure(self) -> bool:
+        """It is owned, and nothing makes doubt of it."""
+        return self.state is QueueState.OWNED and self._trust.is_sure
+
+    # ---- what the renewals say ------------------------------------------------------------------
+
+    def renewed(self, trusted_until_ns: int) -> None:
+        """The broker granted the lock again."""
+        self._trust.renewed(trusted_until_ns, self._pipeline)
+
+    def connection_lost(self) -> None:
+        """The broker may have restarted without our lock."""
+        self._trust.connection_lost(self._pipeline)
+
+    async def lose(self, reason: str) -> None:
+        """The lock is not ours: drop everything at once."""
+        if self.state is QueueState.GONE:
+            return
+        self._log.warning("queue lost", reason=reason)
+        await cancel_and_wait(self._acquiring, self._handing_over)
+        await self._end(reason)
+        self.state = QueueState.GONE
+
+    # ---- taking over ----------------------------------------------------------------------------
+
+    async def _acquire(self) -> None:
+        try:
+            pipeline = await self._take_over()
+        except OlderSettings as error:
+            self._lane.refused[self.queue] = str(error), now_ns() + _REFUSED_NS
+            self._log.error("not served", reason=str(error))
+            await self._unlock_or_leave()
+            return
+        except GivenToAnother as error:
+            self._log.info("left to another", reason=str(error))
+            await self._unlock_or_leave()
+            return
+        except Exception as error:
+            bug = None if isinstance(error, RemotingError) else error
+            self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
+            await self._unlock_or_leave()
+            return
+        pipeline.doubtful = self._trust.doubtful
+        self._pipeline = pipeline
+        self.state = QueueState.OWNED
+        self._lane.refused.pop(self.queue, None)
+        self._tell_of_ownership(pipeline)
+        self.parking = Parking(self._context, self._committer, self._lane, pipeline)
+        self._lane.add(pipeline)
+        self._lane.apply_to(pipeline)  # they may be others by now
+        hands_out_ns = max(now_ns(), pipeline.hold_until_ns)
+        self._lane.take_overs.note(hands_out_ns - self._locked_ns)
+        self._read()
+        self._log.info(
+            "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position
+        )
+
+    def _tell_of_ownership(self, pipeline: ParkingPipeline) -> None:
+        self._history(
+            "own+",
+            owner=self._us,
+            begin=pipeline.position,
+            asked_ns=self._asked_ns,
+            hold_until_ns=pipeline.hold_until_ns,
+            trust_ms=int(self._context.settings.lock.trust_s * 1000),
+            max_leased=self._lane.leases_of_group.limit,
+            **rules_in_history(pipeline),
+            **keys_in_history(pipeline),
+            **key_change_in_history(pipeline),
+            **({"forgotten": True} if self._forgotten else {}),
+        )
+
+    async def _take_over(self) -> ParkingPipeline:
+        context = self._context
+        settings = self._lane.settings.topic(self.queue.topic)
+        if settings is None:
+            raise RuntimeError(f"{self._lane.name} does not have the topic of {self.queue}")
+        rules = rules_of(settings)
+        begun = await self._begin_period(rules)
+        pipeline = ParkingPipeline(
+            queue=self.queue,
+            epoch=begun.epoch,
+            period=begun.own.period,
+            rules=rules,
+            start_offset=begun.start_offset,
+            committed=begun.committed,
+            trusted_until_ns=self._trust.until_ns,
+            memory=context.memory,
+            leases_of_group=self._lane.leases_of_group,
+            hold_until_ns=self.hold_until_ns,
+            resume=None if begun.last is None else begun.last.snapshot,
+            now_ns=now_ns(),
+            life=begun.own.life,
+        )
+        if begun.last is not None and begun.last.snapshot is not None:
+            pipeline.anchored(begun.last.snapshot.anchor)
+        if not begun.knows_parked:
+            found = await parked_in_twin(context, self._lane.name, pipeline)
+            pipeline.found_parked(found)
+            if found or (begun.last is not None and begun.last.damage is not None):
+                self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
+        self._report(begun, pipeline)
+        unknown = begun.last is None or begun.forgotten
+        if unknown and (pause := self._lane.buffer.paused_whole) is not None:
+            pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
+        self._own, self._forgotten = begun.own, begun.forgotten
+        context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
+        return pipeline
+
+    def _report(self, begun: Begun, pipeline: ParkingPipeline) -> None:
+        """Log what became of an earlier life of the topic, and of its records."""
+        if begun.last is not None and begun.last.begins_life:
+            self._log.warning(
+                "the topic was deleted and created again: beginning at its first message",
+                life=begun.own.life,
+                start=pipeline.position,
+            )
+            self._lane.topic_recreated(pipeline)
+        if begun.forgotten:
+            self._log.warning(
+                "ownership records were deleted by retention: what was paused, which order keys"
+                " it had, and what had finished above the committed offset is not known"
+            )
+
+    async def _begin_period(self, rules: TopicRules) -> Begun:
+        start = PeriodStart(
+            self._context,
+            self._lane,
+            self.queue,
+            hold_until_ns=self.hold_until_ns,
+            handoffs=self._handoffs,
+            trusted=lambda: now_ns() < self._trust.until_ns,
+        )
+        try:
+            return await start.begin(rules)
+        finally:
+            self.hold_until_ns, self._asked_ns = start.hold_until_ns, start.asked_ns
+
+    def follow_tags(self) -> None:
+        """Ask by the tags that are wanted now: the broker may hold a read that asks by others."""
+        if self._reader is not None and self._owned().rules.tags != self._read_tags:
+            self._reader.cancel()
+            self._read()
+
+    def _read(self) -> None:
+        self._read_tags = self._owned().rules.tags
+        self._reader = spawn(
+            read_queue(
+                *(self._context, self._lane, self._owned()),
+                on_reset=self._reset,
+                on_new_life=self._end_life,
+            ),
+            name=f"read {self.queue}",
+        )
+        self._reader.add_done_callback(self._begin_anew_after_a_bug)
+
+    def _begin_anew_after_a_bug(self, task: asyncio.Task[Any]) -> None:
+        """A bug ended it: no queue may stand still in silence."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            spawn(self.lose(f"{task.get_name()} failed: {error!r}"), name=f"lose {self.queue}")
+
+    def _reset(self, offset: int) -> None:
+        """The broker's queue ends at *offset*, below what was read: end the period. The next one
+        has what is left of the queue.
+        """
+        if self._handing_over is not None:
+            return  # whoever comes next finds out as well
+        pipeline = self._owned()
+        if pipeline.copies_known:
+            self._end_now(pipeline)
+        self._handing_over = spawn(self._end_at(pipeline, offset), name=f"reset {self.queue}")
+        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+
+    def _end_life(self) -> None:
+        """The topic was deleted and created again: end the period without a word. What its records
+        say counts for nothing any more, and the next period finds that out by itself.
+        """
+        if self._handing_over is not None:
+            return
+        self._log.error("the topic was deleted and created again: its queue begins anew")
+        if self._owned().life is None:  # nobody would find out by the records
+            self._reset(0)
+            return
+        self._end_now(self._owned())
+        self._handing_over = spawn(
+            self._give_back("the topic was created again"), name=f"begin {self.queue} anew"
+        )
+        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+
+    def _end_now(self, pipeline: ParkingPipeline) -> None:
+        pipeline.drain()  # what it would commit is wrong
+        pipeline.ended = True  # verdicts that come now would be in no record
+
+    async def _end_at(self, pipeline: ParkingPipeline, end: int) -> bool:
+        """End the period of a queue whose messages from offset *end* on are gone. The twin, if
+        there is one, is told first: once *left* is written nobody finds out any more.
+        """
+        await copies_read(self._context, pipeline)
+        self._end_now(pipeline)
+        left = pipeline.snapshot(now_ns=now_ns()).cut_at(end)
+        await tell_twin(
+            self._context, self._lane, pipeline, end=end, until_ns=lambda: self._trust.until_ns
+        )
+        return await self._end_with(pipeline, left)
+
+    @property
+    def pipeline(self) -> ParkingPipeline | None:
+        """What is known of the queue; None before that is known."""
+        return self._pipeline
+
+    def for_reset(self) -> ParkingPipeline:
+        """The pipeline, if a person may move the group in this queue now. Raises WrongState."""
+        if self._pipeline is None or self._handing_over is not None or not self.is_sure:
+            raise NoOwnerNow(self.queue)
+        return self._pipeline
+
+    async def reset_to(self, offset: int, **why: object) -> None:
+        """End the period and have the group go on at *offset*; *why* stands in the history.
+
+        Raises WrongState, Unavailable if that could not be stored.
+        """
+        pipeline = self.for_reset()
+        why = {"from": pipeline.committable, "to": offset, **why}  # before anything goes on
+        self.state = QueueState.HANDING_OVER
+        pipeline.drain()
+        moving = spawn(self._move(pipeline, offset, why), name=f"reset {self.queue} by a person")
+        moving.add_done_callback(self._begin_anew_after_a_bug)
+        self._handing_over = moving
+        if not await asyncio.shield(moving):
+            raise NotStored(self.queue)
+
+    async def _move(self, pipeline: ParkingPipeline, offset: int, why: dict[str, object]) -> bool:
+        return await self._end_with(pipeline, moved_to(pipeline, offset), why)
+
+    async def _end_with(
+        self, pipeline: ParkingPipeline, last: Snapshot, why: dict[str, object] | None = None
+    ) -> bool:
+        """End the period with *last* as its last word; *why* stands in the history. False if that
+        could not be stored. Raises Overtaken.
+        """
+        assert self._own is not None, "it has a pipeline"
+        await self._end("reset")
+        self._pipeline = self.parking = None  # nothing more is written of what it held
+        await self._committer.at_rest(pipeline)
+        await self._context.recorder.at_rest(pipeline)
+        stored = False
+        try:
+            while not stored and now_ns() < self._trust.until_ns:
+                stored = await store_reset(
+                    self._context, self._lane.name, self.queue, last, self._own
+                )
+            if stored and why is not None:
+                self._notes.period(pipeline, "reset", **why)
+        finally:
+            await self._give_back("reset")
+        return stored
+
+    # ---- handing over ---------------------------------------------------------------------------
+
+    def hand_over(self, *, to: str = "") -> asyncio.Task[None]:
+        """Give the queue back (or to a member by name) without loss or repetition; the task ends
+        when it is done.
+        """
+        if self._handing_over is None:
+            self._to = to
+            self._handing_over = spawn(self._hand_over(), name=f"hand over {self.queue}")
+            self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+        return self._handing_over
+
+    async def _hand_over(self) -> None:
+        await asyncio.wait([self._acquiring])
+        if self._pipeline is None:
+            return
+        self.state = QueueState.HANDING_OVER
+        pipeline = self._pipeline
+        pipeline.drain()
+        self._history("drain")
+        # A check that waits for its broker would hold up the last record.
+        await cancel_and_wait(self._reader)
+        await self._trust.check_no_more()
+        await drained(self._context, pipeline, until_ns=lambda: self._trust.until_ns)
+        twin_clean = self.parking is None or await self.parking.hand_over()
+        if not await self._committer.commit(self._lane, pipeline):
+            self._log.warning("the last commit failed; the ownership record makes up for it")
+        clean = twin_clean and await write_end(self._context, self._lane, pipeline, to=self._to)
+        await self._give_back("handed over", clean=clean)
+
+    async def _give_back(self, reason: str, *, clean: bool = False) -> None:
+        """*clean*: the records say which leases are alive."""
+        hold_until_ns = self.hold_until_ns
+        await self._end(reason)
+        if clean:
+            self.hold_until_ns = hold_until_ns
+        await self._unlock_or_leave()
+
+    async def _unlock_or_leave(self) -> None:
+        """A lock with leases under it runs out by itself: whoever gets it then knows that much."""
+        if self.hold_until_ns <= now_ns():
+            await self._unlock()
+        self.state = QueueState.GONE
+
+    async def _unlock(self) -> None:
+        self.state = QueueState.UNLOCKING
+        timeout_s = self._context.settings.lock.request_timeout_s
+        async with self._lock_requests:
+            try:
+                await self._context.client.unlock(
+                    self._lane.name, [self.queue], timeout_s=timeout_s
+                )
+            except RemotingError as error:
+                self._log.warning("not unlocked; the lock runs out by itself", reason=str(error))
+
+    async def _end(self, reason: str) -> None:
+        """Serve the queue no longer."""
+        await cancel_and_wait(self._reader)
+        await self._trust.check_no_more()
+        if self.parking is not None:
+            await self.parking.end(reason)
+        if self._pipeline is not None and not self._pipeline.closed:
+            self.hold_until_ns = max(self.hold_until_ns, self._pipeline.leases_end_ns)
+            self._history("own-", reason=reason)
+            self._lane.remove(self._pipeline)
+            self._log.info("queue given up", reason=reason, committed=self._pipeline.committed)
+
+    # ---- inside ---------------------------------------------------------------------------------
+
+    @property
+    def _us(self) -> str:
+        return self._context.client.client_id
+
+    def _owned(self) -> ParkingPipeline:
+        if self._pipeline is None:
+            raise RuntimeError(f"{self.queue} is not owned yet")
+        return self._pipeline
+
+    def _history(self, event: str, **fields: object) -> None:
+        self._notes.period(self._owned(), event, **fields)

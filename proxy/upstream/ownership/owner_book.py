@@ -1,0 +1,94 @@
+"""Who owns the queues of a group, by their ownership records: any proxy can tell it of all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker_core.client import BrokerClient
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from proxy.core.records.replay import LastOwner
+from proxy.errors import OwnedElsewhere, UnknownName
+from proxy.upstream.ownership.ownership_log import OwnershipLog
+
+#: Questions of one kind at a time: each is a read or two.
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRow:
+    """A queue and its newest ownership period, None if it never had one. ``member``: its owner is
+    a member of the group still; ``since_ms``: when the period began, by the broker's clock.
+    """
+
+    queue: QueueName
+    last: LastOwner | None
+    member: bool
+    since_ms: int | None = None
+
+    @property
+    def state(self) -> str:
+        """``owned``; ``gone``: its owner left no word, and its lock runs out; ``free``."""
+        if self.last is None or self.last.clean:
+            return "free"
+        return "owned" if self.member else "gone"
+
+
+class OwnerBook:
+    """Reads the records of all groups."""
+
+    def __init__(self, client: BrokerClient, log: OwnershipLog) -> None:
+        self._client = client
+        self._log = log
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def queues(self, group: Group, topic: Topic) -> list[QueueName]:
+        """The queues of *topic*. Raises UnknownName if it is not there, RemotingError."""
+        try:
+            return await self._client.queues(topic)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise UnknownName(f"topic {topic!r} of group {group!r} does not exist yet") from None
+
+    async def queue(self, group: Group, topic: Topic, qid: str) -> QueueName:
+        """The queue *qid* of *topic*. Raises UnknownName, with those that it has; RemotingError."""
+        queues = await self.queues(group, topic)
+        for queue in queues:
+            if queue.qid == qid:
+                return queue
+        known = ", ".join(queue.qid for queue in sorted(queues))
+        raise UnknownName(f"topic {topic!r} has no queue {qid!r:.200}; its queues: {known}")
+
+    async def rows(self, group: Group, queues: Iterable[QueueName]) -> list[OwnerRow]:
+        """Who owns each of *queues*. Raises RemotingError."""
+        wanted = list(queues)
+        topics = {queue.topic for queue in wanted}
+        members = {topic: await self._client.consumer_ids(group, topic) for topic in sorted(topics)}
+        return await asyncio.gather(
+            *(self._row(group, queue, members[queue.topic]) for queue in wanted)
+        )
+
+    async def refuse_elsewhere(self, group: Group, queue: QueueName) -> None:
+        """Raise OwnedElsewhere if another proxy owns *queue*; RemotingError."""
+        (row,) = await self.rows(group, [queue])
+        ours = self._client.client_id
+        if row.last is None or row.state != "owned" or row.last.own.owner == ours:
+            return
+        own = row.last.own
+        place = f"HTTP {own.http}" if own.http else "address unknown"
+        raise OwnedElsewhere(
+            f"queue {queue.qid} of {queue.topic!r} is owned by {own.owner} ({place}): ask there",
+            addresses=(own.http,) if own.http else (),
+        )
+
+    async def _row(self, group: Group, queue: QueueName, members: Iterable[str]) -> OwnerRow:
+        async with self._turns:
+            last = await self._log.owner(group, queue)
+            if last is not None:
+                last = last.in_life(await self._client.life(queue))
+            since_ms = None if last is None else await self._log.begun_ms(group, queue, last)
+        return OwnerRow(queue, last, last is not None and last.own.owner in members, since_ms)

@@ -1,0 +1,303 @@
+"""Reads and writes the ownership topic (``proxy.core.records.record`` says what it holds)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import structlog
+
+from broker_core.client import BrokerClient
+from broker_core.client.batch_limits import BatchLimits
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage
+from proxy.core.records.codec import decode, encode
+from proxy.core.records.record import (
+    LAST_SERIAL,
+    Delta,
+    Own,
+    Record,
+    Snapshot,
+    SnapshotPart,
+    Unreadable,
+    ownership_topic,
+)
+from proxy.core.records.replay import LastOwner, replay
+from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.durable import check_on_disk
+from proxy.upstream.ownership.log_ranges import LogRanges
+from proxy.upstream.reading.queue_range import read_range
+
+_log = structlog.get_logger("ownership")
+
+#: Records looked at first, from the tail; one of them says where to begin.
+_TAIL = 32
+
+
+class TooLong(RemotingError):
+    """A record is longer than its broker takes, and none of it is stored; ``OwnershipLog.limits``
+    says what it takes.
+    """
+
+
+class OwnershipLog:
+    """The twin queues of all groups and topics of this proxy."""
+
+    def __init__(self, client: BrokerClient) -> None:
+        self._client = client
+        self.ranges = LogRanges(client)  #: What the brokers keep.
+        self.limits = BatchLimits()  #: How long a record may be.
+        self._known: set[QueueName] = set()  # twins that are in the route
+        self._lives: dict[QueueName, int | None] = {}  # of twins, when a period began
+        # One looks for all those of a broker: of a topic with very many queues a route is long.
+        self._looking: defaultdict[tuple[Topic, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def forget(self, topics: Iterable[Topic]) -> None:
+        """Look for the ownership *topics* again before they are used: they may be deleted."""
+        gone = set(topics)
+        self._known = {twin for twin in self._known if twin.topic not in gone}
+        self._lives = {twin: life for twin, life in self._lives.items() if twin.topic not in gone}
+        for topic, broker in [each for each in self._looking if each[0] in gone]:
+            del self._looking[topic, broker]
+
+    def life(self, group: Group, queue: QueueName) -> int | None:
+        """The incarnation of the ownership topic that the epoch of the last period of *queue* here
+        is an offset of; None if it is not known.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        return self._lives.get(twin)
+
+    async def begin(self, group: Group, queue: QueueName, own: Own) -> int:
+        """Begin a period of *queue* with *own*; returns its epoch. Raises RemotingError."""
+        async with self._twin(group, queue) as twin:
+            self._lives[twin] = await self._client.life(twin)
+        return await self.append(group, queue, own)
+
+    async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
+        """As ``append_each``; returns the queue offset of the first."""
+        return (await self.append_each(group, queue, records))[0]
+
+    async def append_each(
+        self, group: Group, queue: QueueName, records: Iterable[Record]
+    ) -> list[int]:
+        """Write *records* in order; returns their queue offsets.
+
+        Raises RemotingError; any of them may be stored then. It is TooLong if one of them has to be
+        said in several shorter ones.
+        """
+        stored: list[int] = []
+        async with self._twin(group, queue) as twin:
+            for record in records:
+                body = encode(record)
+                if isinstance(record, Delta) and len(body) > self.limits.of(queue.broker):
+                    raise TooLong(f"the record has {len(body)} bytes")  # it is known by now
+                try:
+                    sent = await self._client.send(
+                        twin, OutgoingMessage(topic=twin.topic, body=body)
+                    )
+                except BrokerError as error:
+                    if error.illegal and self.limits.refused(queue.broker, len(body)):
+                        raise TooLong(str(error)) from error
+                    raise
+                check_on_disk([sent])
+                stored.append(sent.offset)
+        return stored
+
+    async def append_snapshot(
+        self, group: Group, queue: QueueName, snapshot: Snapshot, own: Own | None = None
+    ) -> list[int]:
+        """Write *snapshot* as the last word of its period, in as many parts as the broker wants;
+        returns their queue offsets. Raises RemotingError; any of them may be stored then.
+        """
+        while True:
+            most = self.limits.of(queue.broker)
+            records = parts(snapshot, own, serial=LAST_SERIAL, most=most)
+            with suppress(TooLong):
+                return await self.append_each(group, queue, records)
+
+    async def between(
+        self, group: Group, queue: QueueName, offsets: range
+    ) -> list[Record | Unreadable]:
+        """What stands at *offsets*; a record above was just appended. Raises RemotingError."""
+        async with self._twin(group, queue) as twin:
+            found = await self._read(group, twin, start=offsets.start, end=offsets.stop)
+        return [record for _, record in found]
+
+    async def last(
+        self,
+        group: Group,
+        queue: QueueName,
+        *,
+        before: int | None = None,
+        stored: int = 0,
+        by_period: bool = False,
+    ) -> tuple[LastOwner | None, int]:
+        """The newest ownership period of *queue*, and the offset of the next record to be written.
+
+        None if there was no owner, or (the offset is above 0 then) if retention deleted its
+        records. Apache RocketMQ shows a record a moment after it is stored, so the newest may be
+        missing; *before*, the offset of a record that was just appended, sees all below it, and
+        *stored*, one more than that, sees all below it and whatever is shown above.
+        *by_period*: see ``replay``. If the records are damaged, the log says so, and ``damage``.
+        Raises RemotingError.
+        """
+        async with self._twin(group, queue) as twin:
+            end = before
+            if end is None:
+                end = max(stored, await self._client.max_offset(twin))
+            lowest = await self._client.min_offset(twin)
+            span, places = _TAIL, dict[int, int]()
+            while True:
+                start = max(lowest, end - span)
+                records = await self._read(group, twin, start=start, end=end, places=places)
+                # What stands first may be the late word of an owner before: no beginning, but where
+                # nothing ahead of it is left.
+                found = _replayed(records, by_period=by_period, begin=start == lowest)
+                at = None if found is None else found.snapshot_at
+                if found is not None and found.snapshot is None and at is not None and at >= lowest:
+                    if at < start:
+                        records = await self._read(group, twin, start=at, end=start) + records
+                    # An owner that came later built on it, so it is that of the owner then.
+                    behind = [each for each in records if each[0] >= at]
+                    if behind and behind[0][0] == at:
+                        found = _replayed(behind, by_period=by_period, begin=True)
+                # Owners that crashed early wrote nothing: the one that counts may be far behind.
+                if start == lowest or (found is not None and found.snapshot is not None):
+                    if found is not None:
+                        found = replace(found, log_offset=places.get(found.last_at))
+                    return _told(twin, found, lowest=lowest), end
+                span *= 8
+
+    async def owner(self, group: Group, queue: QueueName) -> LastOwner | None:
+        """The newest ownership period of *queue*; None if it never had one. Creates no topic.
+
+        Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        if twin not in await self._queues(twin.topic):
+            return None
+        return (await self.last(group, queue))[0]
+
+    async def begun_ms(self, group: Group, queue: QueueName, last: LastOwner) -> int | None:
+        """When the period *last* of *queue* began, by the broker's clock; None if its first record
+        is gone. Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        result = await self._client.pull(
+            twin, group=group, offset=last.epoch, max_messages=1, suspend_ms=0
+        )
+        return next(
+            (each.store_ms for each in result.messages if each.queue_offset == last.epoch), None
+        )
+
+    async def place(self, group: Group, queue: QueueName, offset: int) -> int | None:
+        """Where the record at *offset* stands in the log of its broker; None if it is gone.
+
+        Raises RemotingError.
+        """
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        result = await self._client.pull(
+            twin, group=group, offset=offset, max_messages=1, suspend_ms=0
+        )
+        found = (each for each in result.messages if each.queue_offset == offset)
+        return next((each.physical_offset for each in found), None)
+
+    async def any_owner(self, group: Group, topic: Topic) -> bool:
+        """True if some queue of *topic* ever had an owner in *group*. Raises RemotingError."""
+        for twin in await self._queues(ownership_topic(group, topic)):
+            if await self._client.max_offset(twin):
+                return True
+        return False
+
+    async def _read(
+        self,
+        group: Group,
+        twin: QueueName,
+        *,
+        start: int,
+        end: int,
+        places: dict[int, int] | None = None,
+    ) -> list[tuple[int, Record | Unreadable]]:
+        """*places* gets where each record stands in the log of the broker."""
+        records: list[tuple[int, Record | Unreadable]] = []
+        async for message in read_range(self._client, twin, group=group, start=start, end=end):
+            offset = message.queue_offset
+            if places is not None:
+                places[offset] = message.physical_offset
+            if records and (gap := records[-1][0] + 1) < offset:
+                records.append((gap, Unreadable("it is missing")))
+            try:
+                records.append((offset, decode(message.body)))
+            except ValueError as error:
+                records.append((offset, Unreadable(str(error))))
+        return records
+
+    @asynccontextmanager
+    async def _twin(self, group: Group, queue: QueueName) -> AsyncIterator[QueueName]:
+        """The queue of the ownership topic beside *queue*, looked for again after a refusal."""
+        twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
+        try:
+            if twin not in self._known:
+                async with self._looking[twin.topic, twin.broker]:
+                    if twin not in self._known:
+                        found = await self._found_or_created(twin, queue)
+                        self._known |= found  # others may have changed it meanwhile
+            yield twin
+        except BrokerError:
+            self._known.discard(twin)
+            raise
+
+    async def _found_or_created(self, twin: QueueName, queue: QueueName) -> set[QueueName]:
+        """*twin* and those beside it at its broker."""
+        found = {each for each in await self._queues(twin.topic) if each.broker == twin.broker}
+        if twin not in found:
+            # Not asked anew: a nameserver that restarted may not know the broker yet, and to make
+            # the topic smaller would hide records.
+            beside = [
+                each.queue_id
+                for each in await self._client.queues(queue.topic)
+                if each.broker == queue.broker
+            ]
+            count = max([*beside, queue.queue_id]) + 1
+            await self._client.create_topic(twin.topic, queues=count, broker=queue.broker)
+            found |= {QueueName(twin.topic, twin.broker, queue_id) for queue_id in range(count)}
+        return found
+
+    async def _queues(self, topic: Topic) -> list[QueueName]:
+        try:
+            return await self._client.queues(topic, fresh=True)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise
+
+
+def _told(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner | None:
+    """*found*, and whether all is there that it was made of."""
+    if found is None:
+        return None
+    if found.snapshot is None and found.damage is None and lowest:
+        return replace(found, forgotten=True)
+    if found.damage is not None:
+        _log.error(
+            "ownership records are damaged: what finished lately may come again",
+            twin=str(twin),
+            reason=found.damage,
+            owner=found.own.owner,
+        )
+    return found
+
+
+def _replayed(
+    records: Sequence[tuple[int, Record | Unreadable]], *, by_period: bool, begin: bool
+) -> LastOwner | None:
+    """What *records* say; if they *begin* what counts, and with a snapshot, that does."""
+    epoch = None
+    if begin and records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
+        epoch = first.epoch
+    return replay(records, epoch_before=epoch, by_period=by_period, begins=begin)

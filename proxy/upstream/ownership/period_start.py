@@ -1,0 +1,205 @@
+"""How an ownership period of a queue begins: with a record that makes this proxy the owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import QueueName
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.key_rules import KeyRule
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.ownership.named_owners import Handoffs
+from proxy.core.records.period_wait import longest_ns, wait_ns
+from proxy.core.records.record import Own
+from proxy.core.records.replay import LastOwner
+from proxy.errors import OrderlaneError
+from proxy.lane.group_lane import GroupLane
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.anchors import in_life
+from proxy.upstream.ownership.demand import present
+from proxy.upstream.ownership.start_offsets import start_offset
+
+
+class OlderSettings(OrderlaneError):
+    """Ours want an order key that the queue had before: whoever has newer ones serves it."""
+
+
+class GivenToAnother(OrderlaneError):
+    """People gave the queue to another member, which is there and may still come for it."""
+
+
+class TrustLapsed(RemotingError):
+    """The lock may be another's by now, whose records one of ours would make count for nobody."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An ownership period that has just begun. ``last``: what the records below its own say."""
+
+    own: Own
+    epoch: Epoch
+    last: LastOwner | None
+    committed: int
+    start_offset: int
+
+    @property
+    def knows_parked(self) -> bool:
+        """Whether the records say for certain which keys are parked."""
+        if self.last is None:
+            return self.epoch == 0  # else retention deleted them, or nobody can read them
+        return self.last.damage is None and not self.last.forgotten
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether there were records that are gone: retention deleted them, or the snapshot that
+        they build on.
+        """
+        return self.epoch > 0 if self.last is None else self.last.forgotten
+
+
+class PeriodStart:
+    """One attempt to become the owner of *queue*."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lane: GroupLane,
+        queue: QueueName,
+        *,
+        hold_until_ns: int,
+        handoffs: Handoffs | None = None,
+        trusted: Callable[[], bool] = lambda: True,
+        hands_out: bool = True,
+    ) -> None:
+        """Without *handoffs* it is begun whoever the queue was given to. *trusted*: whether the
+        lock certainly is ours. *hands_out*: False if nothing will be, so that older settings
+        do as well.
+        """
+        self._context = context
+        self._lane = lane
+        self._queue = queue
+        self._handoffs = handoffs
+        self._trusted = trusted
+        self._hands_out = hands_out
+        #: Leases of periods before may live until then.
+        self.hold_until_ns = hold_until_ns
+        #: When the epoch was asked for.
+        self.asked_ns = 0
+        self._log = structlog.get_logger("ownership").bind(
+            group=lane.name, topic=queue.topic, queue=queue.qid
+        )
+
+    async def begin(self, rules: TopicRules) -> Begun:
+        """Write the record that makes us the owner. Raises RemotingError, OlderSettings,
+        GivenToAnother.
+        """
+        async with self._context.take_overs.turn(self._queue.broker):
+            return await self.begin_now(rules)
+
+    async def begin_now(self, rules: TopicRules) -> Begun:
+        """As ``begin``, without a turn: for who holds a lock that nobody renews."""
+        context, group = self._context, self._lane.name
+        place = context.client, group, self._queue
+        held_ns = self.hold_until_ns
+        epoch: Epoch | None = None
+        while True:
+            broker_start_ms = await context.take_overs.broker_start_ms(self._queue.broker)
+            # Our own record of the turn before may not be shown yet, but it is nobody else's.
+            stored = 0 if epoch is None else epoch + 1
+            # First of all: if the topic is created anew meanwhile, the first read shows it.
+            life = await context.client.life(self._queue)
+            last, end = await context.log.last(group, self._queue, stored=stored)
+            if epoch is None:
+                await self._heed_handoff(last)
+            now = await in_life(*place, last, life=life)
+            self._check_order_key(rules, now)
+            committed, start = await start_offset(
+                context, self._lane.settings, self._queue, last=now
+            )
+            own = self._own_record(rules, last, end, broker_start_ms=broker_start_ms)
+            own = replace(own, life=life, start=start)
+            self._hold(self._wait_ns(own, last, end))
+            own = replace(own, hold_ms=self._waits_ms)
+            if not self._trusted():
+                raise TrustLapsed("the lock is not trusted any more")
+            epoch = Epoch(await context.log.begin(group, self._queue, own))
+            begun = Begun(own, epoch, now, committed, start)
+            if epoch == end:
+                return begun
+            seen, (last, _) = last, await context.log.last(group, self._queue, before=epoch)
+            now = await in_life(*place, last, life=life)
+            self._check_order_key(rules, now)
+            if seen is not None and last is not None and seen.epoch == last.epoch:
+                # The last words of that owner were not to be seen yet.
+                self.hold_until_ns = held_ns
+                self._hold(self._wait_ns(own, last, end))
+                return replace(begun, last=now)
+            # Someone wrote after we had read: an owner of whom we know nothing yet.
+            self._hold(longest_ns(own))
+            held_ns = self.hold_until_ns
+
+    async def _heed_handoff(self, last: LastOwner | None) -> None:
+        handoffs, client, queue = self._handoffs, self._context.client, self._queue
+        if handoffs is None or last is None or not last.clean or not last.to:
+            return
+        if last.to == client.client_id or handoffs.expects(queue):
+            return
+        there = await present(client, self._lane.name, queue.topic)
+        if last.to in there.takers and handoffs.waits(
+            queue, last.to, epoch=last.epoch, now_ns=now_ns()
+        ):
+            raise GivenToAnother(f"the queue is given to {last.to}, which may still come for it")
+
+    def _own_record(
+        self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
+    ) -> Own:
+        self.asked_ns = now_ns()  # it is sent at once
+        known = last is not None and last.damage is None
+        return Own(
+            owner=self._context.client.client_id,
+            trust_ms=int(self._context.settings.lock.trust_s * 1000),
+            longest_lease_ms=rules.visibility_ns // 1_000_000,
+            broker_start_ms=broker_start_ms,
+            # Else there may have been periods whose records are gone: each had one, at least.
+            period=last.own.period + 1 if known and last is not None else end + 1,
+            http=self._context.http,
+            by_name=self._handoffs is not None and self._handoffs.expects(self._queue),
+        )
+
+    def _check_order_key(self, rules: TopicRules, last: LastOwner | None) -> None:
+        keys = None if last is None or last.snapshot is None else last.snapshot.keys
+        if self._hands_out and keys is not None and keys.is_newer_than(rules):
+            raise OlderSettings(
+                f"the order key of {self._queue} is {keys.rule} since offset {keys.since}, and"
+                f" {KeyRule.of(rules)} in the settings of this proxy is older: bring them up to"
+                f" date, or set order_key_version: {keys.setting + 1} to go back to that order key"
+            )
+
+    @property
+    def _waits_ms(self) -> int:
+        """For how long leases may live that this period waits for: they outlive it if it ends at
+        once.
+        """
+        return max(0, -((now_ns() - self.hold_until_ns) // 1_000_000))
+
+    def _hold(self, for_ns: int) -> None:
+        self.hold_until_ns = max(self.hold_until_ns, now_ns() + for_ns)
+
+    def _wait_ns(self, own: Own, last: LastOwner | None, end: int) -> int:
+        """How long leases of the owner before *own*, *last*, may live; counted from now."""
+        expiry_s = self._context.settings.lock.broker_lock_expiry_s
+        wait = wait_ns(own, last, end=end, broker_lock_expiry_s=expiry_s)
+        if wait and last is not None:
+            self._log.info(
+                "waiting for leases of the last owner to end",
+                seconds=wait / 1e9,
+                last_owner=last.own.owner,
+            )
+        return wait

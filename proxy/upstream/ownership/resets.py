@@ -1,0 +1,157 @@
+"""A person has a group go on at another offset of a queue: how that is written down.
+
+An empty snapshot at the new place, then the committed offset, and only then does anybody read: so a
+crash in between leaves either the old place or the new one. Who finds an offset below the base of
+the records without such a snapshot takes it for a lost commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import structlog
+
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from broker_core.names import Group, QueueName
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Own, Snapshot
+from proxy.errors import Unavailable, WrongState
+from proxy.lane.group_lane import GroupLane
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.free_period import FreePeriod
+from proxy.upstream.ownership.period_start import Begun
+
+_log = structlog.get_logger("ownership")
+
+_LOOK_AGAIN_S = 0.2
+
+
+class NoOwnerNow(WrongState):
+    """Nobody can say where the group stands in a queue."""
+
+    def __init__(self, queue: QueueName) -> None:
+        super().__init__(
+            f"queue {queue.qid} is being taken over or handed over: ask again in a moment"
+        )
+
+
+class NotStored(Unavailable):
+    """The broker of a queue took no record of a reset while it might be written."""
+
+    def __init__(self, queue: QueueName) -> None:
+        super().__init__(
+            f"the reset of queue {queue.qid} is not stored, for its broker does not answer"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a group stands in a queue: ``base`` is the next offset that it needs."""
+
+    base: int
+    parked: int
+    leased: int = 0
+    unfinished: int = 0
+
+
+class Overtaken(WrongState):
+    """The records name a later owner, so what ours say of a reset counts for nobody."""
+
+    def __init__(self, queue: QueueName) -> None:
+        super().__init__(
+            f"the records of queue {queue.qid} name a later owner than this proxy, so the group was"
+            " not moved there: ask again in a moment"
+        )
+
+
+#: Given where the group stands, says where it is to go on, or raises; what it is to do lasts as
+#: long as its context, and its value is what histories say of it.
+Moving = Callable[[Place], AbstractAsyncContextManager[tuple[int, dict[str, object]]]]
+
+
+def moved_to(pipeline: QueuePipeline, offset: int) -> Snapshot:
+    """What is to be written of a queue that goes on at *offset*."""
+    return pipeline.snapshot(now_ns=now_ns()).moved_to(offset)
+
+
+async def store_reset(
+    context: UpstreamContext, group: Group, queue: QueueName, moved: Snapshot, own: Own
+) -> bool:
+    """Write down that *group* goes on by *moved*, as the last word of the period that *own* began;
+    False after a while if not. Raises Overtaken.
+    """
+    try:
+        stored = await context.log.append_snapshot(group, queue, moved, own)
+        last, _ = await context.log.last(group, queue, before=stored[-1] + 1)
+        if last is None or last.epoch != moved.epoch:
+            raise Overtaken(queue)
+        if last.snapshot_at is None or last.snapshot_at < stored[0]:
+            return False  # what an earlier try had sent came in between, and none of it counts
+        await context.client.commit_offset(
+            *(group, queue, moved.base),
+            epoch=moved.epoch,
+            epoch_life=context.log.life(group, queue),
+            life=own.life,
+        )
+    except RemotingError as error:
+        _log.error("reset not written down", group=group, queue=str(queue), reason=str(error))
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        return False
+    return True
+
+
+def place_of(begun: Begun) -> Place:
+    """Where the group stands by the records of a queue that nobody owned. Raises WrongState if they
+    do not say which keys are parked.
+    """
+    if not begun.knows_parked:
+        raise WrongState("its ownership records are damaged: let a client pull first, to mend them")
+    last = None if begun.last is None else begun.last.snapshot
+    if last is None:
+        return Place(begun.start_offset, parked=0)
+    return Place(max(last.base, begun.start_offset), len(last.parked), 0, len(last.unfinished))
+
+
+class FreeReset:
+    """A queue that no proxy owns is owned for as long as a reset takes."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        lane: GroupLane,
+        queue: QueueName,
+        *,
+        lock_requests: asyncio.Lock,
+    ) -> None:
+        """*lock_requests*: as in ``FreePeriod``."""
+        self._context = context
+        self._lane = lane
+        self._queue = queue
+        self._period = FreePeriod(context, lane, queue, lock_requests=lock_requests)
+
+    async def run(self, move: Moving) -> None:
+        """Do it. Raises WrongState if another has the lock or the records name a later owner,
+        Unavailable, RemotingError.
+        """
+        async with self._locked() as trusted_until_ns, self._period.begun("reset") as begun:
+            place = place_of(begun)
+            async with move(place) as (offset, why):
+                await self._store(begun, offset, until_ns=trusted_until_ns)
+                why = {"from": place.base, "to": offset, **why}
+                self._period.note(begun.epoch, "reset", **why)
+
+    async def _store(self, begun: Begun, offset: int, *, until_ns: int) -> None:
+        last = None if begun.last is None else begun.last.snapshot
+        moved = (last or Snapshot(begun.epoch, 0, 0)).moved_to(offset, epoch=begun.epoch)
+        group = self._lane.name
+        while now_ns() < until_ns:
+            if await store_reset(self._context, group, self._queue, moved, begun.own):
+                return
+        raise NotStored(self._queue)
+
+    def _locked(self) -> AbstractAsyncContextManager[int]:
+        return self._period.locked()

@@ -1,0 +1,1 @@
+"""Parked keys at the brokers: copies, records and redrives."""

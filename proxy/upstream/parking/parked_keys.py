@@ -1,0 +1,483 @@
+"""The parked keys of one owned queue: their records, the copies in its parked twin, redrives.
+
+One task a queue, from its first parked key on. Each step is stored before the next begins, so a
+crash between any two leaves something that the next owner can go on from:
+
+1. an ownership record lists the key; from then on nobody hands its messages out;
+2. copies of its messages are appended to the twin, in order, and each message then finishes;
+3. a redrive is written down in the records of the twin, and its copies are handed out;
+4. when the twin holds none of the key an ownership record lists it no longer, then one of the twin
+   forgets it, and its further messages are handed out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from broker_core.client.sending import size_of
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, RemotingError
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.dead_letters.copies import Form
+from proxy.core.jobs.chains import Job
+from proxy.core.keys.ids import Epoch
+from proxy.core.keys.order_key import key_text
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.pipeline.effects import Effects
+from proxy.core.records.parked_key import FAILURE_POLICY, parked_topic
+from proxy.core.records.record import Own
+from proxy.core.records.replay import LastOwner
+from proxy.lane.group_lane import GroupLane
+from proxy.lane.history import LaneHistory, rules_in_history
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.dead_letters.copier import copy_of
+from proxy.upstream.ownership.anchors import in_life
+from proxy.upstream.ownership.committer import Committer
+from proxy.upstream.ownership.durable import check_on_disk
+from proxy.upstream.ownership.hand_over import last_record
+from proxy.upstream.parking.copy_batches import AT_ONCE, AT_ONCE_BYTES, copy_each
+from proxy.upstream.reading.queue_reader import read_queue
+
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
+#: Keys that one line of the log names.
+_KEYS_IN_LOG = 5
+
+
+class Parking:
+    """What is parked of one queue in one ownership period."""
+
+    def __init__(
+        self,
+        context: UpstreamContext,
+        committer: Committer,
+        lane: GroupLane,
+        pipeline: ParkingPipeline,
+    ) -> None:
+        self._context = context
+        self._committer = committer
+        self._lane = lane
+        self._pipeline = pipeline
+        topic = parked_topic(lane.name, pipeline.topic)
+        self._queue = pipeline.queue._replace(topic=topic)
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._notes = LaneHistory(context.history, lane.name)
+        self._log = structlog.get_logger("parking").bind(
+            group=lane.name, topic=pipeline.topic, queue=pipeline.place
+        )
+        if pipeline.parked:
+            self.wake()
+
+    @property
+    def lane(self) -> GroupLane:
+        """Its group."""
+        return self._lane
+
+    @property
+    def pipeline(self) -> ParkingPipeline:
+        """The pipeline whose keys it parks."""
+        return self._pipeline
+
+    def wake(self) -> None:
+        """Something may be to do."""
+        if self._task is None and not self._pipeline.closed:
+            self._task = spawn(self._run(), name=f"parking {self._pipeline.queue}")
+        self._wake.set()
+
+    def keys(self) -> dict[bytes, bool]:
+        """The parked keys, and whether they are redriven."""
+        twin = self._pipeline.twin
+        redriven = () if twin is None else twin.redriven
+        return {key: key in redriven for key in self._pipeline.parked}
+
+    @property
+    def place(self) -> str:
+        """The queue, without its topic."""
+        return self._pipeline.place
+
+    def view(self, key: bytes) -> dict[str, Any]:
+        """What is to be known of *key*: ``copies`` are those in the twin."""
+        pipeline, twin = self._pipeline, self._pipeline.twin
+        state, parked = "not parked", pipeline.parked.get(key)
+        if parked is not None:
+            state = "redriven" if twin is not None and key in twin.redriven else "parked"
+        copied = None if twin is None else twin.parked.get(key)
+        return {
+            "key": key_text(key),
+            "topic": pipeline.topic,
+            "queue": pipeline.place,
+            "state": state,
+            "copies": 0 if twin is None else twin.jobs.unfinished_of(key),
+            "not_copied": pipeline.jobs.unfinished_of(key),
+            "by": "" if parked is None else parked.by,
+            "reason": "" if parked is None else parked.reason,
+            "redriven_by": copied.by if copied is not None and state == "redriven" else "",
+        }
+
+    # ---- what operators ask for -----------------------------------------------------------------
+
+    def park(self, key: bytes, *, by: str, reason: str) -> bool:
+        """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
+        if not (self.may_act and self._pipeline.park(key, by=by, reason=reason)):
+            return False
+        self._lane.did(self._pipeline, Effects(parking=True))
+        return True
+
+    def redrive(self, key: bytes, *, by: str, audit: str, rate: float = 0.0) -> bool:
+        """Hand out what is parked of *key*, *rate* messages a second at most (0: no limit); False
+        if it is not parked, or not ready for that. One that is redriven gets another rate.
+        """
+        twin = self._pipeline.twin
+        if not self.may_act or twin is None or key not in self._pipeline.recorded:
+            return False
+        if key in twin.redriven:
+            self._lane.did(twin, twin.pace(key, rate=rate))
+            return True
+        if key in twin.stopping:
+            return False
+        self._notes.parking(self._pipeline, "redrive", key, by=by, state="started", audit=audit)
+        self._log.warning("redrive started", order=key_text(key), by=by)
+        self._lane.did(twin, twin.redrive(key, rate=rate, by=by))
+        return True
+
+    def may_redrive(self) -> list[bytes]:
+        """Parked keys that are ready to be redriven, and are not."""
+        twin = self._pipeline.twin
+        if not self.may_act or twin is None:
+            return []
+        redriven, stopping = twin.redriven, twin.stopping
+        recorded = self._pipeline.recorded
+        return sorted(key for key in recorded if key not in redriven and key not in stopping)
+
+    def redrive_all(self, *, by: str, audit: str, rate: float = 0.0) -> None:
+        """Hand out what is parked of all keys that are ready for that; else as ``redrive``."""
+        if keys := self.may_redrive():
+            twin = self._twin()
+            for key in keys:
+                self._notes.parking(
+                    self._pipeline, "redrive", key, by=by, state="started", audit=audit
+                )
+            self._log.warning("redrive started", **_named(keys), by=by)
+            self._lane.did(twin, twin.redrive_all(keys, rate=rate, by=by))
+
+    def stop(self, key: bytes, *, by: str) -> bool:
+        """Redrive *key* no longer; False if it is not redriven."""
+        twin = self._pipeline.twin
+        if not self.may_act or twin is None or key not in twin.redriven:
+            return False
+        self._lane.did(twin, twin.stop(key))
+        self._notes.parking(self._pipeline, "redrive", key, by=by, state="stopped")
+        self._log.warning("redrive stopped", order=key_text(key), by=by)
+        return True
+
+    @property
+    def may_act(self) -> bool:
+        """False once the last record is on its way, and while another may own the queue."""
+        return not self._pipeline.draining and self._pipeline.is_owned(now_ns())
+
+    # ---- the end of the period ------------------------------------------------------------------
+
+    async def hand_over(self) -> bool:
+        """Write down what the twin's next owner must know; False if that is not stored."""
+        await cancel_and_wait(self._task, self._reader)
+        twin = self._pipeline.twin
+        if twin is None:
+            return True
+        self._notes.period(twin, "drain")
+        twin.extensions_refused = self._pipeline.extensions_refused
+        await self._committer.commit(self._lane, twin)
+        twin.ended = True  # no record would have what is said of it later
+        try:
+            await last_record(self._context, self._lane, twin)
+            await self._context.recorder.end(self._lane, twin)
+        except RemotingError as error:
+            self._log.warning("no end of the twin written", reason=str(error))
+            return False
+        return True
+
+    async def end(self, reason: str) -> None:
+        """The queue is served no longer."""
+        await cancel_and_wait(self._task, self._reader)
+        if (twin := self._pipeline.twin) is not None and not twin.closed:
+            self._notes.period(twin, "own-", reason=reason)
+
+    # ---- the task -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        back_off_s = _FIRST_BACK_OFF_S
+        while not self._pipeline.closed:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._pipeline.draining:
+                return
+            if not self._pipeline.is_owned(now_ns()):  # another may be at work on its keys
+                await asyncio.sleep(_FIRST_BACK_OFF_S)
+                self._wake.set()
+                continue
+            try:
+                await self._look_after()
+                back_off_s = _FIRST_BACK_OFF_S
+                self._pipeline.trouble = ""
+            except Exception as error:  # whatever it is: no key may stand still in silence
+                bug = None if isinstance(error, RemotingError) else error
+                self._pipeline.trouble = f"{self._queue.topic}: {error}"
+                self._log.error(
+                    "messages of parked keys wait until copies of them can be stored; trying again",
+                    parked_topic=self._queue.topic,
+                    messages=self._pipeline.statistics().uncopied,
+                    reason=str(error),
+                    exc_info=bug,
+                )
+                await asyncio.sleep(back_off_s)
+                back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
+                self._wake.set()
+
+    async def _look_after(self) -> None:
+        pipeline = self._pipeline
+        if pipeline.unrecorded:
+            await self._record_new()
+        if pipeline.twin is None and pipeline.parked:
+            await self._open()
+        failed = await self._copy_all(pipeline.keys_to_copy())
+        pipeline.leave(but=failed)
+        if pipeline.leaving:
+            await self._leave(set(pipeline.leaving))
+        for reason in failed.values():
+            raise reason
+
+    async def _copy_all(self, keys: Collection[bytes]) -> Mapping[bytes, RemotingError]:
+        """Store the next copies of *keys*; returns why not, for those of which it failed."""
+        pipeline = self._pipeline
+        runs = (pipeline.to_copy(key, jobs=AT_ONCE, body_bytes=AT_ONCE_BYTES) for key in keys)
+        try:
+            failed = await copy_each(runs, self._copy)
+        except BaseException:
+            pipeline.look_again(keys)
+            raise
+        pipeline.look_again(failed)
+        if keys:
+            self._wake.set()  # there may be more
+        return failed
+
+    async def _record_new(self) -> None:
+        pipeline = self._pipeline
+        new = list(pipeline.unrecorded)
+        await self._context.recorder.record(self._lane, pipeline)
+        if not pipeline.is_owned(now_ns()):
+            return
+        for key in new:
+            who = pipeline.parked[key]
+            self._notes.parking(pipeline, "park", key, by=who.by, reason=who.reason)
+        about = pipeline.parked[new[0]]
+        self._log.warning("parked", **_named(new), by=about.by, reason=about.reason)
+        pipeline.is_recorded(new)
+
+    async def _copy(self, jobs: Sequence[Job]) -> None:
+        pipeline, client = self._pipeline, self._context.client
+        copies = [copy_of(job, pipeline, to=self._queue.topic) for job in jobs]
+        plain = not any(copy.sys_flag for copy in copies)
+
+        async def send(begin: int, end: int) -> None:
+            if any(map(pipeline.is_given_up, jobs[:begin])):
+                return  # they wait for its dead letter
+            if end - begin > 1 and plain:
+                receipts = await client.send_batch(self._queue, copies[begin:end])
+                check_on_disk(receipts)
+                self._copied(jobs[begin:end], at=[each.offset for each in receipts])
+                return
+            for job, copy in zip(jobs[begin:end], copies[begin:end], strict=True):
+                await self._copy_one(job, copy)
+
+        sizes = [size_of(copy) for copy in copies]
+        await self._context.batch_limits.in_pieces(self._queue.broker, sizes, send)
+
+    async def _copy_one(self, job: Job, copy: OutgoingMessage) -> None:
+        client, pipeline = self._context.client, self._pipeline
+        try:
+            sent = await client.send(self._queue, copy)
+        except RemotingError as error:
+            if not error.illegal:
+                raise
+            copy = copy_of(job, pipeline, to=self._queue.topic, form=Form.SHORT)
+            try:
+                sent = await client.send(self._queue, copy)
+            except RemotingError as second:
+                if not second.illegal:
+                    raise
+                self._log.error(
+                    "the broker takes no copy of a message; it is dead-lettered",
+                    offset=job.offset,
+                    reason=str(second),
+                )
+                if pipeline.is_owned(now_ns()):
+                    self._lane.did(pipeline, pipeline.not_copyable(job))
+                return
+        check_on_disk([sent])
+        self._copied([job], at=[sent.offset])
+
+    def _copied(self, jobs: Sequence[Job], *, at: Sequence[int]) -> None:
+        twin = self._twin()
+        twin.must_read = max(twin.must_read, at[-1] + 1)
+        if not self._pipeline.is_owned(now_ns()):
+            # What the next owner does with them counts; if it is us, they are copied again.
+            self._pipeline.look_again(job.key for job in jobs if job.key is not None)
+            return
+        self._lane.did(self._pipeline, self._pipeline.copied(jobs, at=at))
+
+    async def _leave(self, keys: Collection[bytes]) -> None:
+        pipeline, twin = self._pipeline, self._twin()
+        await self._context.recorder.record(self._lane, pipeline)
+        twin.forget(keys)
+        await self._context.recorder.record(self._lane, twin)
+        if not pipeline.is_owned(now_ns()):
+            return
+        for key in keys:
+            self._notes.parking(pipeline, "redrive", key, by=FAILURE_POLICY, state="done")
+            self._notes.parking(pipeline, "unpark", key, by=FAILURE_POLICY)
+        self._log.warning("parked no more", **_named(sorted(keys)))
+        self._lane.did(pipeline, pipeline.left(keys))
+
+    # ---- the twin -------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Own the twin, too: whoever owns the queue does. Its records have a log of their own."""
+        twin, last, own = await self._take_over()
+        if last is not None and last.damage is not None:
+            self._lane.records_damaged(twin)
+        self._context.recorder.begin(twin, last, own)
+        self._pipeline.twin = twin
+        self._notes.period(
+            twin,
+            "own+",
+            owner=self._context.client.client_id,
+            period=self._pipeline.epoch,
+            begin=twin.position,
+            hold_until_ns=twin.hold_until_ns,
+            max_leased=self._lane.leases_of_group.limit,
+            **rules_in_history(twin),
+        )
+        self._lane.add(twin)
+        self._lane.apply_to(twin)  # they may be others by now
+        self._reader = spawn(self._read(twin), name=f"read {self._queue}")
+
+    async def _read(self, twin: TwinPipeline) -> None:
+        while not twin.closed:
+            try:
+                await read_queue(
+                    *(self._context, self._lane, twin),
+                    on_reset=self._reset,
+                    on_new_life=self._end_life,
+                )
+                return
+            except Exception as bug:  # no parked key may stand still in silence
+                self._log.error("copies not read; trying again", reason=str(bug), exc_info=bug)
+                await asyncio.sleep(_LONGEST_BACK_OFF_S)
+
+    async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None, Own]:
+        context, pipeline, group = self._context, self._pipeline, self._lane.name
+        await self._create()
+        life = await context.client.life(self._queue)
+        committed = await context.client.committed_offset(group, self._queue)
+        own = Own(
+            owner=context.client.client_id,
+            trust_ms=int(context.settings.lock.trust_s * 1000),
+            longest_lease_ms=pipeline.rules.visibility_ns // 1_000_000,
+            broker_start_ms=0,  # how long leases may live is the queue's own business
+            period=pipeline.epoch,
+            life=life,
+        )
+        epoch = Epoch(await context.log.begin(group, self._queue, own))
+        last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
+        last = await in_life(context.client, group, self._queue, last, life=life)
+        start = await self._start(last, committed)
+        # Records are shown in the order in which they and all else was stored: it is the whole end.
+        must_read = await context.client.max_offset(self._queue)
+        twin = TwinPipeline(
+            twin_of=pipeline,
+            must_read=must_read,
+            queue=self._queue,
+            epoch=epoch,
+            period=pipeline.epoch,
+            rules=pipeline.rules,
+            start_offset=start,
+            committed=committed or 0,
+            trusted_until_ns=pipeline.trusted_until_ns,
+            memory=context.memory,
+            leases_of_group=self._lane.leases_of_group,
+            hold_until_ns=pipeline.hold_until_ns,
+            resume=None if last is None else last.snapshot,
+            now_ns=now_ns(),
+            life=life,
+        )
+        return twin, last, own
+
+    async def _start(self, last: LastOwner | None, committed: int | None) -> int:
+        """Where to begin to read copies: of *last*, and what was *committed*."""
+        if last is not None and last.begins_life:
+            self._log.error("the parked topic was deleted and created again: its copies are gone")
+            return await self._context.client.min_offset(self._queue)
+        return committed or 0  # what is gone by now is left to the reader, which says so
+
+    async def _create(self) -> None:
+        client, queue = self._context.client, self._pipeline.queue
+        try:
+            if self._queue in await client.queues(self._queue.topic, fresh=True):
+                return
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        beside = [
+            each.queue_id
+            for each in await client.queues(queue.topic)
+            if each.broker == queue.broker
+        ]
+        count = max([*beside, queue.queue_id]) + 1
+        await client.create_topic(self._queue.topic, queues=count, broker=queue.broker)
+
+    def _reset(self, offset: int) -> None:
+        """The broker's queue of copies ends below what was read: begin anew with what is left."""
+        spawn(self._restart_at(offset), name=f"reset {self._queue}")
+
+    def _end_life(self) -> None:
+        """The parked topic was deleted and created again."""
+        self._reset(0)
+
+    async def _restart_at(self, offset: int) -> None:
+        twin = self._twin()
+        left = twin.snapshot().cut_at(offset)
+        self._notes.period(twin, "own-", reason="reset")
+        self._lane.remove(twin)
+        await self._context.recorder.at_rest(twin)
+        while not self._pipeline.closed:
+            try:
+                await self._context.log.append_snapshot(self._lane.name, self._queue, left)
+                await self._context.client.commit_offset(
+                    *(self._lane.name, self._queue, left.base),
+                    epoch=twin.epoch,
+                    epoch_life=self._context.log.life(self._lane.name, self._queue),
+                    life=await self._context.client.life(self._queue),
+                )
+                break
+            except RemotingError as error:
+                self._log.error("reset of the twin not written; trying again", reason=str(error))
+                await asyncio.sleep(_FIRST_BACK_OFF_S)
+        self._pipeline.twin = None
+        self.wake()
+
+    def _twin(self) -> TwinPipeline:
+        if self._pipeline.twin is None:
+            raise RuntimeError(f"the parked twin of {self._pipeline.queue} is not open")
+        return self._pipeline.twin
+
+
+def _named(keys: Sequence[bytes]) -> dict[str, Any]:
+    """*keys* for the log: how many, and the first of them."""
+    return {"keys": len(keys), "first": [key_text(key) for key in keys[:_KEYS_IN_LOG]]}

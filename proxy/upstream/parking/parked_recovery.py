@@ -1,0 +1,54 @@
+"""Finds the parked keys of a queue among their copies, where its ownership records are damaged."""
+
+from __future__ import annotations
+
+import structlog
+
+from broker_core.errors import BrokerError
+from broker_core.names import Group
+from broker_core.remoting.codes import ResponseCode
+from proxy.core.parking.parked_recovery import FoundParked
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import ParkedKey, parked_topic
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.anchors import in_life
+from proxy.upstream.reading.queue_range import read_range
+
+_log = structlog.get_logger("parking")
+
+
+async def parked_in_twin(
+    context: UpstreamContext, group: Group, pipeline: QueuePipeline
+) -> dict[bytes, ParkedKey]:
+    """Keys with copies in the twin of *pipeline*'s queue that have not ended, whose ``own`` record
+    is stored: whoever owned it before makes no copies that count. Raises RemotingError.
+    """
+    client = context.client
+    twin = pipeline.queue._replace(topic=parked_topic(group, pipeline.topic))
+    try:
+        if twin not in await client.queues(twin.topic, fresh=True):
+            return {}
+    except BrokerError as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        return {}
+    end = await client.max_offset(twin)
+    if not end:
+        return {}
+    last, _ = await context.log.last(group, twin, by_period=True)
+    last = await in_life(client, group, twin, last, life=await client.life(twin))
+    anew = last is not None and last.begins_life
+    committed = 0 if anew else await client.committed_offset(group, twin) or 0
+    start = max(committed, await client.min_offset(twin))
+    found = FoundParked(pipeline.key_record, None if last is None else last.snapshot, start)
+    async for copy in read_range(client, twin, group=group, start=found.position, end=end):
+        found.see(copy)
+    if found.keys:
+        _log.warning(
+            "keys are taken for parked, for copies of them are; redrive those that should go on",
+            group=group,
+            topic=pipeline.topic,
+            queue=pipeline.place,
+            keys=len(found.keys),
+        )
+    return found.keys

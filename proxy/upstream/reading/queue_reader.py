@@ -1,0 +1,219 @@
+"""Reads one owned queue: long polls in queue order, paused while the window is full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import structlog
+
+from broker_core.client import PullResult, PullStatus
+from broker_core.clock import now_ns
+from broker_core.errors import RemotingError
+from proxy.core.jobs.starvation import PATIENCE_NS, Patience
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Anchor
+from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog, queue_log
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.ownership.anchors import is_another
+
+_MAX_MESSAGES = 256
+_SUSPEND_MS = 15_000
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
+_LOOK_AGAIN_S = 1.0
+#: A queue that is not read, for there is no room: how often its broker is asked for its life.
+_ASK_LIFE_NS = 2_000_000_000
+_FREED_WITHIN_S = 0.005
+_MOVED_BACK = "the broker's queue ends below the read position: it was reset or lost its tail"
+
+_noisy = NoisyLog(structlog.get_logger("reader"))
+
+
+async def read_queue(
+    context: UpstreamContext,
+    lane: GroupLane,
+    pipeline: QueuePipeline,
+    *,
+    on_reset: Callable[[int], None],
+    on_new_life: Callable[[], None],
+) -> None:
+    """Read until cancelled. *on_reset* is told where the broker says that the queue begins anew,
+    and reading ends; so it does where the topic is another one of that name, *on_new_life*.
+    """
+    log = queue_log("reader", group=lane.name, queue=pipeline.queue)
+    back_off_s = _FIRST_BACK_OFF_S
+    patience = Patience()
+    doubtful = False  # it may have begun another one while nobody looked
+
+    while True:
+        room = await _room(context, lane, pipeline, patience)
+        if not room:
+            on_new_life()
+            return
+        asked_by = pipeline.rules.tags
+        result = await _pulled(context, lane, pipeline, max_messages=min(room, _MAX_MESSAGES))
+        if result is None:
+            doubtful = True
+            await asyncio.sleep(back_off_s)
+            back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
+            continue
+        back_off_s = _FIRST_BACK_OFF_S
+        if await _is_other_life(context, lane, pipeline, result, doubtful=doubtful):
+            on_new_life()
+            return
+        doubtful = False
+        if pipeline.rules.tags != asked_by:
+            continue  # the broker passed over what is wanted now
+        if _is_moved_back(pipeline, result):
+            log.error(_MOVED_BACK, position=pipeline.position, end=result.next_offset)
+            on_reset(result.next_offset)
+            return
+        _count_left_out(
+            lane, pipeline, result, by_tags=asked_by is not None and not _is_illegal(result)
+        )
+        pipeline.end_offset = result.max_offset
+        if result.messages and pipeline.life is None:
+            newest = result.messages[-1]
+            pipeline.anchored(Anchor(newest.queue_offset, newest.physical_offset))
+        lane.on_messages(pipeline, result.messages, next_offset=result.next_offset)
+
+
+def _is_illegal(result: PullResult) -> bool:
+    return result.status is PullStatus.OFFSET_ILLEGAL
+
+
+def _is_moved_back(pipeline: QueuePipeline, result: PullResult) -> bool:
+    return _is_illegal(result) and result.next_offset < pipeline.position
+
+
+async def _is_other_life(
+    context: UpstreamContext,
+    lane: GroupLane,
+    pipeline: QueuePipeline,
+    result: PullResult,
+    *,
+    doubtful: bool,
+) -> bool:
+    """True if *result* is of another life of the topic. A broker that tells none apart is looked
+    through where it moved back, and (*doubtful*) where it did not answer before.
+    """
+    if is_other_life(pipeline, result.life):
+        return True
+    moved_back = _is_moved_back(pipeline, result)
+    if (anchor := pipeline.anchor) is None or not (doubtful or moved_back):
+        return False
+    end = result.next_offset if moved_back else None
+    return await is_another(context.client, lane.name, pipeline.queue, anchor, end=end)
+
+
+async def _pulled(
+    context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, *, max_messages: int
+) -> PullResult | None:
+    """What the broker has from the read position on; None, and a warning, if it does not say."""
+    try:
+        return await context.client.pull(
+            pipeline.queue,
+            group=lane.name,
+            offset=pipeline.position,
+            max_messages=max_messages,
+            suspend_ms=_SUSPEND_MS,
+            tags=pipeline.rules.tag_expression,
+            life=pipeline.life,
+        )
+    except RemotingError as error:
+        _noisy.warning(
+            f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
+            "read failed; trying again",
+            group=lane.name,
+            queue=str(pipeline.queue),
+            reason=str(error),
+        )
+        return None
+
+
+async def _room(
+    context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, patience: Patience
+) -> int:
+    """How many messages may be read, once there are some; 0 if the topic begins another life."""
+
+    def look() -> int:
+        now, oldest = now_ns(), pipeline.committable
+        stuck = patience.stands(oldest, now) and pipeline.oldest_is_out
+        starves, room = lane.starves(pipeline, stuck=stuck), pipeline.room()
+        read_past = patience.over(
+            in_vain=starves and not room,
+            oldest=oldest,
+            position=pipeline.position,
+            now_ns=now,
+        )
+        if read_past:
+            room = _room_past(context, pipeline)
+        if pipeline.refills_due:
+            lane.did(pipeline, pipeline.take_refills())
+        return room
+
+    look_again_s = PATIENCE_NS / 1e9
+    asked_ns = now_ns()
+    while not (room := look()):
+        await context.settled.wait(look_again_s, until=lambda: look() > 0)
+        look_again_s = _LOOK_AGAIN_S
+        if now_ns() - asked_ns >= _ASK_LIFE_NS:  # no read tells meanwhile
+            asked_ns = now_ns()
+            with suppress(RemotingError):
+                if is_other_life(pipeline, await context.client.life(pipeline.queue)):
+                    return 0
+    return room
+
+
+def is_other_life(pipeline: QueuePipeline, life: int | None) -> bool:
+    """True if the topic, which is in *life*, was deleted and created again since the period of
+    *pipeline* began.
+    """
+    return life is not None and pipeline.life is not None and life != pipeline.life
+
+
+def _room_past(context: UpstreamContext, pipeline: QueuePipeline) -> int:
+    """How many may be read for clients that wait in vain; others may have room by it, too."""
+    memory = pipeline.jobs.window.memory
+    before = memory.used
+    room = pipeline.room(demand=True)
+    if memory.used < before:
+        context.settled.fire_soon(_FREED_WITHIN_S)
+    return room
+
+
+def _count_left_out(
+    lane: GroupLane, pipeline: QueuePipeline, result: PullResult, *, by_tags: bool
+) -> None:
+    """Count what the broker passed over: messages whose tags are not wanted, or (unless *by_tags*)
+    that retention deleted. Apache RocketMQ deletes a file of its log first, and corrects its queues
+    a moment later: until then its answers begin behind what is gone.
+    """
+    left_out = result.next_offset - pipeline.position - len(result.messages)
+    if left_out <= 0:
+        return
+    if by_tags:
+        lane.passed_over(pipeline, left_out)
+        return
+    lost = 0
+    for gap in _gaps(pipeline.position, result):
+        unread = pipeline.jobs.unread_within(gap.start, gap.stop)
+        lane.deleted_unread(pipeline, gap, lost=unread)
+        lost += unread
+    if lost:  # else an earlier owner had finished it all, or spilled it: then its refill tells
+        queue_log("reader", group=lane.name, queue=pipeline.queue).error(
+            "messages were deleted by retention before this group read them",
+            lost=lost,
+            first_offset=pipeline.position,
+            next_offset=result.next_offset,
+        )
+
+
+def _gaps(position: int, result: PullResult) -> Iterator[range]:
+    """The offsets from *position* on that *result* passes over without a message."""
+    for offset in (*(message.queue_offset for message in result.messages), result.next_offset):
+        if position < offset:
+            yield range(position, offset)
+        position = offset + 1

@@ -1,0 +1,174 @@
+"""Reads spilled messages again, when their turn comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Self
+
+from broker_core.errors import RemotingError
+from broker_core.names import Group
+from broker_core.remoting.message import StoredMessage
+from broker_core.tasks import spawn
+from proxy.core.jobs.refills import Refill, RefillRound, how_many
+from proxy.core.jobs.window import Budget
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import queue_log
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.reading.queue_reader import is_other_life
+
+#: How long a record is taken to be while none is in memory: large, lest too many are asked for.
+_RECORD_BYTES = 64 << 10
+_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
+#: Memory that becomes free is told at once; where it is not, it is looked for after so long.
+_LOOK_AGAIN_S = 1.0
+
+
+class Refills:
+    """The refills of all queues of this proxy; one task a queue while it has some."""
+
+    def __init__(self, context: UpstreamContext) -> None:
+        self._context = context
+        self._wanted: dict[QueuePipeline, list[Refill]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def read(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
+        """Read *refill* in the background, then give it to the lane."""
+        if (wanted := self._wanted.get(pipeline)) is not None:
+            wanted.append(refill)
+            return
+        self._wanted[pipeline] = [refill]
+        task = spawn(self._serve(lane, pipeline), name=f"refill {pipeline.queue}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """Those under way."""
+        return set(self._tasks)
+
+    async def _serve(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+        wanted = self._wanted[pipeline]
+        reader = _Reader(self._context, lane.name, pipeline)
+        memory = pipeline.jobs.window.memory
+        try:
+            while wanted and not pipeline.closed:
+                await self._memory_for(pipeline)
+                taken = how_many(wanted, reader.record_bytes, memory_bytes=memory.left)
+                now, wanted[:taken] = wanted[:taken], []
+                with _Reserved(memory, reader.record_bytes, now) as reserved:
+                    async for refill, messages in reader.read(now):
+                        reserved.came(refill)
+                        lane.refilled(pipeline, refill, messages)
+        finally:
+            del self._wanted[pipeline]
+
+    async def _memory_for(self, pipeline: QueuePipeline) -> None:
+        """Wait while memory is full: what nobody can have now is spilled then, in all queues. A
+        queue that has nothing to offer never waits, or it could be for ever: others may hold the
+        memory.
+        """
+        memory = pipeline.jobs.window.memory
+
+        def may_read() -> bool:
+            if memory.left or pipeline.closed:
+                return True
+            memory.relieve()
+            return memory.left > 0 or not pipeline.offers
+
+        while not may_read():
+            await self._context.settled.wait(_LOOK_AGAIN_S, until=may_read)
+
+    async def fetch(
+        self, lane: GroupLane, pipeline: QueuePipeline, offsets: list[int]
+    ) -> dict[int, StoredMessage]:
+        """The messages at rising *offsets*, not empty, that are still there; none if the ownership
+        of *pipeline* ends meanwhile.
+        """
+        reader = _Reader(self._context, lane.name, pipeline)
+        found: dict[int, StoredMessage] = {}
+        async for _, messages in reader.read([Refill(b"", tuple(offsets))]):
+            found |= {message.queue_offset: message for message in messages}
+        return found
+
+
+class _Reserved:
+    """Memory for *refills* of records of *record_bytes*, as far as some is left, until they came:
+    others leave it alone.
+    """
+
+    def __init__(self, memory: Budget, record_bytes: int, refills: list[Refill]) -> None:
+        self._memory = memory
+        jobs = sum(len(refill.offsets) for refill in refills)
+        self._bytes_each = min(record_bytes, memory.left // jobs)
+        self._bytes = self._bytes_each * jobs
+
+    def __enter__(self) -> Self:
+        self._memory.used += self._bytes
+        return self
+
+    def came(self, refill: Refill) -> None:
+        """It counts for itself from now on."""
+        came = self._bytes_each * len(refill.offsets)
+        self._bytes -= came
+        self._memory.used -= came
+
+    def __exit__(self, *_: object) -> None:
+        self._memory.used -= self._bytes
+
+
+class _Reader:
+    """Reads what refills of one queue want, and keeps how long its records are."""
+
+    def __init__(self, context: UpstreamContext, group: Group, pipeline: QueuePipeline) -> None:
+        self._client = context.client
+        self._group = group
+        self._pipeline = pipeline
+        self._log = queue_log("refill", group=group, queue=pipeline.queue)
+        self.record_bytes = pipeline.jobs.window.job_bytes or _RECORD_BYTES
+
+    async def read(
+        self, refills: list[Refill]
+    ) -> AsyncIterator[tuple[Refill, list[StoredMessage]]]:
+        """Each of *refills* with the messages that are still there, as soon as all of them were
+        read; ends early with the pipeline.
+        """
+        under_way = RefillRound(refills)
+        back_off_s = _FIRST_BACK_OFF_S
+        while (due := under_way.next_read(self.record_bytes)) and not self._pipeline.closed:
+            offset, how_many_messages = due
+            try:
+                result = await self._client.pull(
+                    self._pipeline.queue,
+                    group=self._group,
+                    offset=offset,
+                    max_messages=how_many_messages,
+                    suspend_ms=0,
+                )
+            except Exception as error:  # whatever it is: no key may stand still in silence
+                bug = None if isinstance(error, RemotingError) else error
+                self._log.warning(
+                    "spilled messages not read; trying again", reason=str(error), exc_info=bug
+                )
+                await asyncio.sleep(back_off_s)
+                back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
+                continue
+            back_off_s = _FIRST_BACK_OFF_S
+            if is_other_life(self._pipeline, result.life):
+                return  # the reader of the queue finds out as well, and ends the period
+            if result.messages:
+                self.record_bytes = sum(m.size for m in result.messages) // len(result.messages)
+            for refill, messages in under_way.was_read(result.messages, result.next_offset):
+                self._tell_deleted(refill, messages)
+                yield refill, messages
+
+    def _tell_deleted(self, refill: Refill, messages: list[StoredMessage]) -> None:
+        if len(messages) < len(refill.offsets):
+            there = {message.queue_offset for message in messages}
+            gone = [offset for offset in refill.offsets if offset not in there]
+            self._log.error(
+                "spilled messages were deleted before their turn came",
+                lost=len(gone),
+                first_offset=gone[0],
+                last_offset=gone[-1],
+            )

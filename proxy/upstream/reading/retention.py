@@ -1,0 +1,143 @@
+"""Looks now and then whether retention comes near to keys that fail, before it deletes them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from broker_core.clock import wall_ms
+from broker_core.errors import RemotingError
+from proxy.core.keys.order_key import key_text
+from proxy.core.keys.retry_policy import OnExhausted
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.retention import nears_the_end_before_ms
+from proxy.lane.group_lane import GroupLane
+from proxy.observe.logs import NoisyLog
+from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.context import UpstreamContext
+from proxy.upstream.parking.parked_keys import Parking
+
+_EVERY_S = 60.0
+
+_log = structlog.get_logger("retention")
+_noisy = NoisyLog(_log)
+
+
+async def watch_retention(
+    context: UpstreamContext, parkings: Callable[[], Iterable[Parking]]
+) -> None:
+    """Look at all queues every minute, until cancelled; at those of each broker for themselves."""
+    rounds = BrokerRounds("retention")
+    try:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            by_broker: defaultdict[str, list[Parking]] = defaultdict(list)
+            for parking in parkings():
+                by_broker[parking.pipeline.queue.broker].append(parking)
+            for broker, those in by_broker.items():
+                rounds.begin(broker, _look_at_all, context, those)
+    finally:
+        await rounds.close()
+
+
+async def _look_at_all(context: UpstreamContext, parkings: Iterable[Parking]) -> None:
+    for parking in parkings:
+        try:
+            await look_at(context, parking)
+        except RemotingError as error:
+            _noisy.warning("look", "retention not looked at", reason=str(error))
+        except Exception as error:  # a bug with one queue must not end the look at others
+            _noisy.warning("bug", "look failed", reason=str(error), exc_info=error)
+
+
+async def look_at(context: UpstreamContext, parking: Parking) -> None:
+    """Park the keys of one queue that fail and whose first message nears the end of retention; or
+    (``block``) say so. Say so as well of parked keys whose copies do. Nothing is near where the
+    broker never deleted anything. Raises RemotingError.
+    """
+    pipeline, lane = parking.pipeline, parking.lane
+    twin = pipeline.twin
+    settings = lane.settings.topic(pipeline.topic)
+    if settings is None or pipeline.draining:
+        return
+    oldest_ms = None
+    if pipeline.attempts or (twin is not None and pipeline.parked):
+        oldest_ms = await _oldest_ms(context, lane, pipeline, twin)
+    near_ms = -math.inf
+    if oldest_ms is not None:
+        near_ms = nears_the_end_before_ms(
+            oldest_ms, now_ms=wall_ms(), margin_s=settings.retention_margin_s
+        )
+    near = pipeline.failing(stored_before_ms=near_ms)
+    if pipeline.rules.retry.on_exhausted is OnExhausted.BLOCK:
+        pipeline.near_retention = frozenset(near)
+        for key in near:
+            lane.near_retention(pipeline)
+            _alarm("a blocked key nears the end of retention", pipeline, lane, key)
+    else:
+        for key in near:
+            if parking.park(key, by="retention margin", reason="retention comes near"):
+                lane.near_retention(pipeline)
+    if twin is not None:
+        await _look_at_copies(context, lane, twin, near_ms=near_ms)
+
+
+async def _look_at_copies(
+    context: UpstreamContext, lane: GroupLane, twin: QueuePipeline, *, near_ms: float
+) -> None:
+    near: list[bytes] = []
+    if twin.jobs.unfinished and near_ms > 0:
+        end = await context.client.offset_at(twin.queue, int(near_ms))
+        store_ms = await _stored_ms(context, lane, twin, end)
+        end += store_ms is not None and store_ms < near_ms  # brokers mean the nearest one
+        near = [
+            key
+            for key, chain in twin.jobs.spilled_chains()
+            if chain.offsets[chain.head] < end and key in twin.origin.parked
+        ]
+    for key in near:
+        if key not in twin.near_retention:
+            lane.near_retention(twin)
+        _alarm("a parked key nears the end of retention: redrive it", twin, lane, key)
+    twin.near_retention = frozenset(near)
+
+
+async def _oldest_ms(
+    context: UpstreamContext, lane: GroupLane, *pipelines: QueuePipeline | None
+) -> int | None:
+    """When the oldest message that the broker keeps was stored, as far as the queues of *pipelines*
+    show; None if it never deleted anything there.
+    """
+    oldest: list[int] = []
+    deleted = False
+    for pipeline in pipelines:
+        if pipeline is None:
+            continue
+        first = await context.client.min_offset(pipeline.queue)
+        deleted |= first > 0
+        store_ms = await _stored_ms(context, lane, pipeline, first)
+        oldest += [] if store_ms is None else [store_ms]
+    return min(oldest, default=None) if deleted else None
+
+
+async def _stored_ms(
+    context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, offset: int
+) -> int | None:
+    found = await context.client.pull(
+        pipeline.queue, group=lane.name, offset=offset, max_messages=1, suspend_ms=0
+    )
+    return found.messages[0].store_ms if found.messages else None
+
+
+def _alarm(what: str, pipeline: QueuePipeline, lane: GroupLane, key: bytes) -> None:
+    _log.error(
+        f"{what}: its messages are going to be deleted",
+        group=lane.name,
+        topic=pipeline.topic,
+        queue=pipeline.place,
+        order=key_text(key),
+    )
