@@ -18,6 +18,7 @@ from proxy.admin.desks import desk_operations
 from proxy.admin.guard import Guard, is_loopback
 from proxy.admin.http import AdminHttp
 from proxy.admin.http_connections import HttpConnections
+from proxy.admin.metrics_collector import ProxyCollector, registry_of
 from proxy.admin.snapshots import groups_view
 from proxy.broadcast import follow_group, give_up_clients, leave_clients
 from proxy.console.surface import Console
@@ -38,32 +39,31 @@ from proxy.history.record import History, NullHistory
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
 from proxy.lane.tracing import Spans, spans_of, tracing_of
+from proxy.listening import Addresses, Listening
 from proxy.live.configuration import Configuration
 from proxy.live.group_store import GroupStore
 from proxy.live.settings_file import SettingsFile
-from proxy.net.listening import Addresses, Listening
 from proxy.net.principals import Principals
 from proxy.net.process_name import client_id, reachable
 from proxy.net.secrets import credentials_of
 from proxy.net.tls import broker_context
 from proxy.observe.clock_watch import watch_clocks
-from proxy.observe.collector import ProxyCollector, registry_of
 from proxy.operator.dead_letter_desk import DeadLetterDesk
 from proxy.operator.owner_desk import Doors
 from proxy.settings.groups import GroupSettings
 from proxy.settings.proxy_settings import Settings
 from proxy.upstream.client_sweep import ClientSweep
+from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import DeadLetters
 from proxy.upstream.key_changes import KeyChanges
-from proxy.upstream.ownership.committer import Committer
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.kept_records import KeptRecords
-from proxy.upstream.ownership.ownership_log import OwnershipLog
-from proxy.upstream.ownership.recorder import Recorder
 from proxy.upstream.parking.parked_keys import Parking
+from proxy.upstream.parking.retention import watch_retention
 from proxy.upstream.reading.refills import Refills
-from proxy.upstream.reading.retention import watch_retention
+from proxy.upstream.records.ownership_log import OwnershipLog
+from proxy.upstream.records.recorder import Recorder
 
 _log = structlog.get_logger("proxy")
 

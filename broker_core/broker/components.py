@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from broker_core.broker.admin.key_lookup import KeyLookup
-from broker_core.broker.admin.traffic_sampler import TrafficSampler
+from broker_core.broker.admin.topic_deletion import TopicDeletion
 from broker_core.broker.delays.delivery import DelayedDelivery
 from broker_core.broker.groups.clients_processor import ClientProcessor
 from broker_core.broker.groups.configs import GroupConfigs
@@ -17,16 +16,17 @@ from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.groups.producers import Producers
 from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.broker.groups.retry_topics import RetryTopics
+from broker_core.broker.key_lookup import KeyLookup
 from broker_core.broker.own_address import own_address
 from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.replicas.replica import Replica
 from broker_core.broker.retention import Retention
 from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver, loaded
-from broker_core.broker.topics.deletion import TopicDeletion
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import Topics
+from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transactions.check import TransactionCheck
 from broker_core.broker.transactions.desk import TransactionDesk
 from broker_core.clock import now_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_core.broker.admin.runtime_processor import RuntimeProcessor
+from broker_core.broker.admin.topic_deletion_processor import DeleteProcessor
 from broker_core.broker.components import Parts
 from broker_core.broker.delays.recalling_processor import RecallProcessor
 from broker_core.broker.groups.configs_processor import GroupProcessor
@@ -19,7 +20,6 @@ from broker_core.broker.pulling.processor import PullProcessor
 from broker_core.broker.pulling.queries_processor import QueryProcessor
 from broker_core.broker.sending.processor import SendProcessor
 from broker_core.broker.sending.sending_back_processor import SendBackProcessor
-from broker_core.broker.topics.deletion_processor import DeleteProcessor
 from broker_core.broker.topics.processor import AdminProcessor
 from broker_core.broker.transactions.processor import TransactionProcessor
 from broker_core.clock import now_ns, wall_ms

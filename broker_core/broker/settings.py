@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from broker_core.broker.delays.rules import DEFAULT_LEVELS, DelayRules, parse_levels
-from broker_core.broker.transactions.table import CheckRules
+from broker_core.broker.check_rules import CheckRules
+from broker_core.broker.delay_rules import DEFAULT_LEVELS, DelayRules, parse_levels
 from broker_core.names import check_name
 from broker_core.tls_settings import ClientTls, ServerTls
 

@@ -7,10 +7,9 @@ RocketMQ's schedule queues have it. Computed from the stored message alone, so t
 from __future__ import annotations
 
 from broker_core.names import DELAY_TOPICS, Topic
+from broker_core.remoting.delay_properties import DUE
 from broker_core.store.tag_hash import tag_hash_of
 
-#: Property of a message in a delay topic: when it is due, milliseconds since 1970.
-DUE = "TIMER_OUT_MS"
 _DUE = DUE.encode() + b"\x01"
 
 

@@ -25,7 +25,7 @@ from proxy.core.records.record import ownership_topic
 from proxy.diagnosis.facts import Facts, KeyFacts, ProxyFacts, QueueFacts, group_of, jump_of, key_of
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
-from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.records.ownership_log import OwnershipLog
 
 _KEYS = 20
 #: Brokers and proxies are asked beside each other; queues of a broker some at a time.

@@ -21,11 +21,11 @@ from proxy.core.group.group_buffer import PullWish
 from proxy.core.keys.order_key import key_text
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.leases.verdicts import Nack
 from proxy.core.parking.parked_copy import origin_of
-from proxy.core.pipeline.effects import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.delivery.deliverer import Deliverer, Delivery, TargetDown, Verdict, failed
-from proxy.downstream.requests import MAX_TEXT, user_properties
+from proxy.downstream.port.requests import MAX_TEXT, user_properties
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.listener import Verdicts
 from proxy.observe.logs import NoisyLog

@@ -18,9 +18,8 @@ from proxy.core.keys.ids import LeaseId
 from proxy.downstream.port.connection import Entry, Reply
 from proxy.downstream.port.gate import refuse_by
 from proxy.downstream.port.load import Load
-from proxy.downstream.refusals import answer_unserved, refuse
-from proxy.downstream.replays import Replays, RequestName
-from proxy.downstream.requests import (
+from proxy.downstream.port.replays import Replays, RequestName
+from proxy.downstream.port.requests import (
     Addressed,
     linger_ms,
     pull_response,
@@ -33,6 +32,7 @@ from proxy.downstream.requests import (
     wanted_topics,
     wish_of,
 )
+from proxy.downstream.refusals import answer_unserved, refuse
 from proxy.downstream.waiters import Waiter, Waiters
 from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.lane.group_lane import GroupLane

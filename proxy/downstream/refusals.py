@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.downstream.port.connection import Reply
-from proxy.downstream.requests import linger_ms, pull_response, refusal
+from proxy.downstream.port.requests import linger_ms, pull_response, refusal
 from proxy.errors import OrderlaneError
 from thrift_idl import consumer_service
 

@@ -9,7 +9,8 @@ from proxy.core.jobs.chains import Job
 from proxy.core.jobs.measures import Measures
 from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import RetryPolicy
-from proxy.core.pipeline.effects import Effects, Outcome
+from proxy.core.leases.verdicts import Outcome
+from proxy.core.pipeline.effects import Effects
 
 
 @dataclass(slots=True)

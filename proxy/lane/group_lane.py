@@ -22,7 +22,8 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.starvation import READ_AHEAD
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
-from proxy.core.pipeline.effects import Effects, Nack, PipelineStatistics
+from proxy.core.leases.verdicts import Nack
+from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.history.record import History
 from proxy.lane.counts import TopicCounts

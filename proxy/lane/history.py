@@ -15,8 +15,9 @@ from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.order_key import key_text
 from proxy.core.keys.retry_policy import MS, OnExhausted
 from proxy.core.leases.lease_book import Lease
+from proxy.core.leases.verdicts import Nack, Skip
 from proxy.core.parking.parked_copy import origin_of
-from proxy.core.pipeline.effects import Effects, Nack, Skip
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from proxy.history.record import History

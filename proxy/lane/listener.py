@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.refills import Refill
 from proxy.core.keys.ids import LeaseId
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from broker_core.errors import RemotingError
 from broker_core.remoting.key_hash import plain_key
 from proxy.core.jobs.chains import Job
 from proxy.core.keys.order_key import QUEUE_CHAIN, key_of, key_text, named
+from proxy.core.leases.verdicts import Skip
 from proxy.core.parking.parked_copy import origin_of
 from proxy.core.parking.parking_pipeline import ParkingPipeline
-from proxy.core.pipeline.effects import Skip
 from proxy.core.pipeline.key_views import KeyView, KeyViews
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import plain_text
@@ -25,7 +25,7 @@ from proxy.errors import Unavailable, WrongState
 from proxy.lane.history import LaneHistory
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.parking.parked_keys import Parking
-from proxy.upstream.reading.queue_range import read_range
+from proxy.upstream.records.queue_range import read_range
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ from proxy.core.access.audit_record import (
 )
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import History
-from proxy.upstream.ownership.durable import check_on_disk
-from proxy.upstream.reading.queue_range import read_range, shown_end
+from proxy.upstream.records.durable import check_on_disk
+from proxy.upstream.records.queue_range import read_range, shown_end
 
 _log = structlog.get_logger("audit")
 

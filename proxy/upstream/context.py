@@ -12,9 +12,9 @@ from proxy.history.record import History
 from proxy.net.wakeup import Signal
 from proxy.settings.proxy_settings import Settings
 from proxy.upstream.audit import Audit
-from proxy.upstream.ownership.ownership_log import OwnershipLog
-from proxy.upstream.ownership.recorder import Recorder
-from proxy.upstream.ownership.take_overs import TakeOvers
+from proxy.upstream.records.ownership_log import OwnershipLog
+from proxy.upstream.records.recorder import Recorder
+from proxy.upstream.records.take_overs import TakeOvers
 
 
 @dataclass(slots=True)

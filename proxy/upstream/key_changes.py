@@ -27,8 +27,8 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import parked_topic
 from proxy.lane.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.reading.queue_range import read_range
 from proxy.upstream.reading.refills import Refills
+from proxy.upstream.records.queue_range import read_range
 
 #: How often each queue is looked at: so late a change begins, or goes on after a take-over.
 _EVERY_S = 0.5

@@ -14,7 +14,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.admin.http import AdminHttp
 from proxy.downstream.port.passed_connections import Adopted
 from proxy.downstream.port.server import ThriftServer
-from proxy.net.listening import Addresses
+from proxy.listening import Addresses
 from proxy.workers import channel
 from proxy.workers.channel import Gone, Report
 

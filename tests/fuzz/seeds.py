@@ -15,8 +15,8 @@ from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.recall_handle import RecallHandle
+from proxy.core.access import audit_record
 from proxy.core.access.audit_record import AuditRecord, Change
-from proxy.core.access.rights import audit_record
 from proxy.core.jobs.spilled_chains import packed
 from proxy.core.keys.ids import Epoch
 from proxy.core.records import codec as ownership_codec

@@ -13,10 +13,10 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.http import AdminHttp
+from proxy.admin.metrics_collector import ProxyCollector
 from proxy.admin.snapshots import groups_view
 from proxy.core.jobs.window import Budget
 from proxy.lane.topic_rules import rules_of
-from proxy.observe.collector import ProxyCollector
 from proxy.observe.metrics import definitions
 from tests.support.lanes import GROUP, make_lane, open_guard
 from tests.support.messages import held_bytes, keyed

@@ -200,7 +200,7 @@ async def test_our_own_clients_say_what_they_are_in_a_group(admin: Admin) -> Non
 async def test_a_client_that_does_not_answer_is_told_of(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broker_core.broker.groups.groups import connections_processor as connections
+    from broker_core.broker.groups import connections_processor as connections
 
     monkeypatch.setattr(connections, "_CLIENT_ANSWERS_S", 0.05)
     admin.pool._handlers = {RequestCode.GET_CONSUMER_RUNNING_INFO: lambda *_: None}

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from broker_core.clock import now_ns
-from proxy.downstream.requests import DDMQ_MAX_LINGER_MS
+from proxy.downstream.port.requests import DDMQ_MAX_LINGER_MS
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, group_settings
 from tests.support.messages import keyed

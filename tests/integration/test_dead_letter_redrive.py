@@ -19,8 +19,8 @@ from proxy.cli.output import OutputFormat
 from proxy.errors import OrderlaneError
 from proxy.history.check import HistoryChecker
 from proxy.history.reader import HistoryReader
-from proxy.net.listening import Addresses
-from proxy.upstream.reading.queue_range import shown_end
+from proxy.listening import Addresses
+from proxy.upstream.records.queue_range import shown_end
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

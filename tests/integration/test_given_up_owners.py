@@ -7,7 +7,7 @@ from pathlib import Path
 from proxy.core.keys.ids import Epoch
 from proxy.core.records.record import Clean, Own, Snapshot
 from proxy.core.records.snapshot_parts import parts
-from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.records.ownership_log import OwnershipLog
 from tests.integration.test_failures import Desk, until_dead
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

@@ -13,7 +13,7 @@ import pytest
 from proxy.cli.connect import ask_proxy
 from proxy.core.access.audit_record import AuditWish
 from proxy.history.record import NullHistory
-from proxy.net.listening import Addresses
+from proxy.listening import Addresses
 from proxy.upstream.audit import Audit
 from tests.integration.test_parking import PARK, Desk, copied, parking, send, view
 from tests.support.command_line import CommandLine, command_line

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import yaml
 
-from proxy.net.listening import Addresses
+from proxy.listening import Addresses
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway

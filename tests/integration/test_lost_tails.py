@@ -26,8 +26,8 @@ from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import LAST_SERIAL, Clean, Snapshot
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import QueueState
-from proxy.upstream.ownership.recorder import RecordedAsAnothers
 from proxy.upstream.ownership.resets import FreeReset, Overtaken, Place, store_reset
+from proxy.upstream.records.recorder import RecordedAsAnothers
 from tests.support.eventually import eventually
 from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import (

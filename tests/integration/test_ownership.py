@@ -22,8 +22,8 @@ from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.records.record import Clean, Delta, Own, Snapshot
 from proxy.core.records.snapshot_parts import parts
 from proxy.lane.group_lane import GroupLane
-from proxy.upstream.ownership.ownership_log import _TAIL, OwnershipLog
-from proxy.upstream.reading.queue_range import shown_end
+from proxy.upstream.records.ownership_log import _TAIL, OwnershipLog
+from proxy.upstream.records.queue_range import shown_end
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

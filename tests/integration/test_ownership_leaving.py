@@ -8,7 +8,7 @@ from broker_core import clock
 from broker_core.tasks import spawn
 from proxy.core.keys.ids import LeaseId
 from proxy.lane.listener import Verdicts
-from proxy.upstream.ownership.group_ownership import group_ownership as ownership_module
+from proxy.upstream.ownership import group_ownership as ownership_module
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers

@@ -21,8 +21,8 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Clean, Own, Snapshot, ownership_topic
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import QueueState
-from proxy.upstream.ownership.ownership_log import OwnershipLog
 from proxy.upstream.ownership.start_offsets import start_offset
+from proxy.upstream.records.ownership_log import OwnershipLog
 from tests.support.eventually import eventually
 from tests.support.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers, MemoryClient

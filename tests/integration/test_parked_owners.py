@@ -14,7 +14,7 @@ from proxy.cli import doctor
 from proxy.cli import key as command_line
 from proxy.core.records.record import Clean, Delta, Record, SnapshotPart
 from proxy.errors import OrderlaneError, OwnedElsewhere
-from proxy.upstream.ownership.group_ownership import ownership_log
+from proxy.upstream.records import ownership_log
 from tests.integration.test_parking import PARK, Desk, copied, key, parking, send, view
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually

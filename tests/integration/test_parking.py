@@ -24,9 +24,9 @@ from proxy.cli.connect import ask_proxy
 from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.records.parked_key import parked_topic
 from proxy.errors import OrderlaneError
-from proxy.net.listening import Addresses
+from proxy.listening import Addresses
 from proxy.upstream.parking.parked_keys import Parking
-from proxy.upstream.reading.retention import look_at
+from proxy.upstream.parking.retention import look_at
 from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
@@ -305,7 +305,7 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
             assert not found.keys()  # the broker never deleted anything
             monkeypatch.setattr(BrokerClient, "min_offset", first_is_kept)
             monkeypatch.setattr(
-                "proxy.upstream.reading.retention.wall_ms", lambda: wall_ms() + 3_600_000
+                "proxy.upstream.parking.retention.wall_ms", lambda: wall_ms() + 3_600_000
             )
             await look_at(proxy._context, found)
             lane = found.lane

@@ -15,7 +15,7 @@ import pytest
 from proxy.app import Proxy
 from proxy.cli.connect import ask_proxy
 from proxy.errors import OrderlaneError
-from proxy.net.listening import Addresses
+from proxy.listening import Addresses
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import GROUP, HANDED_OVER, Gateway, run_gateway

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proxy.downstream.requests import MAX_TEXT
+from proxy.downstream.port.requests import MAX_TEXT
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, Notes, group_settings
 from tests.support.messages import keyed, message

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.tasks import spawn
-from proxy.upstream.reading.queue_range import read_range
+from proxy.upstream.records.queue_range import read_range
 from tests.support.brokers import Brokers
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway

@@ -13,8 +13,8 @@ import pytest
 from broker_core.names import Group
 from broker_core.nameserver.server import NameServer
 from proxy.app import Proxy
+from proxy.listening import Addresses
 from proxy.live import store_watch
-from proxy.net.listening import Addresses
 from tests.support.consumers import consuming
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, run_gateway

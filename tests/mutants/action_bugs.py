@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.actions.pipeline import Actions, Dropped, Failed
+from proxy.core.leases.verdicts import Outcome
 from proxy.core.pipeline.actions import PASSED
-from proxy.core.pipeline.effects import Outcome
 from proxy.core.pipeline.handing_out import HandingOut
 
 

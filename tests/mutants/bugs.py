@@ -22,23 +22,23 @@ from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import RetryPolicy
 from proxy.core.leases.lease_book import PullBuffer
+from proxy.core.leases.verdicts import Outcome
 from proxy.core.ownership.steady_members import SteadyMembers
 from proxy.core.parking import twin_pipeline
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.actions import Unreported
-from proxy.core.pipeline.effects import Outcome
 from proxy.core.pipeline.handing_out import HandingOut
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Own
 from proxy.core.records.replay import LastOwner
-from proxy.downstream import requests
-from proxy.downstream.replays import Replays
+from proxy.downstream.port import requests
+from proxy.downstream.port.replays import Replays
 from proxy.upstream.audit import Audit, Entry
-from proxy.upstream.ownership.committer import Committer
+from proxy.upstream.commits.committer import Committer
 from proxy.upstream.ownership.group_ownership import owned_queue
-from proxy.upstream.ownership.ownership_log import OwnershipLog
 from proxy.upstream.ownership.period_start import PeriodStart
-from proxy.upstream.ownership.recorder import Recorder
+from proxy.upstream.records.ownership_log import OwnershipLog
+from proxy.upstream.records.recorder import Recorder
 from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
 from tests.mutants.mutant import Mutant, all_of, method_of, property_of

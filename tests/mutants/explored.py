@@ -24,8 +24,9 @@ from proxy.core.ownership.recording import Recording
 from proxy.core.parking.twin_pipeline import TwinPipeline
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane import lanes
-from proxy.upstream.ownership.group_ownership import GroupOwnership, period_start
-from proxy.upstream.ownership.group_ownership import group_ownership as ownership
+from proxy.upstream.ownership import group_ownership as ownership
+from proxy.upstream.ownership import period_start
+from proxy.upstream.ownership.group_ownership import GroupOwnership
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.generator import draw
 from testkit.explorer.player import Outcome, play

@@ -12,9 +12,10 @@ from broker_core.names import Group, QueueName
 from proxy.core.records.record import Own, Snapshot
 from proxy.operator.offset_desk import _Reset
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.group_ownership import owned_queue, recorder, resets
+from proxy.upstream.ownership import owned_queue, resets
 from proxy.upstream.ownership.owner_book import OwnerBook
 from proxy.upstream.ownership.resets import FreeReset, Place
+from proxy.upstream.records import recorder
 from tests.mutants.mutant import Mutant, all_of, method_of
 from tests.mutants.scenarios import moved
 

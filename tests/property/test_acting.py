@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from proxy.core.group.group_buffer import GroupBuffer, PullWish
 from proxy.core.leases.lease_book import Lease
-from proxy.core.pipeline.effects import Effects, Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from proxy.lane.topic_rules import rules_of

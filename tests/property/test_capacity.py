@@ -20,7 +20,8 @@ from proxy.core.jobs.window import Budget
 from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
-from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.leases.verdicts import Nack
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from tests.support.messages import held_bytes, message

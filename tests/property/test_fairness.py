@@ -17,7 +17,7 @@ from proxy.core.group.group_buffer import GroupBuffer, PullWish
 from proxy.core.jobs.chains import REACTIVATION_BURST
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.lease_book import Holder, Lease
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import keyed
 from tests.support.pipelines import Budgets, pipeline, queue, rules

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.core.jobs.chains import Job
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.pipeline.effects import Nack, Skip
+from proxy.core.leases.verdicts import Nack, Skip
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.errors import WrongState

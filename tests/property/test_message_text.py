@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import RESERVED_PROPERTIES, decode_properties
 from proxy.core.group.group_buffer import Batch
-from proxy.downstream.requests import pull_response, user_properties
+from proxy.downstream.port.requests import pull_response, user_properties
 from tests.support.messages import message
 from tests.support.pipelines import lease, pipeline, rules
 

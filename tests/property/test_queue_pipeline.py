@@ -16,7 +16,8 @@ from proxy.core.jobs.spilled_chains import OFFSET_BYTES
 from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.leases.verdicts import Nack
+from proxy.core.pipeline.effects import Effects
 from proxy.core.records.record import Snapshot
 from tests.support.messages import held_bytes
 from tests.support.modelled_queue import TRUST_NS, Modelled

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.leases.lease_book import SEVERAL_CONNECTIONS, Holder, Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from proxy.downstream.replays import ANSWERS, ClientName, Replays, RequestName
+from proxy.downstream.port.replays import ANSWERS, ClientName, Replays, RequestName
 from tests.support.messages import keyed
 from tests.support.pipelines import Budgets, pipeline, queue, rules
 

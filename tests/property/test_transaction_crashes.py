@@ -26,13 +26,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from broker_core.broker.check_rules import CheckRules
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import UNDECIDED_TOPIC
 from broker_core.broker.transactions.desk import TransactionDesk
 from broker_core.broker.transactions.records import half_part
-from broker_core.broker.transactions.table import CheckRules
 from broker_core.errors import BrokerError
 from broker_core.names import Topic
 from broker_core.remoting.message import (

@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.transactions.table import (
-    Act,
-    CheckRules,
-    Decision,
-    Half,
-    TransactionTable,
-)
+from broker_core.broker.check_rules import CheckRules
+from broker_core.broker.transactions.table import Act, Decision, Half, TransactionTable
 
 RULES = CheckRules(timeout_ms=60, interval_ms=100, max_checks=3)
 

@@ -14,8 +14,9 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.keys.ids import Epoch, LeaseId
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.lease_book import Lease
+from proxy.core.leases.verdicts import Nack
 from proxy.core.ownership.recording import Recording
-from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.codec import encode
 from proxy.core.records.record import Clean, Own, Record

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from broker_core.remoting.message import StoredMessage
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Lease
-from proxy.core.pipeline.effects import Effects, Outcome
+from proxy.core.leases.verdicts import Outcome
+from proxy.core.pipeline.effects import Effects
 from proxy.core.records.codec import decode
 from proxy.core.records.record import Snapshot
 from proxy.core.records.replay import LastOwner, replay

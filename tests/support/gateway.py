@@ -24,8 +24,8 @@ from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
 from proxy.lane.tracing import Spans
+from proxy.listening import Addresses
 from proxy.live.settings_file import SettingsFile
-from proxy.net.listening import Addresses
 from proxy.settings.proxy_settings import load_settings
 from tests.support.broker_process import AnyCluster
 from tests.support.brokers import EMBEDDED_ONES, Brokers

@@ -9,8 +9,9 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.leases.verdicts import Outcome
 from proxy.core.ownership.recording import Recording
-from proxy.core.pipeline.effects import Effects, Outcome
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.codec import decode, encode
 from proxy.core.records.record import Own, Snapshot

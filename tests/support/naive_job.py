@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from proxy.core.pipeline.effects import Effects, Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
+from proxy.core.pipeline.effects import Effects
 from tests.support.naive_facts import Sent
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import OnExhausted
 from proxy.core.leases.lease_book import Lease
-from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.records.record import Snapshot
 from tests.support.naive_facts import MS, Facts, Sent
 from tests.support.naive_job import Expected, NaiveJob

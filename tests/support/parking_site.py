@@ -18,11 +18,12 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Lease
+from proxy.core.leases.verdicts import Nack
 from proxy.core.ownership.recording import Recording
 from proxy.core.parking.parked_recovery import FoundParked
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.parking.twin_pipeline import TwinPipeline
-from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.codec import decode, encode
 from proxy.core.records.record import Own, Record, Unreadable

@@ -16,7 +16,7 @@ from broker_core.remoting.message import (
     StoredMessage,
     decode_message,
 )
-from proxy.downstream.requests import user_properties
+from proxy.downstream.port.requests import user_properties
 from thin_client.spark.offsets import Slice
 
 HOST_V4, HOST_V6 = bytes((127, 0, 0, 1, 0, 0, 0, 9)), bytes(range(20))

@@ -20,13 +20,13 @@ from proxy.core.records.codec import encode
 from proxy.core.records.record import Own, Record, ownership_topic
 from proxy.lane.group_lane import GroupLane
 from proxy.settings.proxy_settings import Settings
+from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.committer import Committer
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.named_owners import handoffs_of
 from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
-from proxy.upstream.ownership.ownership_log import OwnershipLog
-from proxy.upstream.ownership.recorder import Recorder
+from proxy.upstream.records.ownership_log import OwnershipLog
+from proxy.upstream.records.recorder import Recorder
 from tests.support.eventually import eventually
 from tests.support.lanes import GROUP, TOPIC, Notes, group_settings, make_lane
 from tests.support.memory_broker import MemoryBrokers, MemoryClient

@@ -15,11 +15,12 @@ from proxy.core.jobs.chains import Job
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import BESIDE_BYTES
+from proxy.core.leases.verdicts import FailedAction, Filtered, Outcome
 from proxy.core.parking.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.parking.twin_pipeline import TwinPipeline
 from proxy.core.pipeline.actions import BYTES_OF_WORK, MAX_WORK
-from proxy.core.pipeline.effects import Effects, FailedAction, Filtered, Outcome
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings

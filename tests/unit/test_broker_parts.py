@@ -12,11 +12,10 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from broker_core.broker.admin.traffic import Traffic
+from broker_core.broker.groups import clients_processor as clients
 from broker_core.broker.groups.configs import GroupConfigs
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
-from broker_core.broker.groups.groups import clients_processor as clients
 from broker_core.broker.groups.producers import Producers
 from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.broker.groups.read_lives import ReadLives
@@ -27,6 +26,7 @@ from broker_core.broker.settings import BrokerSettings
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import TEMPLATE_TOPIC, Topics
+from broker_core.broker.traffic import Traffic
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic
 from broker_core.remoting.bodies import ConsumerData

@@ -10,7 +10,7 @@ from broker_core.client import LogSpan
 from broker_core.errors import BrokerError, RequestTimeout
 from proxy.core.records.retention import LogRange
 from proxy.upstream.broker_rounds import BrokerRounds
-from proxy.upstream.ownership.log_ranges import LogRanges
+from proxy.upstream.records.log_ranges import LogRanges
 
 
 async def test_a_slow_broker_skips_rounds_and_no_other_does() -> None:

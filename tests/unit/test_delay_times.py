@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker.delays.rules import DEFAULT_LEVELS, parse_levels
+from broker_core.broker.delay_rules import DEFAULT_LEVELS, parse_levels
 from proxy.downstream.delay_times import LEVELS_S, delay_properties
 
 NOW_MS = 1_790_000_000_500

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from proxy.core.keys.ids import LeaseId
-from proxy.core.pipeline.effects import Effects, Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
+from proxy.core.pipeline.effects import Effects
 
 
 def test_each_event_has_effects_of_its_own() -> None:

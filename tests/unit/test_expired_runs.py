@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.core.leases.lease_book import Lease
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import keyed
 from tests.support.pipelines import lease, offsets, pipeline

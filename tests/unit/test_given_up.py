@@ -8,7 +8,7 @@ import pytest
 
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from tests.support.messages import keyed

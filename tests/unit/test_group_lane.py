@@ -17,7 +17,7 @@ from proxy.core.jobs.chains import Job
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Holder
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.listener import Verdicts

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.core.jobs.chains import Job
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.leases.verdicts import Nack, Outcome, Skip
 from proxy.core.ownership.recording import Recording
-from proxy.core.pipeline.effects import Nack, Outcome, Skip
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.errors import WrongState

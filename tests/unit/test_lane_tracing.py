@@ -13,7 +13,7 @@ from broker_core.names import Group
 from proxy.core.group.group_buffer import PullWish
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Holder
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.listener import Verdicts

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
+from proxy.core.leases.verdicts import Nack
 from proxy.core.ownership.recording import Recording
-from proxy.core.pipeline.effects import Nack
 from proxy.core.pipeline.key_views import KeyViews
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import PausedKey

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.jobs.measures import SECONDS, Histogram, Measures
 from proxy.core.keys.ids import LeaseId
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from tests.support.messages import keyed, message
 from tests.support.pipelines import MS, lease, pipeline, rules

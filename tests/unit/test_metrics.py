@@ -14,12 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_core.clock import wall_ms
 from broker_core.names import Topic
+from proxy.admin.metrics_collector import ProxyCollector
 from proxy.core.group.group_buffer import PullWish
 from proxy.core.jobs.measures import Measures
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Holder
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.key_counts import KeyCount, key_counts
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
@@ -27,7 +28,6 @@ from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
-from proxy.observe.collector import ProxyCollector
 from proxy.observe.metrics import (
     CONFIGURATION,
     COUNTS_BY,

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.core.group.group_buffer import Batch
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.resets import moved_to
 from tests.support.lanes import Listener, make_lane

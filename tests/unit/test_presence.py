@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-import proxy.lane.presence
 from broker_core.names import Topic
 from proxy.core.jobs.window import Budget
 from proxy.core.ownership.demand_signs import shows_signs, sign_of, with_signs
+from proxy.lane import presence as presence_module
 from proxy.lane.presence import Presence
 
 ORDERS, PAYMENTS = Topic("orders"), Topic("payments")
@@ -23,7 +23,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(proxy.presence, "now_ns", clock)
+    monkeypatch.setattr(presence_module, "now_ns", clock)
     return clock
 
 

@@ -9,7 +9,7 @@ from proxy.core.keys.ids import Epoch, LeaseId
 from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.lease_book import Holder
-from proxy.core.pipeline.effects import Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from tests.support.messages import keyed, message

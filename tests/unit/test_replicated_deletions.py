@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.broker.admin.topic_deletion import TopicDeletion
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.table_saver import TableSaver
-from broker_core.broker.topics.deletion import TopicDeletion
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import Topics
 from broker_core.names import Topic

@@ -8,8 +8,8 @@ import pytest
 
 from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
 from proxy.core.group.group_buffer import Batch
-from proxy.core.pipeline.effects import Nack
-from proxy.downstream.requests import (
+from proxy.core.leases.verdicts import Nack
+from proxy.downstream.port.requests import (
     linger_ms,
     pull_response,
     refusal,

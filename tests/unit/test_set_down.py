@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
-from proxy.core.pipeline.effects import Effects, Nack, Outcome, Skip
+from proxy.core.leases.verdicts import Nack, Outcome, Skip
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.key_views import KeyState, KeyViews
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import PausedKey

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker.groups.groups import locks_processor as processor
+from broker_core.broker.groups import locks_processor as processor
 from broker_core.broker.groups.locks_processor import LockProcessor
 from broker_core.broker.groups.queue_locks import QueueLocks
 from broker_core.broker.table_saver import TableSaver

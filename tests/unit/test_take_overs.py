@@ -10,7 +10,7 @@ import pytest
 from broker_core.errors import RequestTimeout
 from broker_core.names import Group, Topic
 from broker_core.tasks import spawn
-from proxy.upstream.ownership.take_overs import TakeOvers
+from proxy.upstream.records.take_overs import TakeOvers
 
 BILLING, ORDERS = Group("billing"), Topic("orders")
 

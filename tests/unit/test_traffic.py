@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.broker.admin.runtime_table import Facts, runtime_table
-from broker_core.broker.admin.traffic import DAY_MS, HOUR_MS, MINUTE_MS, Traffic
+from broker_core.broker.traffic import DAY_MS, HOUR_MS, MINUTE_MS, Traffic
 from broker_core.names import Group, Topic
 from broker_core.remoting.admin_bodies import Pace
 

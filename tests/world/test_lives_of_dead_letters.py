@@ -12,7 +12,7 @@ from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
 from proxy.core.access.audit_record import AUDIT_TOPIC, AuditWish, Change
 from proxy.history.record import NullHistory
-from proxy.net.listening import Addresses
+from proxy.listening import Addresses
 from proxy.upstream.audit import Audit
 from tests.integration.test_dead_letter_redrive import (
     DEAD_LETTERS,

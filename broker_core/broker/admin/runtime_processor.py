@@ -13,8 +13,8 @@ from broker_core.broker.admin.shown_settings import (
     properties_to_text,
     shown_settings,
 )
-from broker_core.broker.admin.traffic import DAY_MS, HOUR_MS, MINUTE_MS, Traffic
 from broker_core.broker.settings import BrokerSettings
+from broker_core.broker.traffic import DAY_MS, HOUR_MS, MINUTE_MS, Traffic
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic

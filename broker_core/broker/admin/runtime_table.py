@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_core.broker.admin.traffic import MINUTE_MS, TEN_MINUTES_MS, Today
+from broker_core.broker.traffic import MINUTE_MS, TEN_MINUTES_MS, Today
 from broker_core.remoting.admin_bodies import Pace
 from broker_core.remoting.command import VERSION
 

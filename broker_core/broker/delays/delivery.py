@@ -16,7 +16,7 @@ import structlog
 
 from broker_core.broker.delays.records import delivered, moved, recalled
 from broker_core.broker.delays.waiting_messages import Due, WaitingMessages
-from broker_core.broker.sending.placement import REAL_TOPIC, Placement
+from broker_core.broker.sending.placement import Placement
 from broker_core.broker.table_saver import TableSaver
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import Topics
@@ -29,6 +29,7 @@ from broker_core.names import (
     Topic,
 )
 from broker_core.rare_warnings import RareWarnings
+from broker_core.remoting.delay_properties import REAL_TOPIC
 from broker_core.remoting.message import StoredMessage
 from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.store.message_store import MessageStore

@@ -5,8 +5,9 @@ Whatever it becomes says so by ``Envelope.prepared_offset``, which ends the one 
 
 from __future__ import annotations
 
-from broker_core.broker.sending.placement import DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC, Placement
+from broker_core.broker.sending.placement import Placement
 from broker_core.names import TIMER_TOPIC, DelayedPlace, Topic
+from broker_core.remoting.delay_properties import DELAY_PROPERTIES, REAL_QUEUE, REAL_TOPIC
 from broker_core.remoting.message import UNIQ_KEY, StoredMessage, encode_properties
 from broker_core.remoting.raw_properties import changed_properties, storable_properties
 from broker_core.remoting.record_encoding import BatchEntry, Envelope

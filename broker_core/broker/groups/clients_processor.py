@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from broker_core.broker.groups.groups import Groups, Program
+from broker_core.broker.groups.message_filter import wanted_by
 from broker_core.broker.groups.notice_pace import NoticePace
 from broker_core.broker.groups.producers import Producers
 from broker_core.broker.groups.retries import retry_topic
 from broker_core.broker.groups.retry_topics import RetryTopics
-from broker_core.broker.pulling.wanted import wanted_by
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, ConnectionLost
 from broker_core.names import Group

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import orjson
 
-from broker_core.broker.admin.traffic import Traffic
 from broker_core.broker.groups.configs import checked
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.traffic import Traffic
 from broker_core.errors import BrokerError
 from broker_core.names import Group
 from broker_core.remoting.codes import RequestCode, ResponseCode

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from broker_core.broker.admin.traffic import MINUTE_MS, Traffic
 from broker_core.broker.groups.groups import Groups
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.topics.topics import Topics
+from broker_core.broker.traffic import MINUTE_MS, Traffic
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.admin_bodies import ConsumeStats, QueueEnds, QueueProgress, TimeSpan
 from broker_core.remoting.route_bodies import TopicConfig

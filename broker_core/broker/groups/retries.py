@@ -7,18 +7,18 @@ time and one level more each time; one that came too often stands in ``%DLQ%grou
 
 from __future__ import annotations
 
-from broker_core.broker.sending.placement import (
+from broker_core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, Group, Topic
+from broker_core.remoting.delay_properties import (
     DELAY_LEVEL,
     DELAY_PROPERTIES,
     REAL_QUEUE,
     REAL_TOPIC,
+    RETRY_TOPIC,
 )
-from broker_core.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, Group, Topic
 from broker_core.remoting.message import SYS_TRANSACTION, StoredMessage
 from broker_core.remoting.raw_properties import changed_properties, storable_properties
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 
-RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 _FIRST_LEVEL = 3

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
 
-from broker_core.broker.admin.traffic import Traffic
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.groups import Groups
+from broker_core.broker.groups.message_filter import Wanted, inline, wanted_by
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.groups.read_lives import ReadLives
 from broker_core.broker.pulling.long_polls import LongPolls
-from broker_core.broker.pulling.wanted import Wanted, inline, wanted_by
 from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.traffic import Traffic
 from broker_core.clock import now_ns
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Group, Topic, check_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.broker.admin.key_lookup import KeyLookup
+from broker_core.broker.key_lookup import KeyLookup
 from broker_core.errors import BrokerError, InvalidCommand
 from broker_core.names import Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode

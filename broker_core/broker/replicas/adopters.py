@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_core.broker.admin.topic_deletion import TopicDeletion
 from broker_core.broker.groups.configs import GroupConfigs
 from broker_core.broker.groups.directory import GroupDirectory
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.replicas.slave import Adopter
 from broker_core.broker.table_saver import TableSaver
-from broker_core.broker.topics.deletion import TopicDeletion
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import Topics
 

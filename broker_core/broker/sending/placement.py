@@ -6,11 +6,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker_core.broker.delays.rules import DelayRules
+from broker_core.broker.delay_rules import DelayRules
 from broker_core.broker.transactions.records import PREPARED, half_part
 from broker_core.errors import BrokerError
 from broker_core.names import SCHEDULE_TOPIC, TIMER_TOPIC, Topic
 from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.delay_properties import (
+    DELAY_LEVEL,
+    DELAY_MS,
+    DELAY_S,
+    DELIVER_MS,
+    DUE,
+    REAL_QUEUE,
+    REAL_TOPIC,
+)
 from broker_core.remoting.message import (
     SYS_TRANSACTION,
     SYS_TRANSACTION_PREPARED,
@@ -18,16 +27,7 @@ from broker_core.remoting.message import (
 )
 from broker_core.remoting.raw_properties import changed_properties
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
-from broker_core.store.entry_code import DUE
 
-DELAY_LEVEL = "DELAY"
-REAL_TOPIC = "REAL_TOPIC"
-REAL_QUEUE = "REAL_QID"
-DELAY_S, DELAY_MS, DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
-#: What a message says of its delay; it does not say so any more when it is delivered.
-DELAY_PROPERTIES = frozenset(
-    name.encode() for name in (DELAY_LEVEL, DELAY_S, DELAY_MS, DELIVER_MS, DUE)
-)
 _LEVEL_MARK, _TIMER_MARK = b"DELAY\x01", b"TIMER_DE"  # one search for each in every message
 _LONGEST = 18  # digits of a 64-bit number
 _DELAYS = frozenset({DELAY_LEVEL, DELAY_S, DELAY_MS, DELIVER_MS})

@@ -11,6 +11,7 @@ from broker_core.broker.groups.retries import without_delay
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.sending.placement import Placement, place, says_prepared
 from broker_core.broker.settings import BrokerSettings
+from broker_core.broker.store_answers import ANSWERS
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.topics import RESERVED_TOPICS, TEMPLATE_TOPIC, named_topic
 from broker_core.clock import wall_ms
@@ -37,21 +38,12 @@ from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.remoting.route_bodies import TopicConfig
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Result
 from broker_core.store.message_store import MessageStore
-from broker_core.store.pending import Kept, Stored
+from broker_core.store.pending import Stored
 
 #: What producers add to the header of a batch whatever its messages say; it says nothing.
 _WAIT_ONLY = b"WAIT\x01true"
 #: What the other properties of that header may become, each message having them.
 _MAX_ADDED_BYTES = 16 * 1024 * 1024
-#: Code and remark, as RocketMQ's; what was sent is stored with each of them.
-KEPT = {
-    Kept.WELL: (ResponseCode.SUCCESS, None),
-    Kept.ALONE: (ResponseCode.SLAVE_NOT_AVAILABLE, "stored, but too few replicas are connected"),
-    Kept.UNSURE: (
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        "stored, but not confirmed by replicas in time",
-    ),
-}
 
 
 class SendProcessor:
@@ -145,7 +137,7 @@ class SendProcessor:
         def done(stored: Stored | Exception) -> None:
             if isinstance(stored, Stored):
                 receipt = self._receipt(envelope, placed, stored)
-                code, remark = KEPT[stored.kept]
+                code, remark = ANSWERS[stored.kept]
                 late.give(request.response(code, remark, ext=receipt))
             else:
                 late.give(self._failure(stored, channel))

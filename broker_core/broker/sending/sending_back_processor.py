@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker_core.broker.delays.rules import DelayRules
+from broker_core.broker.delay_rules import DelayRules
 from broker_core.broker.groups.retries import is_given_up, most_times, sent_back
 from broker_core.broker.groups.retry_topics import RetryTopics
 from broker_core.broker.sending.placement import place

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker_core.broker.groups.retries import RETRY_TOPIC
-from broker_core.broker.sending.placement import REAL_TOPIC
 from broker_core.broker.topics.topics import SYSTEM_TOPICS
 from broker_core.names import RETRY_PREFIX, Topic
+from broker_core.remoting.delay_properties import REAL_TOPIC, RETRY_TOPIC
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.store.deletions import DELETIONS, deleted_topic
 from broker_core.store.message_store import MessageStore

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from broker_core.broker.check_rules import CheckRules
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
@@ -33,13 +34,7 @@ from broker_core.broker.transactions.records import (
     real_queue,
     renewed_part,
 )
-from broker_core.broker.transactions.table import (
-    Act,
-    CheckRules,
-    Decision,
-    Half,
-    TransactionTable,
-)
+from broker_core.broker.transactions.table import Act, Decision, Half, TransactionTable
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, LocalProtocolError
 from broker_core.names import TRANSACTION_GROUP, Topic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.broker.sending.processor import KEPT
+from broker_core.broker.store_answers import ANSWERS
 from broker_core.broker.transactions.desk import TransactionDesk
 from broker_core.errors import BrokerError
 from broker_core.rare_warnings import RareWarnings
@@ -32,4 +32,4 @@ class TransactionProcessor:
                     "end of a transaction refused", peer=channel.peer, why=error.remark
                 )
             raise
-        return request.response(*KEPT[kept])
+        return request.response(*ANSWERS[kept])

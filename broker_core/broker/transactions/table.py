@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from broker_core.broker.check_rules import CheckRules
+
 _REMEMBERED = 10_000  # decisions whose repetition can still be told from a contradiction
 
 
@@ -49,15 +51,6 @@ class Half(NamedTuple):
     born_ms: int
     store_ms: int
     immunity_ms: int | None  # as its producer wishes; None: as the broker's timeout
-
-
-@dataclass(frozen=True, slots=True)
-class CheckRules:
-    """When producers are asked; as RocketMQ's transactionTimeOut and its kin."""
-
-    timeout_ms: int = 6_000  # age before the first check
-    interval_ms: int = 30_000  # between two checks
-    max_checks: int = 15
 
 
 @dataclass(slots=True)

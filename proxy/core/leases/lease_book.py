@@ -15,15 +15,13 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from proxy.core.jobs.chains import SEVERAL_CONNECTIONS, Job
 from proxy.core.jobs.ranking import Ranking
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
-
-if TYPE_CHECKING:
-    from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 
 #: Stale deadlines that may stay, beside as many as there are live leases.
 _SLACK = 1024

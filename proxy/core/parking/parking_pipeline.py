@@ -18,7 +18,8 @@ from proxy.core.jobs.chains import RUNNING, Job
 from proxy.core.jobs.jobs import LONGEST_KEY
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.retry_policy import OnExhausted
-from proxy.core.pipeline.effects import Effects, Nack, Outcome, PipelineStatistics
+from proxy.core.leases.verdicts import Nack, Outcome
+from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import FAILURE_POLICY, ParkedKey, plain_text
 

@@ -20,9 +20,10 @@ from proxy.core.jobs.ranking import Ranking
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
+from proxy.core.leases.verdicts import Nack
 from proxy.core.parking.parked_copy import origin_of, parked_chain
 from proxy.core.parking.parking_pipeline import ParkingPipeline
-from proxy.core.pipeline.effects import Effects, Nack
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import ParkedKey, cut_parked, plain_text
 from proxy.core.records.record import Snapshot

@@ -14,7 +14,8 @@ from __future__ import annotations
 from proxy.actions.pipeline import Dropped, Failed, Passed
 from proxy.core.jobs.chains import Job
 from proxy.core.keys.ids import LeaseId
-from proxy.core.pipeline.effects import Effects, FailedAction, Filtered, Nack
+from proxy.core.leases.verdicts import FailedAction, Filtered, Nack
+from proxy.core.pipeline.effects import Effects
 
 #: What one pull may look at: so many messages, of whose bodies this many bytes count as one more.
 MAX_WORK, BYTES_OF_WORK = 256, 4096

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.changes import Noted
 from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
-from proxy.core.pipeline.effects import Nack
+from proxy.core.leases.verdicts import Nack
 
 
 class Failures:

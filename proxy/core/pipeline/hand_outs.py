@@ -14,7 +14,8 @@ from proxy.core.jobs.changes import Noted
 from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import Judged, Lease, Plain
-from proxy.core.pipeline.effects import Effects, Nack, Outcome
+from proxy.core.leases.verdicts import Nack, Outcome
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.handing_out import HandingOut
 
 

@@ -18,8 +18,9 @@ from proxy.core.jobs.ranking import Ranking
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease, PullBuffer
+from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.actions import MAX_WORK, PASSED, Acted, Unreported, work_of
-from proxy.core.pipeline.effects import Effects, Nack, Outcome
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.failures import Failures
 from proxy.core.pipeline.recent_keys import HotKeys, KeyEvent, KeyEvents
 from proxy.core.records.paused_key import EVERYTHING, PausedKey

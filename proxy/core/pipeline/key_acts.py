@@ -12,7 +12,8 @@ from __future__ import annotations
 from proxy.core.jobs.chains import Job, JobState
 from proxy.core.keys.order_key import key_text
 from proxy.core.leases.lease_book import Lease
-from proxy.core.pipeline.effects import Effects, Outcome, Skip
+from proxy.core.leases.verdicts import Outcome, Skip
+from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.hand_outs import HandOuts
 from proxy.core.records.paused_key import PausedKey
 from proxy.errors import WrongState

@@ -23,7 +23,8 @@ from proxy.core.keys.ids import Epoch, qid_text
 from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.keys.retry_policy import MS
 from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
-from proxy.core.pipeline.effects import Effects, Filtered, Outcome, PipelineStatistics
+from proxy.core.leases.verdicts import Filtered, Outcome
+from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.order_keyed import OrderKeyed
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Anchor, Snapshot

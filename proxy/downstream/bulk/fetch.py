@@ -21,7 +21,7 @@ from proxy.downstream.bulk.scheduler import BulkTurns, Turn
 from proxy.downstream.port.connection import Reply
 from proxy.downstream.port.frames import Spliced
 from proxy.downstream.port.load import Load
-from proxy.downstream.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
+from proxy.downstream.port.requests import MAX_LINGER_MS, MIN_LINGER_MS, user_properties
 from proxy.errors import Refused
 from proxy.settings.proxy_settings import LimitSettings
 from thrift_idl import consumer, consumer_service

@@ -15,7 +15,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic, parse_qid
 from proxy.core.ownership.allocation import allocate
 from proxy.downstream.bulk.readers import BulkReaders
-from proxy.downstream.requests import MAX_TEXT
+from proxy.downstream.port.requests import MAX_TEXT
 from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes

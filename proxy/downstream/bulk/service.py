@@ -20,7 +20,7 @@ from proxy.downstream.bulk.scheduler import BulkCounts, BulkTurns
 from proxy.downstream.port.connection import Entry, Reply, awaiting
 from proxy.downstream.port.gate import refuse_by
 from proxy.downstream.port.load import Load
-from proxy.downstream.requests import (
+from proxy.downstream.port.requests import (
     MAX_LINGER_MS,
     MIN_LINGER_MS,
     refusal,

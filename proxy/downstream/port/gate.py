@@ -9,7 +9,7 @@ from typing import Any
 from proxy.core.access.rights import Act, too_large
 from proxy.downstream.port.call_rights import TopicsOf, acts_of
 from proxy.downstream.port.connection import Entry, Method, Refuse, Reply
-from proxy.downstream.requests import refusal
+from proxy.downstream.port.requests import refusal
 from proxy.errors import Forbidden, NotAllowed, OrderlaneError
 from proxy.net.principals import Principals
 

@@ -34,7 +34,7 @@ from proxy.core.keys.order_key import key_text
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.durable import check_on_disk
+from proxy.upstream.records.durable import check_on_disk
 
 _log = structlog.get_logger("dead-letters")
 

@@ -39,7 +39,7 @@ from proxy.core.dead_letters.redrive import (
 from proxy.core.dead_letters.redriven import FIRST_ID
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
-from proxy.upstream.ownership.durable import check_on_disk
+from proxy.upstream.records.durable import check_on_disk
 
 _AT_ONCE = 32
 _LONGEST_SEND_S = 3.0

@@ -26,8 +26,8 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
 from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.committer import Committer
 from proxy.upstream.ownership.demand import Strangers, present
 from proxy.upstream.ownership.named_owners import GivenQueues
 from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState

@@ -25,11 +25,11 @@ from proxy.lane.history import (
     rules_in_history,
 )
 from proxy.lane.topic_rules import rules_of
+from proxy.upstream.commits.committer import Committer
+from proxy.upstream.commits.hand_over import drained, write_end
+from proxy.upstream.commits.lost_tails import copies_read, tell_twin
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.committer import Committer
-from proxy.upstream.ownership.hand_over import drained, write_end
 from proxy.upstream.ownership.lock_trust import LockTrust
-from proxy.upstream.ownership.lost_tails import copies_read, tell_twin
 from proxy.upstream.ownership.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
 from proxy.upstream.ownership.resets import NoOwnerNow, NotStored, moved_to, store_reset
 from proxy.upstream.parking.parked_keys import Parking

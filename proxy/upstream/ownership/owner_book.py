@@ -12,7 +12,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OwnedElsewhere, UnknownName
-from proxy.upstream.ownership.ownership_log import OwnershipLog
+from proxy.upstream.records.ownership_log import OwnershipLog
 
 #: Questions of one kind at a time: each is a read or two.
 _AT_ONCE = 16

@@ -20,9 +20,9 @@ from proxy.core.records.replay import LastOwner
 from proxy.errors import OrderlaneError
 from proxy.lane.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.anchors import in_life
 from proxy.upstream.ownership.demand import present
 from proxy.upstream.ownership.start_offsets import start_offset
+from proxy.upstream.records.anchors import in_life
 
 
 class OlderSettings(OrderlaneError):

@@ -36,14 +36,14 @@ from proxy.core.records.record import Own
 from proxy.core.records.replay import LastOwner
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.history import LaneHistory, rules_in_history
+from proxy.upstream.commits.committer import Committer
+from proxy.upstream.commits.hand_over import last_record
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import copy_of
-from proxy.upstream.ownership.anchors import in_life
-from proxy.upstream.ownership.committer import Committer
-from proxy.upstream.ownership.durable import check_on_disk
-from proxy.upstream.ownership.hand_over import last_record
 from proxy.upstream.parking.copy_batches import AT_ONCE, AT_ONCE_BYTES, copy_each
 from proxy.upstream.reading.queue_reader import read_queue
+from proxy.upstream.records.anchors import in_life
+from proxy.upstream.records.durable import check_on_disk
 
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
 #: Keys that one line of the log names.

@@ -11,8 +11,8 @@ from proxy.core.parking.parked_recovery import FoundParked
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import ParkedKey, parked_topic
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.anchors import in_life
-from proxy.upstream.reading.queue_range import read_range
+from proxy.upstream.records.anchors import in_life
+from proxy.upstream.records.queue_range import read_range
 
 _log = structlog.get_logger("parking")
 

@@ -17,7 +17,7 @@ from proxy.core.records.record import Anchor
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog, queue_log
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.anchors import is_another
+from proxy.upstream.records.anchors import is_another
 
 _MAX_MESSAGES = 256
 _SUSPEND_MS = 15_000

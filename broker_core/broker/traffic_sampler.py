@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from broker_core.broker.admin.traffic import SAMPLE_EVERY_S, Traffic
+from broker_core.broker.traffic import SAMPLE_EVERY_S, Traffic
 from broker_core.clock import wall_ms
 from broker_core.store.reader import StoreReader
 from broker_core.tasks import cancel_and_wait, spawn

@@ -27,7 +27,7 @@ from proxy.core.records.retention import LogRange, is_to_be_renewed
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
 from proxy.upstream.broker_rounds import Work, queue_rounds
-from proxy.upstream.ownership.ownership_log import OwnershipLog, TooLong
+from proxy.upstream.records.ownership_log import OwnershipLog, TooLong
 
 _log = structlog.get_logger("recorder")
 _noisy = NoisyLog(_log)

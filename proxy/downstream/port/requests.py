@@ -20,8 +20,8 @@ from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, is_marked
 from proxy.core.group.group_buffer import Batch, PullWish
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Holder, Lease
-from proxy.core.pipeline.effects import Nack
-from proxy.downstream.replays import ClientName, RequestName
+from proxy.core.leases.verdicts import Nack
+from proxy.downstream.port.replays import ClientName, RequestName
 from proxy.errors import Forbidden, NotAllowed, Overloaded, Refused, UnknownName
 from proxy.lane.listener import Verdicts
 from proxy.settings.groups import GroupSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.broker.topics.deletion import TopicDeletion
+from broker_core.broker.admin.topic_deletion import TopicDeletion
 from broker_core.broker.topics.topics import RESERVED_TOPICS, named_topic
 from broker_core.errors import BrokerError
 from broker_core.remoting.codes import RequestCode, ResponseCode

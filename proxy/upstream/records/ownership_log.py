@@ -29,9 +29,9 @@ from proxy.core.records.record import (
 )
 from proxy.core.records.replay import LastOwner, replay
 from proxy.core.records.snapshot_parts import parts
-from proxy.upstream.ownership.durable import check_on_disk
-from proxy.upstream.ownership.log_ranges import LogRanges
-from proxy.upstream.reading.queue_range import read_range
+from proxy.upstream.records.durable import check_on_disk
+from proxy.upstream.records.log_ranges import LogRanges
+from proxy.upstream.records.queue_range import read_range
 
 _log = structlog.get_logger("ownership")
 

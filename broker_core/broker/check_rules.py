@@ -1,0 +1,14 @@
+"""When producers are asked about transactions that nobody ended. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """When producers are asked; as RocketMQ's transactionTimeOut and its kin."""
+
+    timeout_ms: int = 6_000  # age before the first check
+    interval_ms: int = 30_000  # between two checks
+    max_checks: int = 15

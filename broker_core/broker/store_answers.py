@@ -1,0 +1,16 @@
+"""How a stored message is answered, by how well it is kept."""
+
+from __future__ import annotations
+
+from broker_core.remoting.codes import ResponseCode
+from broker_core.store.pending import Kept
+
+#: Code and remark, as RocketMQ's; what was sent is stored with each of them.
+ANSWERS = {
+    Kept.WELL: (ResponseCode.SUCCESS, None),
+    Kept.ALONE: (ResponseCode.SLAVE_NOT_AVAILABLE, "stored, but too few replicas are connected"),
+    Kept.UNSURE: (
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        "stored, but not confirmed by replicas in time",
+    ),
+}

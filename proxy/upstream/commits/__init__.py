@@ -1,0 +1,1 @@
+"""Commits and hand-overs: what an ownership period leaves for the next one."""
