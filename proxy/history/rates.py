@@ -3,7 +3,8 @@
 Judged by a bucket of the whole: a second's worth, and a message for each owner, since none can hold
 back less than one. Owners may go by different limits for a moment while these change: then the
 highest of them counts, and none if one of them has none. Events count in the order in which they
-were decided; what is written down much later, by a process that stood still, is not judged.
+were decided, those of one process in the order of its history; what is written down much later, by
+a process that stood still, is not judged.
 """
 
 from __future__ import annotations
@@ -64,12 +65,17 @@ class Rates:
     _events: list[tuple[int, int, Event]] = field(default_factory=list)  # a heap, by decision
     _count: int = 0
     _done_ns: int = 0
+    _changed_ns: dict[str, int] = field(default_factory=dict)  # last change by node
 
     def on_event(self, event: Event) -> None:
         """One of ``start``, ``rate``, ``own+``, ``own-`` and ``deliver``."""
         t_ns, decided_ns = event["t_ns"], event.get("at_ns")
         at_ns = t_ns if decided_ns is None else decided_ns
-        if event["e"] == "deliver" and not self._concerns(event["group"]):
+        if event["e"] != "deliver":
+            self._changed_ns[event["node"]] = at_ns
+        elif self._concerns(event["group"]):
+            at_ns = max(at_ns, self._changed_ns.get(event["node"], 0))
+        else:
             return
         if at_ns >= self._done_ns:
             self._count += 1

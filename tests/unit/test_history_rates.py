@@ -118,6 +118,16 @@ def test_what_counts_is_when_it_was_decided() -> None:
     assert run.deliver("p", "a_0", 10, at_ns=run.now_ns - NS).found() > 0
 
 
+def test_events_of_one_process_count_in_the_order_of_its_history() -> None:
+    """A change is written down after it was made, and the next hand-out decided at the same time."""
+    run = two_owners(10).deliver("p", "a_0", 12)
+    made = {"at_ns": run.now_ns}
+    run.now_ns += 5
+    run.rate("p", None).rate("q", None)
+    assert run.deliver("p", "a_0", 50, **made).found() == 0
+    assert run.deliver("q", "a_1", 50, at_ns=run.now_ns - 2).found() == 0
+
+
 def test_nothing_is_due_that_a_limit_may_hold_up() -> None:
     """Else N3 would turn red."""
     run = Run().rate("p", 0.001).own("p", "a_0")
