@@ -119,7 +119,7 @@ def test_what_counts_is_when_it_was_decided() -> None:
 
 
 def test_events_of_one_process_count_in_the_order_of_its_history() -> None:
-    """A change is written down after it was made, and the next hand-out decided at the same time."""
+    """A change is recorded after it was made; the next hand-out may be decided at that time."""
     run = two_owners(10).deliver("p", "a_0", 12)
     made = {"at_ns": run.now_ns}
     run.now_ns += 5
