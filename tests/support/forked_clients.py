@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
 from typing import Any
 
 from thin_client import AsyncConsumer, AsyncProducer, Consumer, Producer, Puller, Timing
 
 CHILDREN, EACH = 3, 20
+_FORK = multiprocessing.get_context("fork")
 _TIMING = Timing(request_timeout_s=20, drain_timeout_s=20)
 
 
@@ -102,24 +105,28 @@ def puller(address: str) -> None:
 def consumer(address: str) -> None:
     """A consumer that is started in each child."""
     shared = Consumer(address, group="g", concurrency=1, prefetch=0, timing=_TIMING)
-    in_children(lambda number: _first(shared))
+    each_has_one = _FORK.Barrier(CHILDREN)
+    in_children(lambda number: _first(shared, each_has_one))
 
 
-def _first(shared: Consumer) -> str | None:
+def _first(shared: Consumer, each_has_one: Barrier) -> str | None:
     with shared:
         message = next(shared)
         with message:
+            each_has_one.wait(60)  # a child that acks asks for more, and takes another child's
             return message.key
 
 
 def async_consumer(address: str) -> None:
     """The asyncio form, started in each child."""
     shared = AsyncConsumer(address, group="g", concurrency=1, prefetch=0, timing=_TIMING)
+    each_has_one = _FORK.Barrier(CHILDREN)
 
     async def first(number: int) -> str | None:
         async with shared:
             message = await anext(shared)
             async with message:
+                await asyncio.to_thread(each_has_one.wait, 60)
                 return message.key
 
     in_children(lambda number: asyncio.run(first(number)))
