@@ -113,7 +113,7 @@ $(WITH_FUZZ): $(INSTALLED) requirements/fuzz.txt
 	@touch $@
 
 pins: $(INSTALLED)
-	@$(BIN)/python -m tests.support.pins
+	@$(BIN)/python -m tools.pins
 
 demo: $(INSTALLED)
 	@$(BIN)/orderlane demo --flights $(FLIGHTS) $(ARGS)
@@ -150,7 +150,7 @@ test-api: $(WITH_API)
 	$(BIN)/python -m tests.api $(ARGS)
 
 helm-check: $(WITH_HELM)
-	$(BIN)/python -m tests.support.chart_schema --check
+	$(BIN)/python -m tools.chart_schema --check
 	$(BIN)/pytest -n 0 tests/helm $(ARGS)
 
 test-helm: helm-check

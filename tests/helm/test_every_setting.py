@@ -14,9 +14,9 @@ from broker_core.broker.settings import BrokerSettings
 from proxy.cli.parts import load_broker_settings
 from proxy.settings.proxy_settings import Settings, load_settings
 from tests.helm.rendering import Rendered
-from tests.support.chart_schema import OWN_BROKER, OWN_PROXY
-from tests.support.setting_fields import setting_fields
-from tests.support.tables import ROOT
+from tools.chart_schema import OWN_BROKER, OWN_PROXY
+from tools.setting_fields import setting_fields
+from tools.tables import ROOT
 
 VALUES = yaml.safe_load((ROOT / "tests/helm/every_setting.yaml").read_text())
 

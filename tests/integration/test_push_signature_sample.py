@@ -17,7 +17,7 @@ from proxy.delivery.deliverer import ACKED
 from proxy.delivery.http_push import HttpPush
 from tests.support.pushed import PushedMessage
 from tests.support.receiver import running_receiver
-from tests.support.tables import ROOT
+from tools.tables import ROOT
 
 SECRET = b"whsec"
 

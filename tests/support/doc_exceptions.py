@@ -22,7 +22,7 @@ NOT_RUN: dict[tuple[str, ...], str] = {
     ("orderlane", "bench"): _MEASURES,
     ("python", "-m", "bench.coefficients"): "takes ten minutes",
     ("python", "-m", "bench.simulation"): "takes hours; tests/property/test_simulation.py is small",
-    ("python", "-m", "tests.support.tables"): "writes the documents; tests/unit/test_docs.py reads",
+    ("python", "-m", "tools.tables"): "writes the documents; tests/unit/test_docs.py reads",
     ("python3", "-m", "venv"): "the test has an interpreter with the client already",
     ("venv/bin/pip", "install"): "asks a package registry for thrift",
     (".", ".venv/bin/activate"): "the test has an interpreter with all of it already",

@@ -29,7 +29,7 @@ from bench.frame.schedule import WARM_UP, Turn, schedule
 from bench.frame.summary import failures, rows
 from proxy.errors import OrderlaneError
 from tests.support.processes import wait_until
-from tests.support.tables import ROOT
+from tools.tables import ROOT
 
 
 def fast(context: RunContext, point: Point) -> Mapping[str, float | str]:
@@ -314,7 +314,7 @@ def test_charts_of_one_point_words_and_nothing_can_be_drawn(log: bool, bars: boo
 
 
 def test_plots_made_from_results_are_fresh() -> None:
-    """If this fails: python -m tests.support.tables."""
+    """If this fails: python -m tools.tables."""
     fresh = plots()
     assert {path: path.read_text() for path in fresh if path.exists()} == fresh
     assert sorted(ROOT.glob("docs/plots/*.svg")) == sorted(fresh)

@@ -11,12 +11,12 @@ import pytest
 
 from tests.chaos.figures import figures_of
 from tests.chaos.orders import Orders
-from tests.chaos.results import tables
 from tests.chaos.schedule import KINDS, LANES, LONG_KINDS, TIMES, Fault, plan
 from tests.chaos.torn import log_end, tear
 from tests.chaos.watch import Tail
 from tests.chaos.workload import HOT, POISONED, Sender, fails, plain_keys, share, work_s
 from tests.support.histories import LANE, Story
+from tools.chaos_reports import tables
 
 
 def faults_of(seed: int, times: str = "default", seconds: float = 0) -> list[Fault]:

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from broker_core.broker.settings import BrokerSettings
 from proxy.settings.proxy_settings import Settings
-from tests.support import chart_schema
-from tests.support.chart_schema import FILE, OWN_BROKER, OWN_PROXY, main, text
-from tests.support.setting_fields import setting_fields
-from tests.support.tables import ROOT
+from tools import chart_schema
+from tools.chart_schema import FILE, OWN_BROKER, OWN_PROXY, main, text
+from tools.setting_fields import setting_fields
+from tools.tables import ROOT
 
 VALUES = ROOT / "helm/values.yaml"
 SETTINGS = pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def properties(node: dict[str, Any], whole: dict[str, Any], path: str = "") -> I
 
 
 def test_the_schema_of_the_values_is_fresh() -> None:
-    """If this fails: python -m tests.support.chart_schema."""
+    """If this fails: python -m tools.chart_schema."""
     assert FILE.read_text() == text()
     assert main(["--check"]) is None
 

@@ -12,7 +12,7 @@ import pytest
 
 from broker_core.broker.settings import BrokerSettings
 from proxy.settings.proxy_settings import load_settings
-from tests.support.tables import ROOT, tables, with_tables
+from tools.tables import ROOT, tables, with_tables
 
 #: Modules that need Spark, which is not there for all.
 WITH_SPARK = ("pyspark", "thin_client.spark.progress")
@@ -21,7 +21,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 @pytest.mark.parametrize("document", tables(), ids=lambda document: str(document.name))
 def test_tables_made_from_code_are_fresh(document: Path) -> None:
-    """If this fails: python -m tests.support.tables."""
+    """If this fails: python -m tools.tables."""
     assert document.read_text() == with_tables(document.read_text(), tables()[document])
 
 

@@ -10,7 +10,7 @@ import pytest
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 
-from tests.support.pins import (
+from tools.pins import (
     ENVIRONMENTS,
     FILES,
     FOLDER,

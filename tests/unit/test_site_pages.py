@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.site_pages import (
+from tools.site_pages import (
     OUTSIDE,
     ROOT,
     loaded_from_elsewhere,

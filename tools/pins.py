@@ -33,7 +33,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "requirements"
 PROJECT = "orderlane"
 
@@ -99,7 +99,7 @@ class Pin:
 
 def read_pins(text: str) -> dict[str, Pin]:
     """The pins of *text* by canonical name. Raises PinError."""
-    pins = {}
+    pins: dict[str, Pin] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         found = re.fullmatch(r"([\w.-]+)==([\w.!+]+)(?:\s*;\s*(.+))?", line)
         if found is None:

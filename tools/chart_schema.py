@@ -1,7 +1,7 @@
 """``helm/values.schema.json``: the chart's own values, and below them every setting of proxies and
 brokers, made from the models that the processes themselves read.
 
-``python -m tests.support.chart_schema`` writes it anew, ``--check`` only tells whether it is fresh,
+``python -m tools.chart_schema`` writes it anew, ``--check`` only tells whether it is fresh,
 as a test does. It is draft-07, which every Helm 3 and 4 knows.
 """
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from broker_core.broker.settings import BrokerSettings
 from proxy.settings.proxy_settings import MOST_WORKERS, Settings
-from tests.support.tables import ROOT
+from tools.tables import ROOT
 
 FILE = ROOT / "helm/values.schema.json"
 Schema = dict[str, Any]
@@ -176,7 +176,7 @@ def _tidy(schema: Any) -> Any:
         return [_tidy(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    tidied = {}
+    tidied: Schema = {}
     for name, value in schema.items():
         if name in ("properties", "definitions"):
             tidied[name] = {each: _tidy(inner) for each, inner in value.items()}
@@ -232,7 +232,7 @@ def chart_schema() -> Schema:
     values["properties"]["global"] = _MAP
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "$comment": "Made by python -m tests.support.chart_schema.",
+        "$comment": "Made by python -m tools.chart_schema.",
         **values,
         "definitions": definitions | of_broker,
     }
@@ -250,7 +250,7 @@ def main(arguments: list[str]) -> str | None:
     if arguments != ["--check"]:
         FILE.write_text(text())
     elif FILE.read_text() != text():
-        return f"{FILE} is stale: python -m tests.support.chart_schema writes it anew"
+        return f"{FILE} is stale: python -m tools.chart_schema writes it anew"
     return None
 
 

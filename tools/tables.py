@@ -1,12 +1,13 @@
 """The tables in ``docs/`` that are made from code or results: settings, metrics, benchmarks,
 long chaos runs, options of the Spark source.
 
-``python -m tests.support.tables`` writes them anew; a test fails while they are stale.
+``python -m tools.tables`` writes them anew; a test fails while they are stale.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -18,11 +19,11 @@ from bench import document, scale_document
 from broker_core.broker.settings import BrokerSettings
 from proxy.observe.metrics import definitions
 from proxy.settings.proxy_settings import Settings
-from tests.chaos import results
-from tests.support.setting_fields import setting_fields
 from thin_client.spark import option_table
+from tools import chaos_reports
+from tools.setting_fields import setting_fields
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 METRIC_PREFIX = "orderlane_"
 #: What the commands take where a required setting is not given.
 _COMMANDS_TAKE = {"data": "`orderlane-data`"}
@@ -38,7 +39,7 @@ def tables() -> dict[Path, dict[str, str]]:
         ROOT / "docs/operating.md": {"metrics": metrics_table()},
         ROOT / "docs/benchmarks.md": document.tables(),
         ROOT / "docs/scale.md": scale_document.tables(),
-        ROOT / "docs/guarantees.md": results.tables(),
+        ROOT / "docs/guarantees.md": chaos_reports.tables(),
         ROOT / "docs/spark.md": {"spark-options": option_table.table()},
     }
 
@@ -65,12 +66,14 @@ def with_tables(text: str, contents: dict[str, str]) -> str:
     """*text* with each marked place filled: ``<!-- table: name -->`` … ``<!-- end -->``."""
     for name, table in contents.items():
         pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        text, found = re.subn(
-            pattern, lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text, flags=re.S
-        )
-        if found != 1:
+        if (found := len(re.findall(pattern, text, flags=re.S))) != 1:
             raise ValueError(f"the document has {found} places marked 'table: {name}', not one")
+        text = re.sub(pattern, partial(_filled, table), text, flags=re.S)
     return text
+
+
+def _filled(table: str, place: re.Match[str]) -> str:
+    return f"{place[1]}{table}\n{place[2]}"
 
 
 def _default(path: str, field: FieldInfo) -> str:

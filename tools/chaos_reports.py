@@ -1,7 +1,7 @@
 """The long runs that are kept, as ``docs/guarantees.md`` shows them.
 
-``python -m tests.chaos.results build/chaos-long/*/report.json`` keeps reports in
-``tests/chaos/reports``; ``python -m tests.support.tables`` then writes the tables anew.
+``python -m tools.chaos_reports build/chaos-long/*/report.json`` keeps reports in
+``tests/chaos/reports``; ``python -m tools.tables`` then writes the tables anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-REPORTS = Path(__file__).with_name("reports")
+REPORTS = Path(__file__).resolve().parents[1] / "tests/chaos/reports"
 _NONE = "No run is kept yet."
 
 Report = dict[str, Any]
