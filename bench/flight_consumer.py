@@ -23,7 +23,8 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.observing import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
-from proxy.core.keys.order_key import compile_order_key, key_text
+from proxy.core.keys.kinds.registry import compile_order_key
+from proxy.core.keys.order_key import key_text
 from proxy.observe.logs import configure_logs
 from proxy.tuning.service_times import ServiceTimes
 from thin_client import AsyncConsumer, Message

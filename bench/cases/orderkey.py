@@ -11,7 +11,7 @@ from bench.frame.context import OrderViolated, RunContext
 from bench.frame.peer import Figures
 from bench.frame.progress import Counter, stretch
 from bench.handled import FIRST, LAST
-from proxy.core.keys.order_key import compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes

@@ -13,7 +13,7 @@ from bench.frame.context import OrderViolated, RunContext
 from bench.frame.peer import Figures
 from proxy.cli.garbage import look_at_young_objects_only
 from proxy.cli.side_by_side import side_by_side
-from proxy.core.keys.order_key import compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes

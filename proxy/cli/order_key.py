@@ -15,6 +15,7 @@ from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, Name
 from proxy.cli.order_key_sample import known, take_sample
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.side_by_side import side_by_side
+from proxy.core.keys.kinds.registry import one_of
 from proxy.core.keys.order_key import MissingKey
 from proxy.errors import OrderlaneError
 from proxy.lane.topic_rules import rules_of
@@ -47,7 +48,7 @@ CandidateOption = Annotated[
     list[str] | None,
     typer.Option(
         "--candidate",
-        help="QID, KEY or a JSON path; as often as you like (default: all that are found)",
+        help=f"{one_of()}; as often as you like (default: all that are found)",
     ),
 ]
 SampleOption = Annotated[

@@ -15,7 +15,8 @@ from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.order_key_sample import Known, known, queues_at
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.core.keys.key_rules import KeyRule
-from proxy.core.keys.order_key import MissingKey, compile_order_key
+from proxy.core.keys.kinds.registry import KINDS, compile_order_key
+from proxy.core.keys.order_key import MissingKey
 from proxy.errors import OrderlaneError
 
 _COLUMNS = ("topic", "queue", "proxy", "order_key", "version", "older", "change")
@@ -62,7 +63,10 @@ def get(
 def rollout(
     group: Annotated[str, typer.Argument(help="the consumer group")],
     order_key: Annotated[
-        str, typer.Argument(help="QID, KEY, a JSON path, or none: unordered", metavar="KEY")
+        str,
+        typer.Argument(
+            help=f"{', '.join(each.name for each in KINDS)}, or none: unordered", metavar="KEY"
+        ),
     ],
     reason: Annotated[str, typer.Option("--reason", help="why, for the audit topic")] = "",
     missing: Annotated[

@@ -28,6 +28,7 @@ from proxy.cli.spark import (
     running,
 )
 from proxy.cli.verify_history import print_report
+from proxy.core.keys.kinds.registry import one_of
 from proxy.core.keys.order_key import MissingKey
 from proxy.errors import OrderlaneError
 from proxy.tuning.key_profile import Windows
@@ -45,7 +46,7 @@ OverwriteOption = Annotated[
 def key_profile(
     topic: Annotated[str, typer.Option(help="the topic")],
     candidate: Annotated[
-        list[str], typer.Option(help="an order key: KEY, QID or a JSON path; as often as you like")
+        list[str], typer.Option(help=f"an order key: {one_of()}; as often as you like")
     ],
     out: OutOption,
     group: GroupOption = "key-profile",

@@ -14,7 +14,8 @@ from proxy.actions.pipeline import (
     transform,
     where_filter,
 )
-from proxy.core.keys.order_key import MissingKey, compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
+from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.keys.topic_rules import TopicRules, parse_tags
 from proxy.settings.actions import ActionSettings

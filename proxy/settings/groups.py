@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from proxy.core.broadcast.member_group import MAX_BROADCAST_CHARS
-from proxy.core.keys.order_key import compile_order_key
+from proxy.core.keys.kinds.registry import BadOrderKey, allowed, compile_order_key, described
 from proxy.settings.actions import ActionSettings, delivers_last
 from proxy.settings.delivery import DeliverySettings
 from proxy.settings.types import (
@@ -29,14 +29,13 @@ from proxy.settings.types import (
 
 
 def _order_key(value: str) -> str:
-    expected = "should be QID, KEY or a JSON path such as $.order.id"
-    if value not in ("QID", "KEY") and not value.startswith("$"):
-        raise ValueError(expected)
     try:
         compile_order_key(value)
-    except ValueError as error:
-        reason = error.__cause__ or error
-        raise ValueError(f"{expected}; this is no JSON path: {reason}") from None
+    except BadOrderKey as error:
+        kind = error.kind.name.removeprefix("a ")
+        raise ValueError(f"should be {allowed()}; this is no {kind}: {error.reason}") from None
+    except ValueError:
+        raise ValueError(f"should be {allowed()}") from None
     return value
 
 
@@ -59,9 +58,10 @@ class TopicSettings(SettingsGroup):
 
     name: TopicName
     """The topic."""
-    order_key: Annotated[str, AfterValidator(_order_key)] | None = None
-    """What keeps its order: QID (the whole queue), KEY (the message's key), a JSON path into the
-    body such as $.order.id, or null: no order."""
+    order_key: Annotated[
+        Annotated[str, AfterValidator(_order_key)] | None,
+        Field(description=f"What keeps its order: {described()}, or null: no order."),
+    ] = None
     missing_key: Literal["by_queue", "unordered", "dead_letter"] = "by_queue"
     """What happens to a message without its order key. by_queue: all such messages of a queue stay
     in order among themselves, which is the safe choice."""

@@ -12,14 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.core.keys.order_key import (
-    Keyed,
-    Looked,
-    MissingKey,
-    ValueKind,
-    compile_order_key,
-    look_each,
-)
+from proxy.core.keys.kinds.registry import compile_order_key, look_each, one_of
+from proxy.core.keys.order_key import Keyed, Looked, MissingKey, ValueKind
 
 __all__ = [
     "Cell",
@@ -116,7 +110,7 @@ class KeyProfile:
     """Counts of the messages that were added. Memory grows with the number of cells."""
 
     def __init__(self, candidates: Iterable[str], *, windows: Windows | None = None) -> None:
-        """*candidates* are rules as in the settings: QID, KEY or a JSON path.
+        """*candidates* are texts that ``compile_order_key`` takes.
 
         Raises ValueError, in one sentence, if one is no rule, or named twice, or if there is none.
         """
@@ -127,7 +121,7 @@ class KeyProfile:
         # By queue, window of time and window of offsets: of each candidate what its rule saw there.
         self._counts: dict[tuple[str, int, int], list[dict[Looked, int]]] = {}
         if not self.candidates:
-            raise ValueError("no candidate for an order key was named: QID, KEY or a JSON path")
+            raise ValueError(f"no candidate for an order key was named: {one_of()}")
         if len(set(self.candidates)) < len(self.candidates):
             twice = next(each for each in self.candidates if self.candidates.count(each) > 1)
             raise ValueError(f"candidate {twice!r} is named twice")

@@ -11,7 +11,8 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from proxy.core.keys.order_key import Keyed, Looked, MissingKey, look_each
+from proxy.core.keys.kinds.registry import look_each
+from proxy.core.keys.order_key import Keyed, Looked, MissingKey
 from proxy.tuning.key_profile import KeyProfile, Windows
 from proxy.tuning.report import TuningReport, report_of
 

@@ -32,7 +32,8 @@ from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.starvation import PATIENCE_NS, READ_AHEAD
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import Epoch, LeaseId
-from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey, compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
+from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
@@ -374,8 +375,9 @@ def _simulated(rules: TopicRules, candidate: str) -> TopicRules:
     """*rules* for messages that have their key of the sample as their own; leases do not end, and
     no action is run.
     """
+    rule = compile_order_key(candidate)
     return TopicRules(
-        compile_order_key(candidate if candidate == "QID" else "KEY"),
+        rule if rule.is_fixed else compile_order_key("KEY"),
         missing_key=rules.missing_key,
         visibility_ns=_FOR_EVER // 2,
         max_pull_batch=rules.max_pull_batch,

@@ -46,7 +46,7 @@ from proxy.admin import (
 from proxy.admin.checking import Malformed, body_of, query_of
 from proxy.admin.operations import Asked, ChangeBody
 from proxy.core.access import audit_record
-from proxy.core.keys.order_key import compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.records import codec as ownership_codec
 from proxy.core.records.record import Snapshot, SnapshotPart
 from proxy.downstream.port.frames import FrameBuffer, FrameError, decode_call

@@ -12,7 +12,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.keys.order_key import MissingKey, ValueKind, compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
+from proxy.core.keys.order_key import MissingKey, ValueKind
 from proxy.tuning import measures
 from proxy.tuning.key_profile import KeyProfile, Tally, Windows
 from proxy.tuning.report import figures_of

@@ -10,7 +10,9 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.keys.order_key import QUEUE_CHAIN, canonical, compile_order_key
+from proxy.core.keys.kinds.json_path import canonical
+from proxy.core.keys.kinds.registry import compile_order_key
+from proxy.core.keys.order_key import QUEUE_CHAIN
 from tests.support.messages import message
 
 names = st.sampled_from(["a", "b", "_c1", "a b", "", "é", "0", "a.b", '"'])

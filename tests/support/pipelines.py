@@ -11,7 +11,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord
-from proxy.core.keys.order_key import compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from proxy.core.keys.order_key import compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes

@@ -3,7 +3,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from proxy.core.keys.order_key import canonical
+from proxy.core.keys.kinds.json_path import canonical
 from thin_client.json_path import JsonPath
 
 BODY = (

@@ -6,14 +6,9 @@ import orjson
 import pytest
 
 from proxy.core.keys import order_key as compiled
-from proxy.core.keys.order_key import (
-    QUEUE_CHAIN,
-    canonical,
-    compile_order_key,
-    key_text,
-    known_as,
-    named,
-)
+from proxy.core.keys.kinds.json_path import canonical
+from proxy.core.keys.kinds.registry import compile_order_key
+from proxy.core.keys.order_key import QUEUE_CHAIN, key_text, known_as, named
 from tests.support.messages import json_message, keyed, message
 from tests.support.pipelines import lease, pipeline
 

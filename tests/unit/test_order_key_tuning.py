@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import orjson
 import pytest
 
-from proxy.core.keys.order_key import compile_order_key, look_each
-from proxy.tuning.candidates import candidates_in
+from proxy.core.keys.kinds.registry import candidates_in, compile_order_key, look_each
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import Waits, simulate

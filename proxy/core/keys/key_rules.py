@@ -17,7 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey, OrderKey, compile_order_key
+from proxy.core.keys.kinds.registry import compile_order_key
+from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey, OrderKey
 from proxy.core.keys.topic_rules import TopicRules
 
 #: Rules that a queue had before and that its records remember.
@@ -39,7 +40,7 @@ class KeyRule:
     def __post_init__(self) -> None:
         """Raises ValueError if the text is no order key."""
         object.__setattr__(self, "order_key", _compiled(self.text))
-        if self.text in (None, "QID"):
+        if self.order_key.is_fixed:
             object.__setattr__(self, "missing", MissingKey.BY_QUEUE)
 
     @classmethod
@@ -58,7 +59,7 @@ class KeyRule:
 
     def __str__(self) -> str:
         text = "none" if self.text is None else self.text
-        return text if self.text in (None, "QID") else f"{text} (missing: {self.missing.value})"
+        return text if self.order_key.is_fixed else f"{text} (missing: {self.missing.value})"
 
     def to_json(self) -> list[str | None]:
         """As it stands in a record."""

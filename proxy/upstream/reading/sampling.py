@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from broker_core.client import BrokerClient
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
+from proxy.core.keys.kinds.registry import candidates_in
 from proxy.core.keys.topic_rules import TopicRules
-from proxy.tuning.candidates import candidates_in
 from proxy.tuning.sample import Sample
 
 #: Messages of each queue in which candidates are looked for, and of one request.

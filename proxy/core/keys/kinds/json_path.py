@@ -1,0 +1,202 @@
+"""A JSON path (RFC 9535) into the body: messages with the same value there have one key. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jsonpath_rfc9535
+import orjson
+
+from broker_core.remoting.key_hash import plain_key
+from broker_core.remoting.message import StoredMessage
+from proxy.core.keys.json_text import TooDeep, json_text
+from proxy.core.keys.kinds.kind import KeyKind
+from proxy.core.keys.order_key import UNREADABLE, Keyed, Looked, OrderKey, ValueKind, named
+
+#: Paths that plain look-ups answer, 5 to 100 times faster than the general engine.
+_SIMPLE_PATH = re.compile(
+    r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:0|[1-9][0-9]{0,14})\]|\['[^'\\]*'\])+\Z"
+)
+_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\]")
+_MISSING = object()
+#: Of a path of any other form. What the engine can compile depends on how deep the caller stands in
+#: its stack, so these are far below it.
+_MAX_PATH_CHARS, _MAX_PATH_PARTS = 1_000, 100
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_PART = re.compile(r"[(\[!]|&&|\|\|")
+
+#: What a body can make of a rule: it is no JSON (or still compressed), or nested too deep to look
+#: into or to write down. Such a message has no key; it must not end the reading of its queue.
+_NO_KEY = (
+    orjson.JSONDecodeError,
+    TooDeep,
+    jsonpath_rfc9535.JSONPathError,
+    RecursionError,
+)
+
+_KINDS = {
+    str: ValueKind.TEXT,
+    int: ValueKind.NUMBER,
+    float: ValueKind.NUMBER,
+    bool: ValueKind.BOOLEAN,
+    dict: ValueKind.OBJECT,
+    list: ValueKind.ARRAY,
+    type(None): ValueKind.NULL,
+    object: ValueKind.ABSENT,
+}
+#: How deep bodies are searched for candidates, and the number of paths: those in most messages.
+_DEEPEST, _MOST = 4, 24
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def canonical(value: Any) -> bytes | None:
+    """Key bytes of a JSON value; None (missing) for null and for what is not there.
+
+    Raises TooDeep for what is nested too deep to be a key.
+    """
+    if isinstance(value, str):
+        return named(plain_key(value).encode())
+    if value is _MISSING or value is None:
+        return None
+    return orjson.dumps(value) if type(value) is int else named(json_text(value).encode())
+
+
+def _compile(text: str) -> OrderKey:
+    find = _compile_path(text)
+    look_into = _json_look_into(find)
+    return OrderKey(text, _json_rule(find), _json_look(look_into), look_into)
+
+
+def _candidates(messages: Sequence[Keyed]) -> list[str]:
+    """Paths to texts and whole numbers in the bodies, those in most messages first; of equal ones
+    in the order in which they stand there.
+    """
+    paths: Counter[str] = Counter()
+    for message in messages:
+        try:
+            document = orjson.loads(message.body)
+        except orjson.JSONDecodeError:
+            continue
+        paths.update(_paths(document, "$", 1))
+    return [path for path, _ in paths.most_common(_MOST)]
+
+
+def _paths(value: Any, path: str, depth: int) -> Iterator[str]:
+    """Lists are left out: at which place of one a key should stand, nobody could say."""
+    if not isinstance(value, dict) or depth > _DEEPEST:
+        return
+    for name, inner in value.items():
+        if _NAME.match(name):
+            place = f"{path}.{name}"
+        elif "'" in name or "\\" in name or not name.isprintable():
+            continue
+        else:
+            place = f"{path}['{name}']"
+        if isinstance(inner, dict):
+            yield from _paths(inner, place, depth + 1)
+        elif isinstance(inner, str) or (isinstance(inner, int) and not isinstance(inner, bool)):
+            yield place
+
+
+def _json_rule(find: Callable[[Any], Any]) -> Callable[[StoredMessage], bytes | None]:
+    def of(message: StoredMessage) -> bytes | None:
+        try:
+            return canonical(find(orjson.loads(message.body)))
+        except _NO_KEY:
+            return None
+
+    return of
+
+
+def _json_look_into(
+    find: Callable[[Any], Any],
+) -> Callable[[Any], Looked]:
+    def look_into(document: Any) -> Looked:
+        try:
+            value = find(document)
+            return canonical(value), _KINDS[type(value)]
+        except _NO_KEY:
+            return UNREADABLE
+
+    return look_into
+
+
+def _json_look(
+    look_into: Callable[[Any], Looked],
+) -> Callable[[Keyed], Looked]:
+    def look(message: Keyed) -> Looked:
+        try:
+            document = orjson.loads(message.body)
+        except _NO_KEY:
+            return UNREADABLE
+        return look_into(document)
+
+    return look
+
+
+def _compile_path(text: str) -> Callable[[Any], Any]:
+    if _SIMPLE_PATH.match(text) and text.isprintable():
+        steps = tuple(
+            int(match[2]) if match[2] is not None else (match[1] or match[3] or "")
+            for match in _STEP.finditer(text)
+        )
+        if len(steps) == 1 and isinstance(name := steps[0], str):  # nearly all paths
+            return lambda document: (
+                document.get(name, _MISSING) if type(document) is dict else _MISSING
+            )
+        return lambda document: _follow(document, steps)
+    path = _compiled(text)
+
+    def find(document: Any) -> Any:
+        node = path.find_one(document)
+        return _MISSING if node is None else node.value
+
+    return find
+
+
+def _compiled(text: str) -> Any:
+    """*text* as the engine compiles it. Raises ValueError with the reason, half a sentence."""
+    if any("\ud800" <= each <= "\udfff" for each in text):
+        raise ValueError("it holds half a surrogate pair, which no text does")
+    if len(text) > _MAX_PATH_CHARS or len(_PART.findall(text)) > _MAX_PATH_PARTS:
+        raise ValueError(
+            f"it has more than {_MAX_PATH_CHARS:,} characters or {_MAX_PATH_PARTS} brackets and"
+            " operators"
+        )
+    for number in _NUMBER.findall(_QUOTED.sub("", text)):
+        if math.isinf(float(number)):
+            raise ValueError(f"no double can hold the number {number[:40]}")
+    try:
+        return jsonpath_rfc9535.compile(text)
+    except (jsonpath_rfc9535.JSONPathError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(str(error).partition("\n")[0]) from error
+
+
+def _follow(value: Any, steps: tuple[str | int, ...]) -> Any:
+    for step in steps:
+        if isinstance(step, str):
+            if not isinstance(value, dict) or step not in value:
+                return _MISSING
+            value = value[step]
+        elif isinstance(value, list) and step < len(value):
+            value = value[step]
+        else:
+            return _MISSING
+    return value
+
+
+JSON_PATH = KeyKind(
+    name="a JSON path",
+    meaning="a JSON path into the body",
+    mark="$",
+    is_prefix=True,
+    example="$.order.id",
+    grammar=" (RFC 9535)",
+    compile=_compile,
+    candidates=_candidates,
+)
