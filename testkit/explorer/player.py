@@ -553,7 +553,7 @@ class Player:
                             continue
                         for row in rows:
                             free = False
-                            if row.get("state") != "redriven":
+                            if verb == "resume" or row["state"] != "redriven":
                                 place = {"queue": row["queue"]} if verb == "redrive" else {}
                                 await self._ask(proxy, f"{path}/{verb}", key=row["key"], **place)
         return free
