@@ -30,9 +30,8 @@ from bench.frame.cpu import cpu_s
 from bench.preload import Backlog, Place
 from bench.report import ROOT, shown, spread, write_result
 from bench.site import EMBEDDED, ProxyProcess, running_brokers
-from tests.conformance.clients.languages import LANGUAGES, Language
-from tests.conformance.clients.player import client_environment
-from tests.support.processes import Children
+from testkit.processes import Children
+from testkit.thin_clients.languages import LANGUAGES, Language, client_environment
 
 TOPIC, QUEUES, KEYS, BODY_BYTES = "bench", 8, 4_000, 256
 #: A pull asks for what there is room for: handlers and messages that wait, 256 in all.

@@ -31,7 +31,7 @@ from bench.preload import Backlog, Place
 from bench.report import shown, spread, write_result
 from bench.site import ProxyProcess, Worker, running_brokers
 from proxy.errors import OrderlaneError
-from tests.support.processes import Child, Children, wait_until
+from testkit.processes import Child, Children, wait_until
 
 LOADS, ARMS = ("full", "paced"), ("alone", "beside")
 COLUMNS = (

@@ -30,9 +30,9 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
-from tests.support.lanes import Listener, group_settings, make_lane
-from tests.support.messages import message
-from tests.support.pipelines import Budgets, pipeline, queue
+from testkit.lanes import Listener, group_settings, make_lane
+from testkit.messages import message
+from testkit.pipelines import Budgets, pipeline, queue
 
 _MOST_BYTES = 1 << 40
 

@@ -26,8 +26,8 @@ from proxy.errors import OrderlaneError
 from proxy.history.check import verify
 from proxy.history.findings import Report
 from proxy.history.record import HistoryWriter
-from tests.support.processes import Child, Children, Starter, wait_until
-from tests.support.rocketmq import VERSIONS, official_cluster
+from testkit.processes import Child, Children, Starter, wait_until
+from testkit.rocketmq import VERSIONS, official_cluster
 from thin_client import calls
 from thin_client.addresses import parse_address
 from thin_client.connection import Connection

@@ -26,7 +26,7 @@ from bench.preload import Backlog
 from bench.report import shown, spread, write_result
 from bench.site import ProxyProcess, open_site, running_brokers
 from proxy.errors import OrderlaneError
-from tests.support.spark_site import spark_session
+from testkit.spark_site import spark_session
 
 OURS, TUPLES, ARROW = "orderlane", "tuples", "arrow"
 ARMS = (OURS, TUPLES, ARROW)

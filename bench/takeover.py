@@ -32,7 +32,7 @@ from bench.site import (
 )
 from broker_core.clock import now_ns
 from proxy.errors import OrderlaneError
-from tests.support.processes import wait_until
+from testkit.processes import wait_until
 
 ENDS = ("SIGTERM", "SIGKILL", "SIGSTOP")
 COLUMNS = (

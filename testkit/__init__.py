@@ -1,1 +1,1 @@
-"""What tests, benchmarks and the explorer share: the simulated world."""
+"""Shared by tests, benchmarks and the explorer: processes, clusters, clients, simulated worlds."""

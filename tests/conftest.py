@@ -25,12 +25,12 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from testkit.brokers import EMBEDDED, Brokers, brokers_of
+from testkit.java import require_java
+from testkit.processes import ROOT
+from testkit.rocketmq import VERSIONS
 from testkit.simulation.pytest_loop import PytestLoop
-from tests.support.brokers import EMBEDDED, Brokers, brokers_of
 from tests.support.core_tests import is_core_test
-from tests.support.java import require_java
-from tests.support.processes import ROOT
-from tests.support.rocketmq import VERSIONS
 
 pytest_plugins = ["testkit.time_limit"]
 

@@ -14,7 +14,7 @@ from bench.frame.progress import Counter, stretch
 from bench.handled import FIRST, LAST
 from bench.peers.backlog import backlog_of
 from bench.site import ProxyProcess, Site
-from tests.support.processes import Child
+from testkit.processes import Child
 
 #: How many connections a lean puller has, where the case does not say.
 CONNECTIONS = 16

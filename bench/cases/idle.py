@@ -13,7 +13,7 @@ from bench.load.idle import allow_descriptors
 from bench.load.stage import Stage, stage
 from bench.site import ProxyProcess, wait_for_queues
 from proxy.errors import OrderlaneError
-from tests.support.processes import Child
+from testkit.processes import Child
 
 #: A proxy gives freed memory back every ten seconds.
 _SETTLED_S = 12

@@ -7,7 +7,7 @@ from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import OrderViolated, RunContext
 from bench.frame.peer import Figures, Work
 from bench.ideal import ideal
-from tests.support.processes import Children
+from testkit.processes import Children
 
 _QID, _UNORDERED = "QID", "unordered"
 _WORKERS, _MOST_MS, _LIMIT_S = 16, 5.0, 200.0

@@ -11,7 +11,7 @@ from bench.frame.context import RunContext
 from bench.frame.peer import Figures
 from bench.load.stage import Stage, stage, timed
 from bench.site import EMBEDDED
-from tests.support.rocketmq import VERSIONS
+from testkit.rocketmq import VERSIONS
 
 _KEYS = 10_000
 _POINT = re.compile(r"(\w+), (\d+) x (\d+)")

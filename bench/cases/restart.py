@@ -21,7 +21,7 @@ from bench.load.stage import stage
 from bench.site import EMBEDDED, Brokers, open_site
 from broker_core.store.tables import JsonTable
 from proxy.errors import OrderlaneError
-from tests.support.processes import Child, Children, Starter
+from testkit.processes import Child, Children, Starter
 
 _BODY_BYTES = 65_536
 #: Messages that go on coming until the kill, as they would: longer than from one checkpoint to the

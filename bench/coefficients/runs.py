@@ -11,7 +11,7 @@ from typing import Any
 from bench.frame.cpu import CpuMeter
 from bench.load.stage import Stage, stage
 from bench.site import Brokers, ProxyProcess, open_site
-from tests.support.processes import Child, wait_until
+from testkit.processes import Child, wait_until
 
 _OWNED = "queue owned"
 _QUEUES = 8

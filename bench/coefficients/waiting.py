@@ -14,7 +14,7 @@ import uvloop
 
 from broker_core.tasks import spawn
 from proxy.cli.output import print_json
-from tests.support.thrift_client import acked, connect, our_pull
+from testkit.thrift_client import acked, connect, our_pull
 
 _LINGER_MS = 8000
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.frame.peer import Figures
 from bench.site import EMBEDDED, Brokers, Site, open_site, running_brokers
-from tests.support.processes import Starter
+from testkit.processes import Starter
 
 
 class OrderViolated(Exception):

@@ -20,7 +20,7 @@ from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.routes import RouteCache
 from broker_core.remoting.route_bodies import MASTER_ID
 from proxy.errors import OrderlaneError
-from tests.support.processes import Child, wait_until
+from testkit.processes import Child, wait_until
 
 _LOOK_S = 0.01
 _LAST_S = 60.0

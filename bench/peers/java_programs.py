@@ -22,9 +22,9 @@ from bench.frame.progress import Counter, stretch
 from bench.peers import order_record
 from bench.report import ROOT
 from proxy.errors import OrderlaneError
-from tests.conformance.clients.languages import LANGUAGES
-from tests.conformance.clients.languages import run as run_commands
-from tests.support.java import jars, java, programs, rocketmq_jars
+from testkit.java import jars, java, programs, rocketmq_jars
+from testkit.thin_clients.languages import LANGUAGES
+from testkit.thin_clients.languages import run as run_commands
 
 HEAP = "1g"
 _SOURCES = Path(__file__).parent / "java"

@@ -19,8 +19,8 @@ from bench.peers.java_programs import (
     printed,
     start,
 )
-from tests.support.processes import wait_until
-from tests.support.rocketmq import free_ports, is_free
+from testkit.processes import wait_until
+from testkit.rocketmq import free_ports, is_free
 
 _CLUSTER_ID = "b3JkZXJsYW5lLWJlbmNoLg"  # 16 bytes in base64; any will do
 _READY_S, _STORE_S = 60.0, 300.0

@@ -8,7 +8,7 @@ from bench.frame.peer import Peer
 from bench.peers.orderlane_java import OrderlaneJavaPeer
 from bench.peers.parallel_consumer import ParallelConsumerPeer
 from bench.peers.rocketmq import RocketmqPeer
-from tests.support.rocketmq import VERSIONS
+from testkit.rocketmq import VERSIONS
 
 PEERS: Mapping[str, Peer] = {
     "rocketmq-orderly": RocketmqPeer("orderly"),

@@ -11,7 +11,7 @@ from bench.frame.peer import Figures, Work
 from bench.peers.backlog import backlog_of
 from bench.peers.java_programs import consume, rocketmq_path
 from bench.preload import Place
-from tests.support.rocketmq import VERSIONS
+from testkit.rocketmq import VERSIONS
 
 #: The client and the broker refuse more.
 _MOST_AT_A_TIME = 1024

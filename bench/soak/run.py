@@ -22,7 +22,7 @@ from bench.soak.samples import Sample, by_process
 from broker_core.client import BrokerClient
 from broker_core.names import DEAD_LETTER_PREFIX, QueueName, Topic
 from proxy.errors import OrderlaneError
-from tests.support.processes import Child, Children, wait_until
+from testkit.processes import Child, Children, wait_until
 from thin_client import calls
 from thin_client.connection import Connection
 from thrift_idl import consumer

@@ -24,9 +24,9 @@ from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.app import Proxy
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from thin_client import Message
 
 _FOLDER = Path(__file__).parent

@@ -8,7 +8,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 VERSION = "4.14.1"
 #: Of the package as npm packs it.

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from testkit.processes import ROOT
 from tests.browser.axe import axe_source
 from tests.browser.site import Site, prepared
 from tests.browser.tools import chromium
-from tests.support.processes import ROOT
 
 expect.set_options(timeout=15_000)  # a machine that does other things beside is slow
 SCREENSHOTS = ROOT / "build/screenshots"

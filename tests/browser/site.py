@@ -15,8 +15,8 @@ from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import spawn
 from proxy.app import Proxy
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from thin_client import AsyncConsumer, Message
 
 LETTERS = Topic("letters")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
+from testkit.eventually import eventually
 from tests.browser.conftest import OpenPage
 from tests.browser.site import FAILING, HELD, PARKED, SPARE, Site
-from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.sockets
 

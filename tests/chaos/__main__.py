@@ -32,6 +32,11 @@ import pytest
 import structlog
 import uvloop
 
+from testkit.brokers import EMBEDDED
+from testkit.java import require_java
+from testkit.processes import ROOT
+from testkit.rocketmq import VERSIONS
+from testkit.thin_clients.languages import BuildFailed
 from tests.chaos import clients, namespaces
 from tests.chaos.consumer import KINDS
 from tests.chaos.network import Loopback, Network
@@ -51,11 +56,6 @@ from tests.chaos.schedule import (
 )
 from tests.chaos.site import Shape, kind_of
 from tests.chaos.workload import SECOND_GROUP
-from tests.conformance.clients.languages import BuildFailed
-from tests.support.brokers import EMBEDDED
-from tests.support.java import require_java
-from tests.support.processes import ROOT
-from tests.support.rocketmq import VERSIONS
 
 _CLIENTS = f"runs,ddmq-java,blocking,thin,ddmq-go,runs@{SECOND_GROUP},thin@{SECOND_GROUP}"
 _LONG_CLIENTS = (

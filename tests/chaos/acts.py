@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from proxy.history.record import History
+from testkit.processes import Child
 from tests.chaos.brokers import SLAVE, OfficialBroker, ended_badly
 from tests.chaos.schedule import Fault
 from tests.chaos.site import Site
 from tests.chaos.workload import plain_keys
-from tests.support.processes import Child
 
 #: How far a wall clock jumps, in seconds, forwards or back.
 _JUMPS_S = (0.7, 3.0, 8.0, 45.0, 600.0, 7200.0)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from proxy.history.record import HistoryWriter
+from testkit.processes import Child, Children
+from testkit.rocketmq import OfficialCluster, Place
 from tests.chaos.clocks import Clocks
 from tests.chaos.network import Network
 from tests.chaos.torn import tear
-from tests.support.processes import Child, Children
-from tests.support.rocketmq import OfficialCluster, Place
 
 SLAVE = "slave"
 _READY_S = 120

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.history.reader import event_of
+from testkit.processes import Child, Children, wait_until
+from testkit.thin_clients.languages import LANGUAGES, Language, run
 from tests.chaos.consumer import KINDS
 from tests.conformance.clients.gateway_play import clock_offset_ns
-from tests.conformance.clients.languages import LANGUAGES, Language, run
-from tests.support.processes import Child, Children, wait_until
 
 #: Those whose program is not ours to write here. Python's are ``consumer.KINDS``.
 OTHERS = {each.name: each for each in LANGUAGES if each.name != "python"}

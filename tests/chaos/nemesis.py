@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from broker_core.tasks import spawn
 from proxy.history.record import History
+from testkit.processes import Child
 from tests.chaos.acts import Acts
 from tests.chaos.brokers import ended_badly
 from tests.chaos.network import Cuttable
 from tests.chaos.schedule import LANES, Fault
 from tests.chaos.site import Site
-from tests.support.processes import Child
 
 
 @dataclass(slots=True)

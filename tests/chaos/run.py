@@ -21,6 +21,7 @@ from broker_core.errors import RemotingError
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.history.reader import HistoryReader
 from proxy.history.record import HistoryWriter
+from testkit.processes import Child
 from tests.chaos.brokers import ended_badly
 from tests.chaos.clients import OTHERS
 from tests.chaos.figures import PARKING, figures_of
@@ -29,7 +30,6 @@ from tests.chaos.network import Network
 from tests.chaos.operator import Operator
 from tests.chaos.schedule import Fault
 from tests.chaos.site import Shape, Site, kind_of
-from tests.support.processes import Child
 
 #: How long nothing may move once the last fault is undone, until all is handled and committed: a
 #: broker that was killed last costs trust, lock and leases of those before. How long all of it

@@ -22,6 +22,8 @@ import orjson
 from broker_core.client import BrokerClient
 from broker_core.names import QueueName, Topic
 from proxy.errors import OrderlaneError
+from testkit.brokers import EMBEDDED
+from testkit.processes import Child, Children
 from tests.chaos.brokers import EmbeddedBroker, OfficialBroker, Places
 from tests.chaos.clients import OTHERS, ClientStart, start_client
 from tests.chaos.clocks import Clocks
@@ -36,8 +38,6 @@ from tests.chaos.settings import (
     settings_text,
 )
 from tests.chaos.workload import GROUP, SECOND_GROUP, TOPIC
-from tests.support.brokers import EMBEDDED
-from tests.support.processes import Child, Children
 
 QUEUES = 8
 _READY_S = 120

@@ -10,7 +10,7 @@ import pytest
 from broker_core.remoting import key_hash as brokers
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.order_key import named
-from tests.support.messages import message
+from testkit.messages import message
 from thin_client import key_hash as thin
 from thin_client.json_path import JsonPath
 

@@ -52,8 +52,8 @@ from proxy.core.records.record import Snapshot, SnapshotPart
 from proxy.downstream.port.frames import FrameBuffer, FrameError, decode_call
 from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import load_settings
+from testkit.thrift_client import structs
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
-from tests.support.thrift_client import structs
 
 MAX_FRAME_BYTES = 1 << 20
 METHODS = (

@@ -23,11 +23,11 @@ from proxy.core.records import codec as ownership_codec
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.record import Clean, Delta, Own, Snapshot
 from proxy.core.records.snapshot_parts import parts
+from testkit.thrift_client import framed
 from tests.fuzz.parsers import ASKED, BODIES
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
 from tests.support.stored_records import HOST_V6, Record
 from tests.support.thrift_calls import VALID
-from tests.support.thrift_client import framed
 
 _SETTINGS = b"""
 nameserver: 127.0.0.1:9876

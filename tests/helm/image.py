@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 _HOME = "/opt/orderlane"
 

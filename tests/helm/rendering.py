@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from helm_python import Chart
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 CHART = ROOT / "helm"
 RELEASE = "shop"

@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 import pytest
 
+from testkit.processes import Child, wait_until
 from tests.helm.image import Image, environment
 from tests.helm.rendering import NAME, Rendered
-from tests.support.processes import Child, wait_until
 
 #: The first test makes the image: packages are fetched, verified and built.
 pytestmark = pytest.mark.timeout(300)

@@ -12,9 +12,9 @@ import orjson
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import OutgoingMessage
 from proxy.settings.groups import TopicSettings
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
 from thin_client import Message
 
 KEYS = ("a", "b", "c", "d", "broken")

@@ -17,7 +17,7 @@ import pytest
 from proxy.admin.guard import SECURITY_HEADERS
 from proxy.cli.connect import ADMIN_TOKEN, proxy_groups
 from proxy.errors import OrderlaneError
-from tests.support.gateway import GROUP, TOPIC, run_gateway
+from testkit.gateway import GROUP, TOPIC, run_gateway
 
 TOKENS = [
     {"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in ("ops", "dev")

@@ -18,9 +18,9 @@ from proxy.admin.snapshots import groups_view
 from proxy.core.jobs.window import Budget
 from proxy.lane.topic_rules import rules_of
 from proxy.observe.metrics import definitions
-from tests.support.lanes import GROUP, make_lane, open_guard
-from tests.support.messages import held_bytes, keyed
-from tests.support.pipelines import Budgets, lease, pipeline, queue
+from testkit.lanes import GROUP, make_lane, open_guard
+from testkit.messages import held_bytes, keyed
+from testkit.pipelines import Budgets, lease, pipeline, queue
 
 KEYS = ("secret", "secret", "l")
 MESSAGES = [keyed(offset, key) for offset, key in enumerate(KEYS)]

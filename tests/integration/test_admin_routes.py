@@ -18,7 +18,7 @@ from proxy.admin.openapi import document
 from proxy.admin.operations import NDJSON, Answer, Asked, Call, ChangeBody, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
-from tests.support.lanes import open_guard
+from testkit.lanes import open_guard
 
 
 class LookQuery(Asked):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from tests.support import async_consumers
 from tests.support.async_consumers import Running
-from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import (
     AsyncConsumer,
     ClientError,

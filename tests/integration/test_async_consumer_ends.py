@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from testkit.eventually import eventually
+from testkit.scripted_proxy import Request, ScriptedProxy
 from tests.support import async_consumers
 from tests.support.async_consumers import Running
-from tests.support.eventually import eventually
-from tests.support.scripted_proxy import Request, ScriptedProxy
 from thin_client import AsyncConsumer, Message, Observer, Timing
 from thrift_idl import consumer
 

@@ -13,8 +13,8 @@ from broker_core.client import BrokerClient
 from broker_core.errors import RemotingError
 from broker_core.names import Group, Topic
 from proxy.settings.types import host_port
-from tests.support.gateway import GROUP, TOPIC, run_gateway
-from tests.support.thrift_client import COMPACT, ThriftClient, connect, our_pull
+from testkit.gateway import GROUP, TOPIC, run_gateway
+from testkit.thrift_client import COMPACT, ThriftClient, connect, our_pull
 from thrift_idl import consumer, producer
 
 LEADING_OUT = ("../x", "..", "/etc/passwd", "a/../../b", "a\\b", "a\0b", "%OWN%../x", ".")

@@ -15,9 +15,9 @@ from proxy.core.access.audit_record import AuditWish, Change, Phase
 from proxy.errors import Refused, Unavailable
 from proxy.history.record import NullHistory
 from proxy.upstream.audit import Audit
-from tests.support.broker_process import run_broker
-from tests.support.brokers import Brokers
-from tests.support.lanes import Notes
+from testkit.broker_process import run_broker
+from testkit.brokers import Brokers
+from testkit.lanes import Notes
 
 
 def change(verb: str = "key pause", **others: object) -> Change:

@@ -15,9 +15,9 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import ClusterTable
+from testkit.brokers import Brokers
 from tests.support.asking import json_frame, raw_connection
 from tests.support.bad_requests import AT_BROKER
-from tests.support.brokers import Brokers
 
 TOPIC = Topic("bad-requests")
 #: 5.x has a code of its own, INVALID_PARAMETER, for some of what 4.9 and we call an error.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_proxy import Request, ScriptedProxy
+from testkit.scripted_proxy import Request, ScriptedProxy
 from thin_client import AsyncConsumer, Defer, Message, Observer, Timing
 from thrift_idl import consumer
 

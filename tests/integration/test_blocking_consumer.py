@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tests.support.eventually import eventually
-from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
+from testkit.eventually import eventually
+from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import Consumer, Message, Observer, Refused, Reject, Timing
 from thrift_idl import consumer
 

@@ -14,10 +14,10 @@ from broker_core.tasks import spawn
 from proxy.app import Proxy
 from proxy.lane.lanes import Lanes
 from proxy.settings.types import host_port
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
-from tests.support.thrift_client import connect
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.thrift_client import connect
 from thin_client.aio import AsyncConsumer
 from thin_client.message import Message
 from thrift_idl import consumer

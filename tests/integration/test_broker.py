@@ -23,8 +23,8 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.eventually import eventually
+from testkit.broker_process import Cluster, run_broker
+from testkit.eventually import eventually
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")

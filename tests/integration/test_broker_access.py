@@ -23,8 +23,8 @@ from proxy.cli.connect import ACCESS_KEY, SECRET_KEY
 from proxy.errors import SettingsError
 from proxy.net.secrets import credentials_of
 from proxy.settings.proxy_settings import BrokerAccountSettings, load_settings
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.eventually import eventually
+from testkit.broker_process import Cluster, run_broker
+from testkit.eventually import eventually
 from tests.support.verbs import orderlane
 from thin_client.aio import AsyncConsumer
 from thin_client.message import Message

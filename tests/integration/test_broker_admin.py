@@ -19,7 +19,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.queue_maps import object_with_queue_map
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
 
 ORDERS = Topic("orders")
 BILLING = Group("billing")

@@ -35,7 +35,7 @@ from broker_core.remoting.message_batch import decode_batch
 from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
 from broker_core.remoting.route_bodies import Perm
 from broker_core.remoting_channel import Answer, RemotingChannel
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 
 ORDERS = Topic("orders")

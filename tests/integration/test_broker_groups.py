@@ -16,7 +16,7 @@ from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.group_bodies import GroupConfig, group_list_to_json
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
 
 BILLING = Group("billing")
 DEFAULT = GroupConfig(group=BILLING)

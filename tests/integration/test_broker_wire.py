@@ -26,7 +26,7 @@ from broker_core.remoting.message import (
 )
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.route_bodies import BrokerRegistration
-from tests.support.broker_process import run_broker
+from testkit.broker_process import run_broker
 from tests.support.raw_requests import GROUP, TOPIC, Raw, send_header
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage, decode_messages
-from tests.support.brokers import Brokers
-from tests.support.gateway import Gateway, run_gateway
-from tests.support.thrift_client import ThriftClient, connect
+from testkit.brokers import Brokers
+from testkit.gateway import Gateway, run_gateway
+from testkit.thrift_client import ThriftClient, connect
 from thrift_idl import consumer
 
 _COUNT = 3000

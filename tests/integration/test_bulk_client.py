@@ -12,8 +12,8 @@ import pytest
 from broker_core.names import Topic
 from broker_core.remoting.message import encode_host
 from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
-from tests.support.certificates import make_certificates
-from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
+from testkit.certificates import make_certificates
+from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client.errors import ClientError, ConnectionLost, ProtocolError, Refused
 from thin_client.servers import Tls
 from thin_client.spark import bulk_client

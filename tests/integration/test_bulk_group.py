@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from testkit.processes import Children
 from tests.support.command_line import CommandLine, command_line
-from tests.support.processes import Children
 from thin_client import calls
 from thin_client.calls import Call
 from thin_client.connection import Connection

@@ -6,10 +6,10 @@ import pytest
 
 from broker_core.errors import BrokerError, ConnectionLost
 from broker_core.names import Group
+from testkit.lanes import GROUP, TOPIC, group_settings
+from testkit.messages import message
+from testkit.thrift_client import connect, field_ids_of
 from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
-from tests.support.lanes import GROUP, TOPIC, group_settings
-from tests.support.messages import message
-from tests.support.thrift_client import connect, field_ids_of
 from thrift_idl import consumer
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+from testkit.scripted_proxy import ScriptedProxy
 from tests.integration.test_bulk_client import (
     QID,
     TOPIC,
@@ -15,7 +16,6 @@ from tests.integration.test_bulk_client import (
     has,
     stored,
 )
-from tests.support.scripted_proxy import ScriptedProxy
 from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.offsets import QueueState, Slice
 

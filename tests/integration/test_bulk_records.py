@@ -13,11 +13,11 @@ from broker_core.names import QueueName
 from broker_core.remoting.message import decode_messages
 from broker_core.tasks import spawn
 from proxy.downstream.bulk import fetch as bulk_fetch
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, group_settings
+from testkit.messages import message, record
+from testkit.thrift_client import ThriftClient, connect
 from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
-from tests.support.lanes import GROUP, TOPIC, group_settings
-from tests.support.messages import message, record
-from tests.support.thrift_client import ThriftClient, connect
 from thrift_idl import consumer
 
 SECOND = 1_000_000_000

@@ -13,11 +13,11 @@ from broker_core.tasks import spawn
 from proxy.downstream.bulk import fetch as bulk_fetch
 from proxy.downstream.bulk import places as bulk_places
 from proxy.downstream.bulk import service as bulk_service
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, group_settings
+from testkit.messages import message
+from testkit.thrift_client import ThriftClient, connect
 from tests.support.fake_broker_client import FakeBrokerClient, bulk, queue
-from tests.support.lanes import GROUP, TOPIC, group_settings
-from tests.support.messages import message
-from tests.support.thrift_client import ThriftClient, connect
 from thrift_idl import consumer
 
 MS = 1_000_000

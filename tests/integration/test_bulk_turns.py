@@ -9,10 +9,10 @@ import pytest
 from broker_core.clock import now_ns
 from broker_core.names import Group
 from proxy.downstream.bulk import fetch as bulk_fetch
+from testkit.lanes import GROUP, TOPIC
+from testkit.messages import keyed, message
+from testkit.thrift_client import ThriftClient, connect, our_pull
 from tests.support.fake_broker_client import FakeBrokerClient, bulk
-from tests.support.lanes import GROUP, TOPIC
-from tests.support.messages import keyed, message
-from tests.support.thrift_client import ThriftClient, connect, our_pull
 from thrift_idl import consumer
 
 SECOND = 1_000_000_000

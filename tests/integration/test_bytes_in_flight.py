@@ -14,9 +14,9 @@ from thrift.Thrift import TApplicationException
 from proxy.downstream.port.connection import Entry, Reply, awaiting
 from proxy.downstream.port.server import ThriftServer
 from proxy.settings.proxy_settings import LimitSettings
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
+from testkit.thrift_client import connect, frame_of
 from tests.support.loops import on_both_loops
-from tests.support.thrift_client import connect, frame_of
 from thrift_idl import consumer, consumer_service
 
 #: Larger than what is read ahead: there has to be room for it before it is read.

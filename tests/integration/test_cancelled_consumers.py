@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 import pytest
 
 from broker_core.tasks import spawn
-from tests.support.eventually import eventually
-from tests.support.scripted_proxy import ScriptedProxy
+from testkit.eventually import eventually
+from testkit.scripted_proxy import ScriptedProxy
 from thin_client import App, AsyncConsumer, Message
 
 

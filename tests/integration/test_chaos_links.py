@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from testkit.eventually import eventually
 from tests.chaos.links import Link
-from tests.support.eventually import eventually
 
 SHORT_S = 0.2
 

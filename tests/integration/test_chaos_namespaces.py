@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from broker_core.clock import wall_ms
+from testkit.missing_tools import without
+from testkit.processes import ROOT
 from tests.chaos import namespaces
 from tests.chaos.clocks import Clocks
-from tests.support.processes import ROOT
-from tests.support.tools import without
 
 #: Runs inside: two hosts, a connection between them, and what can be done to it.
 _INSIDE = """

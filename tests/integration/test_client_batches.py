@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker_core.tasks import spawn
-from tests.support.scripted_proxy import Request, ScriptedProxy
+from testkit.scripted_proxy import Request, ScriptedProxy
 from thin_client import (
     App,
     AsyncConsumer,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.certificates import Certificates, make_certificates
-from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
-from tests.support.scripted_proxy import ScriptedProxy
+from testkit.certificates import Certificates, make_certificates
+from testkit.gateway import GROUP, TOPIC, Gateway, run_gateway
+from testkit.scripted_proxy import ScriptedProxy
 from thin_client import (
     AsyncConsumer,
     AsyncProducer,

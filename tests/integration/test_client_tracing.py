@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.support.scripted_proxy import ScriptedProxy
+from testkit.scripted_proxy import ScriptedProxy
 from thin_client import AsyncConsumer, AsyncProducer, Consumer, Message, opentelemetry_tracer
 from thrift_idl import consumer
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from testkit.processes import Child, Children
 from tests.support.command_line import CommandLine, command_line
-from tests.support.processes import Child, Children
 
 SETTINGS = """
 auto_create_groups: false

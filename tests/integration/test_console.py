@@ -22,10 +22,10 @@ from proxy.app import Proxy
 from proxy.console import surface
 from proxy.console.pages import POLICY, Pages
 from proxy.errors import OwnedElsewhere
+from testkit.eventually import eventually
+from testkit.gateway import GROUP, TOPIC, Gateway, run_gateway
+from testkit.processes import ROOT
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
-from tests.support.processes import ROOT
 
 STATIC = ROOT / "proxy/console/static"
 

@@ -16,9 +16,9 @@ from proxy.cli import executing
 from proxy.cli.consume import _Watch
 from proxy.cli.executing import Executor, environment_of
 from proxy.history.record import NullHistory
-from tests.support.eventually import eventually
-from tests.support.processes import Children
-from tests.support.scripted_proxy import ScriptedProxy
+from testkit.eventually import eventually
+from testkit.processes import Children
+from testkit.scripted_proxy import ScriptedProxy
 from tests.unit.test_client_parts import message_with
 from thin_client import AsyncConsumer, Timing
 

@@ -10,11 +10,10 @@ import pytest
 
 from broker_core.clock import now_ns
 from broker_core.remoting.compression import SYS_COMPRESSED
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, TOPIC, group_settings
-from tests.support.messages import keyed, message
-from tests.support.serving import parked, serving
-from tests.support.thrift_client import (
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, group_settings
+from testkit.messages import keyed, message
+from testkit.thrift_client import (
     BINARY,
     COMPACT,
     Protocol,
@@ -24,6 +23,7 @@ from tests.support.thrift_client import (
     offsets,
     our_pull,
 )
+from tests.support.serving import parked, serving
 from thin_client import AsyncConsumer, Message
 from thrift_idl import consumer
 

@@ -8,7 +8,7 @@ from broker_core.clock import now_ns
 from proxy.core.keys.ids import Epoch
 from proxy.core.records.record import Delta, Snapshot
 from proxy.core.records.snapshot_parts import parts
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.upstreams import BILLING, SECOND, one_queue, rival, twin_of, upstream, write
 
 SAID = Snapshot(Epoch(0), 1, 3, (1,))

@@ -10,11 +10,10 @@ import structlog
 
 from broker_core.clock import now_ns
 from proxy.downstream.port.requests import DDMQ_MAX_LINGER_MS
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, TOPIC, group_settings
-from tests.support.messages import keyed
-from tests.support.serving import serving
-from tests.support.thrift_client import (
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, group_settings
+from testkit.messages import keyed
+from testkit.thrift_client import (
     ThriftClient,
     chain,
     connect,
@@ -23,6 +22,7 @@ from tests.support.thrift_client import (
     link,
     offsets,
 )
+from tests.support.serving import serving
 from thrift_idl import consumer
 
 MS = 1_000_000

@@ -23,14 +23,14 @@ from broker_core.clock import now_ns
 from broker_core.tasks import spawn
 from proxy.app import Proxy
 from proxy.history.record import HistoryWriter
+from testkit.brokers import Brokers
 from testkit.ddmq_client import MODES, DdmqClient, DdmqMessage
 from testkit.ddmq_wire import DdmqConnection
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
-from tests.support.lanes import GROUP, TOPIC, group_settings
-from tests.support.messages import keyed, message
-from tests.support.processes import ROOT
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.lanes import GROUP, TOPIC, group_settings
+from testkit.messages import keyed, message
+from testkit.processes import ROOT
 from tests.support.serving import Serving, serving
 
 MS = 1_000_000

@@ -14,8 +14,8 @@ from broker_core.errors import ConnectionLost
 from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
 from proxy.operator import dead_letter_desk
+from testkit.gateway import GROUP, Gateway
 from tests.integration.test_queue_verbs import Site, site
-from tests.support.gateway import GROUP, Gateway
 
 LETTERS = 8
 NO_TEXT = b"\xff\x00\xfe"

@@ -21,12 +21,12 @@ from proxy.history.check import HistoryChecker
 from proxy.history.reader import HistoryReader
 from proxy.listening import Addresses
 from proxy.upstream.records.queue_range import shown_end
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.processes import Children
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from tests.support.history_parts import counted, judge_in_parts
-from tests.support.processes import Children
 from thin_client import Message, Reject
 
 LETTERS = 60

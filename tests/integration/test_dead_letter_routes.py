@@ -9,7 +9,7 @@ import aiohttp
 
 from broker_core.names import Topic
 from broker_core.remoting.route_bodies import Perm
-from tests.support.gateway import GROUP, run_gateway
+from testkit.gateway import GROUP, run_gateway
 
 PLACE = f"/api/groups/{GROUP}/dead-letters"
 NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"

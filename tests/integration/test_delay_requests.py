@@ -21,9 +21,9 @@ from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
 from proxy.history.record import NullHistory
 from proxy.settings.proxy_settings import LimitSettings
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.brokers import Brokers
-from tests.support.thrift_client import ThriftClient, connect
+from testkit.broker_process import Cluster, run_broker
+from testkit.brokers import Brokers
+from testkit.thrift_client import ThriftClient, connect
 from thin_client import AsyncProducer, Producer, SendFailed
 from thrift_idl import producer
 

@@ -21,9 +21,9 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.record_encoding import BatchEntry, Envelope
 from broker_core.store import recovery
 from broker_core.store.commit_log import CommitLog
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
+from testkit.eventually import eventually
 from tests.support.delayed import Clock, passed, stored
-from tests.support.eventually import eventually
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")

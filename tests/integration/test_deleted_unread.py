@@ -17,7 +17,7 @@ from proxy.core.jobs.spilled_chains import packed
 from proxy.core.keys.ids import Epoch
 from proxy.core.records.record import Snapshot
 from proxy.core.records.snapshot_parts import parts
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.upstreams import BILLING, one_queue, rival, upstream, write
 
 

@@ -19,8 +19,8 @@ from broker_core.names import QueueName, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.store.message_store import MessageStore
+from testkit.broker_process import run_broker
 from tests.support.broker_kills import GROUP, TOPIC, check_folder, check_queue
-from tests.support.broker_process import run_broker
 from tests.support.forked_broker import forked_brokers
 
 QUEUE = QueueName(TOPIC, "broker-a", 0)

@@ -11,6 +11,8 @@ import yaml
 
 from broker_core.clock import wall_ms
 from broker_core.tasks import cancel_and_wait, spawn
+from testkit.eventually import eventually
+from testkit.gateway import GROUP, TOPIC
 from tests.integration.test_queue_verbs import Desk, Site, site
 from tests.support.consumers import consuming
 from tests.support.doctor import (
@@ -23,8 +25,6 @@ from tests.support.doctor import (
     until_found,
     until_unfinished,
 )
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, TOPIC
 from thin_client.message import Message
 
 # ---- nothing is wrong ----------------------------------------------------------------------------

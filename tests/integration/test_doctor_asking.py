@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testkit.eventually import eventually
 from tests.integration.test_queue_verbs import site
 from tests.support.command_line import CommandLine, command_line
 from tests.support.consumers import consuming
@@ -16,7 +17,6 @@ from tests.support.doctor import (
     failing,
     findings,
 )
-from tests.support.eventually import eventually
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from broker_core.client import BrokerClient
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
+from testkit.brokers import EMBEDDED_ONES
+from testkit.missing_tools import without
+from testkit.processes import wait_until
 from tests.chaos.clocks import Clocks
-from tests.support.brokers import EMBEDDED_ONES
 from tests.support.process_site import Site, children_in, look
-from tests.support.processes import wait_until
-from tests.support.tools import without
 
 pytestmark = pytest.mark.slow
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import orjson
 import pytest
 
+from testkit.processes import Child, Ended, wait_until
 from tests.support.cli_words import verbs
 from tests.support.doc_commands import Block, Command, blocks_of, commands_of
 from tests.support.doc_exceptions import row_of
 from tests.support.doc_site import DocSite, doc_site, serves, understood
 from tests.support.doc_stages import STAGES, replaced, staged
 from tests.support.doc_words import PAGES, blocks_in, commands_in, name_of
-from tests.support.processes import Child, Ended, wait_until
 
 pytestmark = pytest.mark.slow
 

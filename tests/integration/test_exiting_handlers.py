@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.scripted_proxy import ScriptedProxy
+from testkit.scripted_proxy import ScriptedProxy
 from thin_client import App, AsyncConsumer, Consumer, KeyBatch, Message, Timing
 
 QUICK = Timing(ack_linger_s=0.02, request_timeout_s=10, drain_timeout_s=5)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from broker_core.tasks import spawn
-from tests.support.scripted_proxy import Request, ScriptedProxy
+from testkit.scripted_proxy import Request, ScriptedProxy
 from thin_client import AsyncConsumer, ClientError, Consumer, KeyBatch, Message, Observer
 from thrift_idl import consumer
 

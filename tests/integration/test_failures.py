@@ -15,10 +15,10 @@ import pytest
 from broker_core.errors import BrokerError
 from broker_core.names import Group
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import GROUP, Gateway, run_gateway
 from tests.support.consumers import Handle, consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, Gateway, run_gateway
 from thin_client import AsyncConsumer, Message, Refused, Reject, Retry
 
 QUICK = {"retry_intervals_ms": [40, 80]}

@@ -16,10 +16,10 @@ from broker_core.remoting.message import OutgoingMessage
 from proxy.app import Proxy
 from proxy.core.broadcast.departed_clients import records_of
 from proxy.upstream.client_sweep import ClientSweep
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.integration.test_broadcast import Got, broadcast, client, count, left
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 
 KEYS = ["k0", "k1", "k2"]
 _WEEK_MS = 604_800_000

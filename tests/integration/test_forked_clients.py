@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from testkit.processes import ROOT
+from testkit.scripted_proxy import Request, ScriptedProxy
 from tests.support.forked_clients import CHILDREN, EACH
-from tests.support.processes import ROOT
-from tests.support.scripted_proxy import Request, ScriptedProxy
 from thin_client import AsyncProducer, Producer, chance
 from thrift_idl import producer
 

@@ -16,8 +16,8 @@ from broker_core.tasks import spawn
 from proxy.core.records.codec import decode
 from proxy.core.records.record import Clean, Own, Record
 from proxy.upstream.ownership.resets import NoOwnerNow, Place
-from tests.support.eventually import eventually
-from tests.support.lanes import TOPIC
+from testkit.eventually import eventually
+from testkit.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import BILLING, taking_part, twin_of, upstream
 

@@ -18,9 +18,9 @@ from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import ownership_topic
 from proxy.errors import OrderlaneError
 from proxy.settings.types import host_port
-from tests.support.certificates import Certificates, make_certificates
-from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
-from tests.support.thrift_client import COMPACT, ThriftClient, ddmq_pull, link, our_pull
+from testkit.certificates import Certificates, make_certificates
+from testkit.gateway import GROUP, TOPIC, Gateway, run_gateway
+from testkit.thrift_client import COMPACT, ThriftClient, ddmq_pull, link, our_pull
 from thrift_idl import consumer, producer
 
 TOKEN, OLD_TOKEN = "correct horse", "battery staple"

@@ -8,10 +8,10 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.records.record import Clean, Own, Snapshot
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.records.ownership_log import OwnershipLog
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 from tests.integration.test_failures import Desk, until_dead
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
 
 POLICY = {"on_exhausted": "dead_letter", "max_deliveries": 2}
 

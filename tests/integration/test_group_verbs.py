@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from proxy.cli.connect import ask_proxy
+from testkit.processes import Child, Children, wait_until
 from tests.support.command_line import CommandLine, command_line
-from tests.support.processes import Child, Children, wait_until
 
 SETTINGS = {
     "group_store": "nameserver",

@@ -11,11 +11,11 @@ import pytest
 from broker_core.names import QueueName
 from broker_core.tasks import spawn
 from proxy.app import Proxy
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import GROUP, Gateway
 from tests.integration.test_queue_verbs import WHY, Desk, Site, site
-from tests.support.brokers import Brokers
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, Gateway
 from thin_client import Message
 
 #: No queue is in doubt where a machine stands still for seconds.

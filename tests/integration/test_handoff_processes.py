@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.processes import Children, wait_until
 from tests.support.process_site import (
     QUEUES,
     Site,
@@ -21,7 +22,6 @@ from tests.support.process_site import (
     make_patient,
     start_pair,
 )
-from tests.support.processes import Children, wait_until
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from proxy.errors import WrongState
 from proxy.settings.proxy_settings import Settings
 from proxy.upstream.ownership.named_owners import handoffs_of
 from proxy.upstream.ownership.owned_queue import QueueState
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.upstreams import (
     BILLING,
     QUICK,

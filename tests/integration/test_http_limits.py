@@ -18,8 +18,8 @@ from proxy.admin.http_connections import HttpConnections
 from proxy.admin.operations import Call, post
 from proxy.downstream.port.load import Load
 from proxy.settings.proxy_settings import LimitSettings
-from tests.support.eventually import eventually
-from tests.support.lanes import open_guard
+from testkit.eventually import eventually
+from testkit.lanes import open_guard
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

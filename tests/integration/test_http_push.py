@@ -22,7 +22,7 @@ from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict
 from proxy.delivery.http_push import HttpPush
 from proxy.net.tls import client_context
 from proxy.settings.push import PushSettings, answer_rules_of, push_rules_of
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.receiver import (
     Receiver,
     Reply,

@@ -6,9 +6,9 @@ import asyncio
 from collections import defaultdict
 from pathlib import Path
 
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from thin_client import Defer, Message
 
 STUCK = ["stuck-0", "stuck-1", "stuck-2"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from thin_client.message import Message
 
 KEYS = [f"k{number % 40}" for number in range(80)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.support.gateway import GROUP, TOPIC, run_gateway
+from testkit.gateway import GROUP, TOPIC, run_gateway
 
 KEYS = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
 NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"

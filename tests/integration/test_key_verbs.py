@@ -15,11 +15,11 @@ from proxy.core.access.audit_record import AuditWish
 from proxy.history.record import NullHistory
 from proxy.listening import Addresses
 from proxy.upstream.audit import Audit
+from testkit.eventually import eventually
+from testkit.gateway import HANDED_OVER, Gateway, run_gateway
 from tests.integration.test_parking import PARK, Desk, copied, parking, send, view
 from tests.support.command_line import CommandLine, command_line
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import HANDED_OVER, Gateway, run_gateway
 
 BLOCK = {"on_exhausted": "block", "retry_intervals_ms": [600_000]}
 WHY = ("--reason", "a test")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from proxy.app import Proxy
+from testkit.eventually import eventually
+from testkit.gateway import GROUP
 from tests.integration.test_queue_verbs import Desk, Site, site
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP
 from tests.support.verbs import orderlane
 
 KEYS = "abcdefgh"

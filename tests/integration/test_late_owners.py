@@ -25,7 +25,7 @@ from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Clean, Snapshot
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.memory_broker import MemoryBrokers, MemoryClient
 from tests.support.upstreams import (
     BILLING,

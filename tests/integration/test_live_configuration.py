@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from proxy.listening import Addresses
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from thin_client.errors import Refused
 
 KEYS = [f"k{number % 40}" for number in range(400)]

@@ -18,13 +18,11 @@ from broker_core.tasks import spawn
 from proxy.downstream.port import server as thrift_server
 from proxy.downstream.port.load import Load
 from proxy.settings.types import host_port
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
-from tests.support.lanes import GROUP, TOPIC, group_settings
-from tests.support.loops import on_both_loops
-from tests.support.messages import keyed, message
-from tests.support.serving import parked, serving
-from tests.support.thrift_client import (
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
+from testkit.lanes import GROUP, TOPIC, group_settings
+from testkit.messages import keyed, message
+from testkit.thrift_client import (
     ThriftClient,
     acked,
     connect,
@@ -33,6 +31,8 @@ from tests.support.thrift_client import (
     offsets,
     our_pull,
 )
+from tests.support.loops import on_both_loops
+from tests.support.serving import parked, serving
 from thin_client import AsyncConsumer, AsyncProducer, Message, Timing
 from thrift_idl import consumer, producer
 

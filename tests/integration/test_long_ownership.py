@@ -9,7 +9,7 @@ import pytest
 from broker_core.clock import now_ns
 from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Own
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.upstreams import SECOND, one_queue, twin_of, upstream, write
 
 

@@ -28,7 +28,7 @@ from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import QueueState
 from proxy.upstream.ownership.resets import FreeReset, Overtaken, Place, store_reset
 from proxy.upstream.records.recorder import RecordedAsAnothers
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import (
     BILLING,

@@ -11,7 +11,7 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage, StoredMessage, decode_messages
 from broker_core.remoting.message_batch import encode_batch
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
 from tests.support.raw_requests import TOPIC, Raw, send_header
 
 ALWAYS = {"beginTimestamp": "0", "endTimestamp": str(2**63 - 1), "maxNum": "64"}

@@ -8,9 +8,9 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.observe.metrics import definitions
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 from tests.metrics.monitoring import OF_THE_SCRAPE, queries
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
 from thin_client import AsyncConsumer, Message
 
 #: Samples that are there only where something of the kind is configured, or happened.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker_core.client import SendStatus
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 from thin_client import AsyncConsumer, Reject
 
 

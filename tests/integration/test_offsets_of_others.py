@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from broker_core.client.membership import Membership
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from thin_client.message import Message
 
 

@@ -17,8 +17,8 @@ from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import OutgoingMessage
 from proxy.cli.connect import ask_proxy, broker_client
 from proxy.errors import OrderlaneError
+from testkit.processes import Child, Children
 from tests.support.command_line import CommandLine, command_line
-from tests.support.processes import Child, Children
 from thin_client import AsyncConsumer, Message
 
 SETTINGS = {

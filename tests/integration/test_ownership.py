@@ -24,10 +24,10 @@ from proxy.core.records.snapshot_parts import parts
 from proxy.lane.group_lane import GroupLane
 from proxy.upstream.records.ownership_log import _TAIL, OwnershipLog
 from proxy.upstream.records.queue_range import shown_end
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from thin_client.message import Message
 
 KEYS = [f"key-{number}" for number in range(50)]

@@ -17,8 +17,8 @@ from proxy.core.records.record import Clean, Own, Snapshot
 from proxy.core.records.snapshot_parts import parts
 from proxy.lane.listener import Verdicts
 from proxy.upstream.ownership.owned_queue import QueueState
-from tests.support.eventually import eventually
-from tests.support.lanes import TOPIC
+from testkit.eventually import eventually
+from testkit.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import (
     FOR_LONG_NS,

@@ -9,8 +9,8 @@ from broker_core.tasks import spawn
 from proxy.core.keys.ids import LeaseId
 from proxy.lane.listener import Verdicts
 from proxy.upstream.ownership import group_ownership as ownership_module
-from tests.support.eventually import eventually
-from tests.support.lanes import TOPIC
+from testkit.eventually import eventually
+from testkit.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers
 from tests.support.upstreams import BILLING, SECOND, one_queue, taking_part, upstream
 

@@ -23,8 +23,8 @@ from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.owned_queue import QueueState
 from proxy.upstream.ownership.start_offsets import start_offset
 from proxy.upstream.records.ownership_log import OwnershipLog
-from tests.support.eventually import eventually
-from tests.support.lanes import TOPIC
+from testkit.eventually import eventually
+from testkit.lanes import TOPIC
 from tests.support.memory_broker import MemoryBrokers, MemoryClient
 from tests.support.upstreams import (
     BILLING,

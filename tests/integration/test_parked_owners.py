@@ -15,10 +15,10 @@ from proxy.cli import key as command_line
 from proxy.core.records.record import Clean, Delta, Record, SnapshotPart
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.upstream.records import ownership_log
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 from tests.integration.test_parking import PARK, Desk, copied, key, parking, send, view
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
 
 #: No queue is in doubt where a machine stands still for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}

@@ -27,10 +27,10 @@ from proxy.errors import OrderlaneError
 from proxy.listening import Addresses
 from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.retention import look_at
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import HANDED_OVER, Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import HANDED_OVER, Gateway, run_gateway
 from thin_client import Message
 
 #: What ``on_exhausted`` says by default.

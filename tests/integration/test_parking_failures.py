@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.errors import ConnectionLost
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.upstreams import once, one_queue, upstream
 
 

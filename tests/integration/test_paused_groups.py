@@ -10,10 +10,10 @@ import orjson
 
 from proxy.cli import connect
 from proxy.errors import OrderlaneError
+from testkit.eventually import eventually
+from testkit.gateway import GROUP
 from tests.integration.test_queue_verbs import Desk, judged, site
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP
 from tests.support.verbs import orderlane
 
 WHY = ("--reason", "the bank is closed")

@@ -16,7 +16,7 @@ from broker_core.errors import RequestTimeout
 from broker_core.tasks import spawn
 from proxy.errors import Unavailable, WrongState
 from proxy.operator.key_verbs import Act, KeyVerbs
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.upstreams import BILLING, Upstream, one_queue, upstream
 
 ANN, BEN = Act("ann", "why", "a-1"), Act("ben", "why", "a-2")

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import EMBEDDED_ONES, Brokers
+from testkit.brokers import EMBEDDED_ONES, Brokers
+from testkit.processes import Children, wait_until
 from tests.support.process_site import (
     HISTORY,
     QUEUES,
@@ -35,7 +36,6 @@ from tests.support.process_site import (
     verdict,
     with_times,
 )
-from tests.support.processes import Children, wait_until
 
 KILLS = int(os.environ.get("ORDERLANE_KILLS", "1"))
 SEED = int(os.environ.get("ORDERLANE_SEED", "7"))

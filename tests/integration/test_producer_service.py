@@ -19,10 +19,10 @@ from proxy.downstream.port.server import ThriftServer
 from proxy.downstream.producer_service import ProducerService
 from proxy.history.record import History, NullHistory
 from proxy.settings.proxy_settings import LimitSettings
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
+from testkit.lanes import Notes
+from testkit.thrift_client import ThriftClient, connect
 from tests.support.fake_broker_client import FakeBrokerClient, queue
-from tests.support.lanes import Notes
-from tests.support.thrift_client import ThriftClient, connect
 from thrift_idl import producer
 
 

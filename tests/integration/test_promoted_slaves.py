@@ -17,7 +17,7 @@ from broker_core.names import QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.signing import Credentials
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.codes import RequestCode
-from tests.support.broker_process import run_broker
+from testkit.broker_process import run_broker
 from tests.support.protocol_table import (
     BROKER,
     LATER,

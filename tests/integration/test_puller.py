@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
+from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import ConnectionLost, Puller, Reject, Retry
 
 

@@ -23,9 +23,9 @@ from broker_core.remoting.message import StoredMessage
 from proxy.app import Proxy
 from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import load_settings
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.receiver import (
     Received,
     Reply,

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
-from tests.support.processes import Child, Children
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.processes import Child, Children
 from tests.support.receiver import Received, Receiver, running_receiver
 
 pytestmark = pytest.mark.sockets

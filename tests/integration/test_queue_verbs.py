@@ -16,9 +16,9 @@ from proxy.app import Proxy
 from proxy.cli.connect import ask_proxy
 from proxy.errors import OrderlaneError
 from proxy.listening import Addresses
+from testkit.eventually import eventually
+from testkit.gateway import GROUP, HANDED_OVER, Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, HANDED_OVER, Gateway, run_gateway
 from tests.support.verbs import orderlane
 from thin_client import Message
 

@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from proxy.history.limits import NS
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 from tests.mutants.scenarios import judge, limited
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
 
 RATE = 6
 

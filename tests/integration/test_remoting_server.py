@@ -25,7 +25,7 @@ from broker_core.remoting.connection import MAX_FRAME_BYTES
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import spawn
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 
 ECHO, HELD, BROKEN, REFUSED, ASK_BACK, BIG, UNENCODABLE, HELD_BIG = range(1, 9)
 LATE, GIVEN, LATE_REFUSED = range(9, 12)

@@ -16,8 +16,8 @@ from broker_core.remoting.connection import RemotingConnection, Role
 from broker_core.remoting_server import RemotingServer
 from broker_core.tls import ClientContext, LiveContext, follow
 from broker_core.tls_settings import ClientTls
-from tests.support.certificates import Certificates, make_certificates
-from tests.support.eventually import eventually
+from testkit.certificates import Certificates, make_certificates
+from testkit.eventually import eventually
 from tests.support.remoting_tls import ECHO, LOOPS, Run, ask, files, serving, trusting, with_own
 
 

@@ -13,8 +13,8 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import RemotingConnection, Role
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
-from tests.support.certificates import Certificates, make_certificates
-from tests.support.eventually import eventually
+from testkit.certificates import Certificates, make_certificates
+from testkit.eventually import eventually
 from tests.support.remoting_tls import LOOPS, Run, ask, files, serving, trusting
 
 HELD = 2

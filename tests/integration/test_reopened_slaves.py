@@ -11,7 +11,7 @@ from broker_core.broker import housekeeping, server
 from broker_core.errors import StoreError, TlsError
 from broker_core.store.message_store import MessageStore
 from broker_core.tasks import spawn
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.replica_group import replica_group
 
 

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from proxy.downstream.port.requests import MAX_TEXT
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, TOPIC, Notes, group_settings
-from tests.support.messages import keyed, message
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, Notes, group_settings
+from testkit.messages import keyed, message
+from testkit.thrift_client import acked, connect, offsets, our_pull
 from tests.support.serving import parked, serving
-from tests.support.thrift_client import acked, connect, offsets, our_pull
 from thrift_idl import consumer
 
 

@@ -14,7 +14,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import spawn
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.replica_group import until
 from tests.support.replica_kills import SENDERS, TOPIC, Processes, processes
 

@@ -24,7 +24,7 @@ from broker_core.remoting.headers import (
 )
 from broker_core.remoting.message import OutgoingMessage, decode_messages
 from broker_core.remoting.query_headers import QueryMessageHeader
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.replica_group import READERS, TOPIC, ReplicaGroup, replica_group, until
 
 

@@ -19,7 +19,7 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.remoting.queue_maps import object_with_queue_map
 from broker_core.remoting_channel import RemotingChannel
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
 from tests.support.raw_requests import GROUP, TOPIC, Raw, send_header
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from broker_core.tasks import spawn
 from proxy.core.keys.ids import LeaseId
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
+from testkit.lanes import GROUP, TOPIC, Notes, group_settings
+from testkit.messages import keyed
+from testkit.thrift_client import acked, connect, link, offsets
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
-from tests.support.lanes import GROUP, TOPIC, Notes, group_settings
-from tests.support.messages import keyed
 from tests.support.serving import serving
-from tests.support.thrift_client import acked, connect, link, offsets
 from thin_client import Consumer, Message, Reject
 from thrift_idl import consumer
 

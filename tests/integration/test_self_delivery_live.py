@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
+from testkit.thrift_client import connect, our_pull
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
-from tests.support.thrift_client import connect, our_pull
 from thrift_idl import consumer
 
 #: Nobody listens there: what would go to it waits.

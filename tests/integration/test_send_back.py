@@ -17,7 +17,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader
 from broker_core.remoting.message import OutgoingMessage, StoredMessage, encode_properties
 from broker_core.remoting.retry_headers import SendBackHeader
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
 from tests.support.delayed import Clock, passed, stored
 
 TOPIC = Topic("orders")

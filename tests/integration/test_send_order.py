@@ -10,9 +10,9 @@ import pytest
 
 from broker_core.tasks import spawn
 from proxy.upstream.records.queue_range import read_range
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from thin_client import AsyncProducer, Outgoing
 
 _KEYS = ("a", "b", "c", "😀")

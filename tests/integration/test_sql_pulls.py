@@ -14,8 +14,8 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.message import OutgoingMessage, decode_messages
 from broker_core.remoting.message_batch import encode_batch
 from broker_core.tasks import spawn
-from tests.support.broker_process import run_broker
-from tests.support.eventually import eventually
+from testkit.broker_process import run_broker
+from testkit.eventually import eventually
 from tests.support.raw_requests import GROUP, TOPIC, Raw, send_header
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from broker_core.clock import now_ns
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
+from testkit.processes import ROOT
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
-from tests.support.processes import ROOT
 from tests.support.thin_process import FORMS
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker_core.tasks import spawn
-from tests.support.eventually import eventually
-from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
+from testkit.eventually import eventually
+from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import AsyncConsumer, Consumer, Message, Observer, Timing, aio_feeder, feeder
 from thin_client.aio_connection import AsyncConnection
 from thin_client.connection import Connection

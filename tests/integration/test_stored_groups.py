@@ -15,9 +15,9 @@ from broker_core.nameserver.server import NameServer
 from proxy.app import Proxy
 from proxy.listening import Addresses
 from proxy.live import store_watch
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 
 #: So that nothing comes twice: no lock lapses though the machine stands still.
 PATIENT = {"renewal_s": 1, "request_timeout_s": 3, "trust_s": 9, "broker_lock_expiry_s": 10}

@@ -20,13 +20,11 @@ from broker_core.tasks import spawn
 from proxy.downstream.port.connection import Entry, Reply
 from proxy.downstream.port.server import ThriftServer
 from proxy.settings.proxy_settings import LimitSettings
-from tests.support.certificates import make_certificates
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, TOPIC, Notes
-from tests.support.loops import on_both_loops
-from tests.support.messages import message
-from tests.support.serving import serving
-from tests.support.thrift_client import (
+from testkit.certificates import make_certificates
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, Notes
+from testkit.messages import message
+from testkit.thrift_client import (
     COMPACT,
     ThriftClient,
     connect,
@@ -34,6 +32,8 @@ from tests.support.thrift_client import (
     offsets,
     our_pull,
 )
+from tests.support.loops import on_both_loops
+from tests.support.serving import serving
 from thrift_idl import consumer, consumer_service
 
 #: More than a server's socket and a client of SLOW bytes take together.

@@ -12,7 +12,7 @@ import structlog
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 
 ECHO, BIG = 1, 2
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker_core.tasks import cancel_and_wait, spawn
-from tests.support.scripted_proxy import HangUp, Request, ScriptedProxy
+from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
 from thin_client import AsyncProducer, Outgoing, Producer, SendFailed
 from thrift_idl import producer
 

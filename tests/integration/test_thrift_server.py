@@ -19,9 +19,8 @@ from proxy.downstream.port.connection import Entry, Reply, awaiting
 from proxy.downstream.port.server import ThriftServer
 from proxy.errors import Refused
 from proxy.settings.proxy_settings import LimitSettings
-from tests.support.eventually import eventually
-from tests.support.loops import on_both_loops
-from tests.support.thrift_client import (
+from testkit.eventually import eventually
+from testkit.thrift_client import (
     BINARY,
     COMPACT,
     Protocol,
@@ -31,6 +30,7 @@ from tests.support.thrift_client import (
     framed,
     payload_of,
 )
+from tests.support.loops import on_both_loops
 from thrift_idl import consumer, consumer_service
 
 ACK_ARGUMENTS = consumer_service.ack_args(result=None)

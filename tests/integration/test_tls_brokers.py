@@ -21,10 +21,10 @@ from broker_core.tls_settings import ClientTls, ServerTls
 from proxy.app import Proxy
 from proxy.errors import OrderlaneError
 from proxy.settings.proxy_settings import load_settings
-from tests.support.broker_process import run_broker
-from tests.support.certificates import Certificates, make_certificates
+from testkit.broker_process import run_broker
+from testkit.certificates import Certificates, make_certificates
+from testkit.processes import Children
 from tests.support.command_line import CommandLine, command_line
-from tests.support.processes import Children
 from tests.support.replica_group import TOPIC, replica_group, until
 
 

@@ -16,9 +16,9 @@ from proxy.cli.connect import ADMIN_CA, ask_proxy
 from proxy.errors import OrderlaneError
 from proxy.settings.proxy_settings import TlsSettings
 from proxy.settings.types import host_port
-from tests.support.certificates import Certificates, make_certificates
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
+from testkit.certificates import Certificates, make_certificates
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 
 
 @pytest.fixture

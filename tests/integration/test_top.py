@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from testkit.eventually import eventually
+from testkit.gateway import GROUP
+from testkit.processes import ROOT
 from tests.integration.test_queue_verbs import Desk, site
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP
-from tests.support.processes import ROOT
 
 
 async def test_one_frame_for_a_pipe(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.store.message_store import MessageStore
 from broker_core.store.tables import JsonTable
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.eventually import eventually
+from testkit.broker_process import Cluster, run_broker
+from testkit.eventually import eventually
 
 TOPIC, OTHER = Topic("orders"), Topic("refunds")
 GROUP, ANALYTICS = Group("billing"), Group("analytics")

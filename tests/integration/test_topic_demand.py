@@ -10,10 +10,10 @@ import pytest
 from broker_core.names import Topic
 from proxy.app import Proxy
 from proxy.core.ownership.demand_signs import sign_of
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import run_gateway
 
 
 def owned(*proxies: Proxy) -> list[dict[str, int]]:

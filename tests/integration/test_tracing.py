@@ -22,8 +22,8 @@ from proxy.errors import SettingsError
 from proxy.lane.tracing import spans_of
 from proxy.observe.otel import OpenTelemetrySpans
 from proxy.settings.proxy_settings import TracingSettings
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
 from tests.support.receiver import running_receiver, says
 from thin_client import AsyncConsumer, Message, Tracer
 

@@ -19,7 +19,7 @@ from broker_core.remoting.message import (
 )
 from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 from broker_core.store.commit_log import CommitLog
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
 from tests.support.transactions import (
     COMMIT,
     GROUP,

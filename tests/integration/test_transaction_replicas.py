@@ -11,7 +11,7 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
 from tests.support.transactions import COMMIT, GROUP, QUICK, Desk
 

@@ -17,9 +17,9 @@ from broker_core.remoting.message import (
     SYS_TRANSACTION_COMMIT,
     OutgoingMessage,
 )
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
+from testkit.broker_process import Cluster, run_broker
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
 from tests.support.transactions import (
     COMMIT,
     GIVEN_UP,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.scripted_proxy import ScriptedProxy
+from testkit.scripted_proxy import ScriptedProxy
 from thin_client import AsyncConsumer, Consumer, Message, Timing
 
 pytestmark = pytest.mark.sockets

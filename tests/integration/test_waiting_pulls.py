@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from broker_core.clock import now_ns
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, TOPIC, Notes, group_settings
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, Notes, group_settings
+from testkit.messages import keyed, message
+from testkit.thrift_client import acked, connect, offsets, our_pull
 from tests.support.loops import on_both_loops
-from tests.support.messages import keyed, message
 from tests.support.serving import parked, serving
-from tests.support.thrift_client import acked, connect, offsets, our_pull
 
 MS = 1_000_000
 

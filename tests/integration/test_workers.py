@@ -13,8 +13,9 @@ from urllib.error import HTTPError
 import orjson
 import pytest
 
-from tests.support.brokers import EMBEDDED_ONES
-from tests.support.certificates import make_certificates
+from testkit.brokers import EMBEDDED_ONES
+from testkit.certificates import make_certificates
+from testkit.processes import Child, Children, wait_until
 from tests.support.process_site import (
     HISTORY,
     QUEUES,
@@ -27,7 +28,6 @@ from tests.support.process_site import (
     verdict,
     with_times,
 )
-from tests.support.processes import Child, Children, wait_until
 
 FREE = ("--thrift-port", 0, "--http-port", 0)
 

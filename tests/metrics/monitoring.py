@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import yaml
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 ALERTS = ROOT / "helm/files/alerts.yaml"
 DASHBOARD = ROOT / "helm/files/dashboard.json"

@@ -20,8 +20,8 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
-from tests.support.messages import message
-from tests.support.pipelines import HOLDER, MS, Budgets, pipeline
+from testkit.messages import message
+from testkit.pipelines import HOLDER, MS, Budgets, pipeline
 
 MAX_DELIVERIES = 3
 RULES = rules_of(

@@ -24,8 +24,8 @@ from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
-from tests.support.messages import held_bytes, message
-from tests.support.pipelines import Budgets, lease, pipeline, queue, rules
+from testkit.messages import held_bytes, message
+from testkit.pipelines import Budgets, lease, pipeline, queue, rules
 
 QUEUES = 3
 TRUST_NS = 500 * MS

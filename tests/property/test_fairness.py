@@ -19,8 +19,8 @@ from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from tests.support.messages import keyed
-from tests.support.pipelines import Budgets, pipeline, queue, rules
+from testkit.messages import keyed
+from testkit.pipelines import Budgets, pipeline, queue, rules
 
 QUEUES = 3
 MOST_LEASES = 40

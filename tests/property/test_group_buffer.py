@@ -11,8 +11,8 @@ from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.jobs.window import Budget
 from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from tests.support.messages import message
-from tests.support.pipelines import FOR_EVER_NS, HOLDER, Budgets, pipeline, queue, rules
+from testkit.messages import message
+from testkit.pipelines import FOR_EVER_NS, HOLDER, Budgets, pipeline, queue, rules
 
 TOPICS = [Topic("orders"), Topic("payments"), Topic("returns")]
 QUEUES_OF_TOPIC = 3

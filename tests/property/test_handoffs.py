@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker_core.names import QueueName
 from proxy.core.ownership.allocation import allocate
 from proxy.core.ownership.named_owners import Handoffs
-from tests.support.pipelines import queue
+from testkit.pipelines import queue
 
 QUEUES = [queue(number) for number in range(4)]
 NAMES = ["a", "b", "c"]

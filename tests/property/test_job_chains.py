@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from proxy.core.jobs.chains import REACTIVATION_BURST, Job, JobChains, JobState
-from tests.support import pipelines
-from tests.support.messages import keyed
+from testkit import pipelines
+from testkit.messages import keyed
 
 KEYS = [None, b"", b"a", b"b", b"c"]
 

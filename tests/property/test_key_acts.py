@@ -13,8 +13,8 @@ from proxy.core.leases.verdicts import Nack, Skip
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.errors import WrongState
-from tests.support.messages import keyed
-from tests.support.pipelines import MS, lease, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import MS, lease, pipeline, rules
 
 KEYS = ("a", "b", "c")
 RULES = rules(

@@ -9,8 +9,8 @@ from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import RESERVED_PROPERTIES, decode_properties
 from proxy.core.group.group_buffer import Batch
 from proxy.downstream.port.requests import pull_response, user_properties
-from tests.support.messages import message
-from tests.support.pipelines import lease, pipeline, rules
+from testkit.messages import message
+from testkit.pipelines import lease, pipeline, rules
 
 _NAMES = st.sampled_from([*sorted(RESERVED_PROPERTIES), "KEYS", "TAGS", "UNIQ_KEY", "MYKEYS", "a"])
 _VALUES = st.one_of(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.core.keys.kinds.json_path import canonical
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.order_key import QUEUE_CHAIN
-from tests.support.messages import message
+from testkit.messages import message
 
 names = st.sampled_from(["a", "b", "_c1", "a b", "", "é", "0", "a.b", '"'])
 numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)

@@ -19,11 +19,11 @@ from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.effects import Effects
 from proxy.core.records.record import Snapshot
-from tests.support.messages import held_bytes
+from testkit.messages import held_bytes
+from testkit.pipelines import Budgets, lease, offsets
 from tests.support.modelled_queue import TRUST_NS, Modelled
 from tests.support.naive_facts import BODIES, MS, Facts, Sent
 from tests.support.naive_job import NaiveJob
-from tests.support.pipelines import Budgets, lease, offsets
 
 CONNECTIONS = st.integers(1, 4)
 QUEUES = st.integers(0, 1)

@@ -20,7 +20,7 @@ from proxy.core.dead_letters.redrive import (
     Send,
     Wait,
 )
-from tests.support.messages import message
+from testkit.messages import message
 
 SECOND = 1_000_000_000
 TRUST_NS, RENEWAL_NS, EXPIRY_NS = 5 * SECOND, 2 * SECOND, 10 * SECOND

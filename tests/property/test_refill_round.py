@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.jobs.refills import MAX_MESSAGES, Refill, RefillRound, how_many
-from tests.support.messages import keyed
+from testkit.messages import keyed
 
 _KEYS = st.lists(st.sets(st.integers(0, 600), min_size=1, max_size=30), min_size=1, max_size=8)
 

@@ -12,8 +12,8 @@ from proxy.core.group.group_buffer import Batch, GroupBuffer, PullWish
 from proxy.core.leases.lease_book import SEVERAL_CONNECTIONS, Holder, Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.port.replays import ANSWERS, ClientName, Replays, RequestName
-from tests.support.messages import keyed
-from tests.support.pipelines import Budgets, pipeline, queue, rules
+from testkit.messages import keyed
+from testkit.pipelines import Budgets, pipeline, queue, rules
 
 MS = 1_000_000
 NAMES = st.builds(

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from proxy.downstream.producer_service import ProducerService
 from proxy.history.record import NullHistory
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
+from testkit.lanes import GROUP
+from testkit.messages import keyed, message
+from testkit.thrift_client import connect, framed
 from tests.support.fake_broker_client import FakeBrokerClient, bulk
-from tests.support.lanes import GROUP
-from tests.support.messages import keyed, message
 from tests.support.thrift_calls import CALLS, VALID
-from tests.support.thrift_client import connect, framed
 
 
 @st.composite

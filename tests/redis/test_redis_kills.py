@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
-from tests.support.processes import Child, Children
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.processes import Child, Children
 from tests.support.redis_server import redis_server
 
 pytestmark = pytest.mark.sockets

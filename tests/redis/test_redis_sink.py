@@ -12,11 +12,11 @@ import pytest
 from broker_core.names import Group
 from proxy.admin.snapshots import groups_view
 from proxy.cli import doctor
-from tests.support.certificates import make_certificates
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
+from testkit.certificates import make_certificates
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.thrift_client import connect
 from tests.support.redis_server import RedisServer, redis_server
-from tests.support.thrift_client import connect
 
 pytestmark = pytest.mark.sockets
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.spark_site import SparkGateway, spark_gateway, spark_session
+from testkit.spark_site import SparkGateway, spark_gateway, spark_session
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from broker_core.client import SendReceipt
+from testkit.processes import wait_until
+from testkit.spark_site import SparkGateway, spark_settings
 from tests.support.process_tree import kill_tree
-from tests.support.processes import wait_until
-from tests.support.spark_site import SparkGateway, spark_settings
 
 KILLS, KILLS_IN_FULL = 3, 10
 MESSAGES = 900

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.spark_site import SparkGateway
+from testkit.spark_site import SparkGateway
 from thin_client.spark.jobs.backfill import Plan, backfill
 from thin_client.spark.options import OptionError
 

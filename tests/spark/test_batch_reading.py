@@ -14,8 +14,8 @@ from pyspark.errors import AnalysisException
 
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.certificates import make_certificates
-from tests.support.spark_site import SparkGateway
+from testkit.certificates import make_certificates
+from testkit.spark_site import SparkGateway
 from thin_client.spark.data_source import BatchReader
 from thin_client.spark.options import ReadOptions
 

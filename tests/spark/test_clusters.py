@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from testkit.spark_site import SparkGateway
 from tests.support.spark_cluster import (
     bare_python,
     cluster_settings,
@@ -16,7 +17,6 @@ from tests.support.spark_cluster import (
     start_standalone,
     submit,
 )
-from tests.support.spark_site import SparkGateway
 from thin_client.spark.package import write_package
 
 LOCAL_CLUSTER = "local-cluster[2,1,700]"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import ROOT
-from tests.support.spark_site import SparkGateway
+from testkit.processes import ROOT
+from testkit.spark_site import SparkGateway
 
 
 def code_of(section: str) -> list[str]:

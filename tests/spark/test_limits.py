@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from tests.support.processes import wait_until
-from tests.support.spark_site import SparkGateway
+from testkit.processes import wait_until
+from testkit.spark_site import SparkGateway
 from thin_client.spark.data_source import StreamReader
 from thin_client.spark.options import ReadOptions
 

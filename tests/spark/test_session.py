@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.spark_site import SparkGateway
+from testkit.spark_site import SparkGateway
 
 
 def test_workers_run_the_interpreter_of_the_tests(spark: Any) -> None:

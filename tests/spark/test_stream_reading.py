@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.support.spark_site import SparkGateway
+from testkit.spark_site import SparkGateway
 from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.options import Connecting
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.spark_site import SparkGateway
+from testkit.spark_site import SparkGateway
 from thin_client.key_hash import key_hash
 
 SCHEMA = "value binary, key string, tag string, properties map<string,string>"

@@ -16,8 +16,8 @@ from broker_core.names import Group
 from broker_core.remoting.bodies import ConsumerData, Heartbeat
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, decode
+from testkit.broker_process import Cluster, run_broker
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER, TOPIC
-from tests.support.broker_process import Cluster, run_broker
 
 _IN_FLIGHT = 200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.scripted_proxy import ScriptedProxy
+from testkit.scripted_proxy import ScriptedProxy
 from thin_client import AsyncConsumer, Timing
 
 QUICK = Timing(ack_linger_s=0.02, request_timeout_s=0.5, drain_timeout_s=5)

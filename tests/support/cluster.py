@@ -21,6 +21,8 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.codec import encode
 from proxy.core.records.record import Clean, Own, Record
 from proxy.core.records.replay import LastOwner
+from testkit.messages import keyed
+from testkit.pipelines import Budgets, lease, pipeline, rules
 from tests.support.cluster_judge import (
     DRAIN_NS,
     EXPIRY_NS,
@@ -32,8 +34,6 @@ from tests.support.cluster_judge import (
     Judge,
     finished,
 )
-from tests.support.messages import keyed
-from tests.support.pipelines import Budgets, lease, pipeline, rules
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from proxy.cli import main
-from tests.support.processes import Ended
+from testkit.processes import Ended
 
 
 class CommandLine:

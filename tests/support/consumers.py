@@ -9,7 +9,7 @@ from typing import Any
 from broker_core.tasks import spawn
 from proxy.cli.observing import HistoryObserver
 from proxy.history.record import HistoryWriter
-from tests.support.gateway import Gateway
+from testkit.gateway import Gateway
 from thin_client.aio import AsyncConsumer
 from thin_client.message import Message
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 _FOLDERS = (ROOT / "tests/unit", ROOT / "tests/property")
 _LONGEST = frozenset(
@@ -24,7 +24,7 @@ _LONGEST = frozenset(
         *("diagnosis", "refill_round", "key_profile", "timing_wheel", "spark_planning"),
     )
 )
-_CORE, _SUPPORT = "proxy.core.", "tests.support."
+_CORE, _SUPPORT = "proxy.core.", ("tests.support.", "testkit.")
 
 
 def is_core_test(path: Path, module: str) -> bool:

@@ -10,8 +10,8 @@ from broker_core.broker.sending import sending_back_processor as sending_back
 from broker_core.client.broker_client import BrokerClient
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
-from tests.support.broker_process import Cluster
-from tests.support.eventually import eventually
+from testkit.broker_process import Cluster
+from testkit.eventually import eventually
 
 
 class Clock:

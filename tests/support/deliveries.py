@@ -18,8 +18,8 @@ from proxy.delivery.topic_delivery import DeliveryCounts, TopicDelivery
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.delivery import DeliverySettings
-from tests.support.lanes import TOPIC, Listener, Notes, group_settings, make_lane
-from tests.support.pipelines import Budgets, pipeline
+from testkit.lanes import TOPIC, Listener, Notes, group_settings, make_lane
+from testkit.pipelines import Budgets, pipeline
 
 
 class ScriptedSettings(DeliverySettings):

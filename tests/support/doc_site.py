@@ -20,11 +20,11 @@ from typing import Any
 import orjson
 
 from bench.frame.forked import Forked
+from testkit.processes import ROOT, Child, Children, Ended, wait_until
 from tests.support.cli_words import Typed, root, typed
 from tests.support.doc_commands import is_simple, parts_of
 from tests.support.doc_here import ADDRESSES, LISTENING
 from tests.support.process_site import ask, look
-from tests.support.processes import ROOT, Child, Children, Ended, wait_until
 from thin_client import Outgoing, Producer
 
 #: By the names of a ready line: the port that documents say.

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 
-from tests.support.certificates import make_certificates
+from testkit.certificates import make_certificates
+from testkit.processes import wait_until
 from tests.support.cli_words import Typed
 from tests.support.doc_site import CLIENT, DocSite
 from tests.support.histories import Story
-from tests.support.processes import wait_until
 
 #: Words of the document, and what stands for them here.
 Words = dict[str, str]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import typer
 
+from testkit.processes import ROOT
 from tests.support.cli_words import groups, options, root, typed
 from tests.support.doc_commands import (
     Block,
@@ -26,7 +27,6 @@ from tests.support.doc_commands import (
     inline_options,
     parts_of,
 )
-from tests.support.processes import ROOT
 
 #: The documents whose commands are held against what there is. Those of ``PAGES`` are run as well.
 PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from testkit.eventually import eventually
+from testkit.gateway import GROUP
 from tests.integration.test_queue_verbs import Site
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP
 from thin_client.message import Message
 
 WHY = ("--reason", "the bank is closed")

@@ -13,8 +13,8 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
 from proxy.downstream.bulk.service import BulkService
-from tests.support.lanes import TOPIC
-from tests.support.messages import record
+from testkit.lanes import TOPIC
+from testkit.messages import record
 from tests.support.serving import Serving, serving
 
 _PRODUCERS = Group("producers")

@@ -15,7 +15,7 @@ from broker_core.names import Topic
 from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import OutgoingMessage
 from proxy.cli.demo.flights import flight_rows
-from tests.support.spark_site import SparkGateway
+from testkit.spark_site import SparkGateway
 
 COLUMNS = ("tailnum", "carrier", "origin", "dest")
 

@@ -16,7 +16,7 @@ from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
-from tests.support.messages import message as stored
+from testkit.messages import message as stored
 
 Step = Callable[..., Awaitable[None]]
 

@@ -16,10 +16,10 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.codec import decode, encode
 from proxy.core.records.record import Own, Snapshot
 from proxy.core.records.replay import LastOwner, replay
+from testkit.pipelines import Budgets, lease, offsets, pipeline, queue, rules
 from tests.support.naive_facts import MS, Facts
 from tests.support.naive_job import NaiveJob
 from tests.support.naive_queue import NaiveQueue
-from tests.support.pipelines import Budgets, lease, offsets, pipeline, queue, rules
 
 TRUST_NS = 60 * MS
 

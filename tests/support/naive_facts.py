@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from broker_core.remoting.message import StoredMessage
 from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import RetryPolicy
-from tests.support.messages import message
+from testkit.messages import message
 
 MS = 1_000_000
 

@@ -31,8 +31,8 @@ from proxy.core.records.replay import LastOwner, replay
 from proxy.core.records.snapshot_parts import parts
 from proxy.errors import WrongState
 from proxy.upstream.ownership.resets import moved_to
-from tests.support.messages import message
-from tests.support.pipelines import FOR_EVER_NS, HOLDER, MS, Budgets, queue, rules
+from testkit.messages import message
+from testkit.pipelines import FOR_EVER_NS, HOLDER, MS, Budgets, queue, rules
 
 MAX_DELIVERIES = 2
 RULES: dict[str, Any] = {

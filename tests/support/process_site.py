@@ -17,8 +17,8 @@ import orjson
 from broker_core.client import BrokerClient
 from broker_core.names import Topic
 from proxy.history.record import HistoryWriter
-from tests.support.brokers import Brokers
-from tests.support.processes import Child, Children, wait_until
+from testkit.brokers import Brokers
+from testkit.processes import Child, Children, wait_until
 
 RATE = 300  # messages a second
 QUEUES = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 BROKER, TO_CLIENTS, NAMESERVER = (
     "Served by the broker",

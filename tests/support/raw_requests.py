@@ -7,7 +7,7 @@ from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
-from tests.support.broker_process import Cluster
+from testkit.broker_process import Cluster
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")

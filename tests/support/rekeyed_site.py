@@ -11,9 +11,9 @@ from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from tests.support.messages import message
+from testkit.messages import message
+from testkit.pipelines import rules
 from tests.support.parking_site import RULES, ParkingSite
-from tests.support.pipelines import rules
 
 
 class RekeyedSite(ParkingSite):

@@ -15,7 +15,7 @@ from broker_core.remoting_channel import Answer, RemotingChannel
 from broker_core.remoting_server import RemotingServer
 from broker_core.tls import ClientContext
 from broker_core.tls_settings import ClientTls, ServerTls
-from tests.support.certificates import Certificates
+from testkit.certificates import Certificates
 
 ECHO = 1
 Run = Callable[[Coroutine[Any, Any, None]], None]

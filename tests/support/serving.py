@@ -21,10 +21,10 @@ from proxy.lane.lanes import Lanes
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import GroupSettings
 from proxy.settings.proxy_settings import LimitSettings
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, TOPIC, Listener, group_settings, make_lane
-from tests.support.pipelines import FOR_EVER_NS
-from tests.support.thrift_client import ThriftClient, our_pull
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, Listener, group_settings, make_lane
+from testkit.pipelines import FOR_EVER_NS
+from testkit.thrift_client import ThriftClient, our_pull
 
 
 class Dispatcher(Listener):

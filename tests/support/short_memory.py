@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.processes import Children
-from tests.support.spark_site import SparkGateway
+from testkit.broker_process import Cluster, run_broker
+from testkit.processes import Children
+from testkit.spark_site import SparkGateway
 
 #: Of these, three fill a file of the log; retention keeps two files, or three.
 _BODY = b"x" * 60_000

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import wait_until
-from tests.support.spark_site import SHORT_LIVED, spark_environment, spark_settings
+from testkit.processes import wait_until
+from testkit.spark_site import SHORT_LIVED, spark_environment, spark_settings
 
 _PROGRAM = Path(__file__).with_name("cluster_program.py")
 _MASTER = "org.apache.spark.deploy.master.Master"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.lanes import GROUP, TOPIC
-from tests.support.thrift_client import (
+from testkit.lanes import GROUP, TOPIC
+from testkit.thrift_client import (
     BINARY,
     COMPACT,
     chain,

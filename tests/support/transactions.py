@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from broker_core.client import BrokerClient, TransactionProducer, TransactionState
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from tests.support.broker_process import AnyCluster
+from testkit.broker_process import AnyCluster
 
 TOPIC = Topic("invoices")
 GROUP = Group("billing")

@@ -27,8 +27,8 @@ from proxy.upstream.ownership.named_owners import handoffs_of
 from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.records.ownership_log import OwnershipLog
 from proxy.upstream.records.recorder import Recorder
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, TOPIC, Notes, group_settings, make_lane
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, TOPIC, Notes, group_settings, make_lane
 from tests.support.memory_broker import MemoryBrokers, MemoryClient
 
 BILLING = Group(GROUP)

@@ -19,7 +19,7 @@ from broker_core.remoting.bodies import ConsumerData, Heartbeat, LockBatch, Subs
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.signing import Credentials, is_signed, signature_of
-from tests.support.processes import ROOT as ROOT_FOLDER
+from testkit.processes import ROOT as ROOT_FOLDER
 
 SHOP = Credentials("shop-account", "shop-secret")
 ROOT = Credentials("root-account", "root-secret")

@@ -24,8 +24,8 @@ from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
-from tests.support.messages import message
-from tests.support.pipelines import (
+from testkit.messages import message
+from testkit.pipelines import (
     FOR_EVER_NS,
     HOLDER,
     MS,

@@ -21,7 +21,7 @@ from proxy.actions.pipeline import (
 )
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
-from tests.support.messages import message
+from testkit.messages import message
 
 ORDER = {"id": "o-1", "amount": 150, "open": True, "items": [{"sku": "a"}, {"sku": "b"}]}
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.ownership.allocation import allocate
-from tests.support.pipelines import queue
+from testkit.pipelines import queue
 
 QUEUES = [queue(queue_id) for queue_id in range(8)]
 

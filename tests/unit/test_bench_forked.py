@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.frame.forked import Forked
-from tests.support.processes import Child, Starter, wait_until
+from testkit.processes import Child, Starter, wait_until
 
 _PROGRAM = """
 import os, signal, sys, time

@@ -28,7 +28,7 @@ from bench.frame.runner import Plan, measure
 from bench.frame.schedule import WARM_UP, Turn, schedule
 from bench.frame.summary import failures, rows
 from proxy.errors import OrderlaneError
-from tests.support.processes import wait_until
+from testkit.processes import wait_until
 from tools.tables import ROOT
 
 

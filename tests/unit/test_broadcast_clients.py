@@ -12,8 +12,8 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.broadcast import give_up_clients, leave_clients
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
-from tests.support.eventually import eventually
-from tests.support.lanes import group_settings, make_lane
+from testkit.eventually import eventually
+from testkit.lanes import group_settings, make_lane
 
 CLIENTS = ["news%a", "news%b", "news%c"]
 

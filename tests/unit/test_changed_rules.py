@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from proxy.core.ownership.recording import Recording
-from tests.support.messages import keyed
-from tests.support.pipelines import MS, lease, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import MS, lease, pipeline, rules
 
 
 def test_a_longer_lease_counts_once_a_record_says_so() -> None:

@@ -9,7 +9,7 @@ import pytest
 from broker_core.errors import BrokerError, RequestTimeout
 from proxy.core.jobs.chains import Job
 from proxy.upstream.parking.copy_batches import AT_ONCE, AT_ONCE_BYTES, batches, copy_each
-from tests.support.messages import message
+from testkit.messages import message
 
 
 def run(key: str, offsets: Sequence[int], *, body: bytes = b"x") -> list[Job]:

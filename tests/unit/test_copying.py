@@ -33,7 +33,7 @@ from proxy.core.dead_letters.copies import (
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.order_key import named
 from proxy.core.parking.parked_copy import origin_of, parked_chain
-from tests.support.messages import message
+from testkit.messages import message
 
 TWIN = Topic("%PARK%0123456789abcdef")
 ABOUT = {ORIGIN_OFFSET: "7", "ORDERLANE_EPOCH": "3", REASON: "r" * 1024}

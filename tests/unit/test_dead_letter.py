@@ -17,8 +17,8 @@ from proxy.core.dead_letters.dead_letter import (
 )
 from proxy.core.jobs.chains import Job
 from proxy.upstream.dead_letters.copier import copy_of, dead_letter_topic
-from tests.support.messages import message
-from tests.support.pipelines import pipeline
+from testkit.messages import message
+from testkit.pipelines import pipeline
 
 DEAD = dead_letter_topic(Group("billing"))
 QUEUE = QueueName(DEAD, "broker-a", 0)

@@ -9,8 +9,8 @@ from broker_core.remoting.compression import LZ4, SYS_COMPRESSED, ZLIB, ZSTD, de
 from broker_core.remoting.message import StoredMessage, encode_properties
 from proxy.core.jobs.chains import Job
 from proxy.upstream.dead_letters.copier import copy_of, dead_letter_topic
-from tests.support.messages import message
-from tests.support.pipelines import pipeline
+from testkit.messages import message
+from testkit.pipelines import pipeline
 
 
 def given_up(stored: StoredMessage, *, reason: str = "r" * 1024) -> Job:

@@ -6,7 +6,7 @@ import asyncio
 
 from broker_core.clock import now_ns
 from proxy.net.earliest_timer import EarliestTimer
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 
 MS = 1_000_000
 FAR_NS = 3600 * 1_000_000_000

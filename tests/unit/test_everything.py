@@ -9,8 +9,8 @@ import shlex
 
 import pytest
 
+from testkit.processes import ROOT
 from tests.conformance.clients.cases import read_cases
-from tests.support.processes import ROOT
 from tools.everything import (
     SUITES,
     TAIL_LINES,

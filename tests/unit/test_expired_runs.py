@@ -5,8 +5,8 @@ from __future__ import annotations
 from proxy.core.leases.lease_book import Lease
 from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from tests.support.messages import keyed
-from tests.support.pipelines import lease, offsets, pipeline
+from testkit.messages import keyed
+from testkit.pipelines import lease, offsets, pipeline
 
 
 def run_of(jobs: int) -> tuple[QueuePipeline, list[Lease]]:

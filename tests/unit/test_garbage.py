@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.cli.garbage import is_time, look_now_and_then
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 
 _BACKLOG = """
 import gc

@@ -14,7 +14,7 @@ from broker_core.store.commit_log import CommitLog, Sync
 from broker_core.store.message_store import Flush, MessageStore
 from broker_core.store.pending import Stored
 from broker_core.store.replicated_store import ReplicatedStore
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.store_messages import TOPIC, entry, envelope
 
 SEGMENT = 4000

@@ -11,9 +11,9 @@ from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
-from tests.support.messages import keyed
+from testkit.messages import keyed
+from testkit.pipelines import KEYS, MS, lease, offsets, pipeline, rules
 from tests.support.parking_site import MAX_DELIVERIES, RULES, ParkingSite
-from tests.support.pipelines import KEYS, MS, lease, offsets, pipeline, rules
 
 
 def resumed(attempts: int, **retry: Any) -> QueuePipeline:

@@ -12,8 +12,8 @@ from proxy.core.leases.lease_book import BESIDE_BYTES
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Snapshot
-from tests.support.messages import TOPIC, keyed, message
-from tests.support.pipelines import HOLDER, Budgets, offsets, pipeline, queue, rules
+from testkit.messages import TOPIC, keyed, message
+from testkit.pipelines import HOLDER, Budgets, offsets, pipeline, queue, rules
 
 OTHER = Topic("payments")
 #: What a message of ``filled`` takes: its body, its property KEYS and its order key.

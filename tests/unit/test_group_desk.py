@@ -15,8 +15,8 @@ from proxy.live.group_store import GroupStore
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.store_watch import StoreWatch
 from proxy.upstream.audit import Audit
-from tests.support.eventually import eventually
-from tests.support.lanes import group_settings, make_lane
+from testkit.eventually import eventually
+from testkit.lanes import group_settings, make_lane
 
 
 class EmptyNameserver:

@@ -22,10 +22,10 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, Listener, Notes, group_settings, make_lane
-from tests.support.messages import keyed, message
-from tests.support.pipelines import Budgets, pipeline, queue
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, Listener, Notes, group_settings, make_lane
+from testkit.messages import keyed, message
+from testkit.pipelines import Budgets, pipeline, queue
 
 MS = 1_000_000
 ORDERS = Topic("orders")

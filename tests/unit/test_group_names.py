@@ -13,7 +13,7 @@ from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import ownership_topic
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.dead_letters.redrive_run import progress_group
-from tests.support.lanes import group_settings
+from testkit.lanes import group_settings
 
 _NAMES = st.text("abcXYZ019_-|%", min_size=1, max_size=130)
 

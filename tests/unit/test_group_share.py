@@ -5,8 +5,8 @@ from collections.abc import Collection
 from broker_core.names import QueueName
 from proxy.core.ownership.group_share import GroupShare, Present
 from proxy.core.ownership.named_owners import Handoffs
-from tests.support.lanes import TOPIC
-from tests.support.pipelines import queue
+from testkit.lanes import TOPIC
+from testkit.pipelines import queue
 
 SECOND = 1_000_000_000
 QUEUES = [queue(queue_id) for queue_id in range(8)]

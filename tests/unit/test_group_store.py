@@ -16,7 +16,7 @@ from proxy.live.live_groups import LiveGroups
 from proxy.live.store_watch import StoreWatch
 from proxy.live.stored_group import StoredGroup, group_of, newest, stale, stored_form
 from proxy.settings.groups import GroupSettings
-from tests.support.lanes import group_settings, make_lane
+from testkit.lanes import group_settings, make_lane
 
 
 class Nameservers:

@@ -12,8 +12,8 @@ import pytest
 import typer
 
 from proxy.cli.examples import EXAMPLES
+from testkit.processes import ROOT
 from tests.support.cli_words import typed, verbs
-from tests.support.processes import ROOT
 
 VERBS = verbs()
 

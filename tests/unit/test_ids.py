@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.keys.ids import PERIODS, parse_qid_text, qid_text
-from tests.support.messages import TOPIC
-from tests.support.pipelines import queue
+from testkit.messages import TOPIC
+from testkit.pipelines import queue
 
 
 @pytest.mark.parametrize("period", [0, 1, PERIODS - 1])

@@ -13,8 +13,8 @@ from proxy.core.ownership.recording import Recording
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.errors import WrongState
-from tests.support.messages import keyed
-from tests.support.pipelines import MS, lease, offsets, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import MS, lease, offsets, pipeline, rules
 from tests.unit.test_recording import write
 
 WHY = Skip("audit-1", b"a")

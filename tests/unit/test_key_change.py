@@ -8,8 +8,8 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.errors import WrongState
 from proxy.lane.history import rules_in_history
-from tests.support.messages import message
-from tests.support.pipelines import lease, offsets, pipeline, rules
+from testkit.messages import message
+from testkit.pipelines import lease, offsets, pipeline, rules
 from tests.support.rekeyed_site import RekeyedSite
 
 

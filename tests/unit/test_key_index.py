@@ -17,7 +17,7 @@ from broker_core.store import indexer, key_index
 from broker_core.store.index_keys import has_key, hashes_of, key_hash, keys_of
 from broker_core.store.indexer import IndexBehind, KeyIndexer
 from broker_core.store.message_store import MessageStore
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 from tests.support.store_messages import TOPIC, envelope
 
 SEGMENT = 128 * 1024

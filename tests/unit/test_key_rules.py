@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.core.keys.key_rules import KeyRecord, KeyRule
 from proxy.core.keys.order_key import MissingKey
-from tests.support.pipelines import pipeline, rules
+from testkit.pipelines import pipeline, rules
 
 UNORDERED = MissingKey.UNORDERED
 FIRST = KeyRecord.first(rules("KEY"))

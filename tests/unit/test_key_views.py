@@ -10,8 +10,8 @@ from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.key_views import SLICE, KeyState, KeyView, KeyViews, slices
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
-from tests.support.messages import keyed
-from tests.support.pipelines import MS, lease, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import MS, lease, pipeline, rules
 from tests.unit.test_parking_pipeline import parked
 
 HOW = PausedKey(1, "ann", "it floods")

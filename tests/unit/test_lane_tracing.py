@@ -19,9 +19,9 @@ from proxy.lane.group_lane import GroupLane
 from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from proxy.lane.tracing import LaneTracing
-from tests.support.lanes import GROUP, make_lane
-from tests.support.messages import message
-from tests.support.pipelines import pipeline
+from testkit.lanes import GROUP, make_lane
+from testkit.messages import message
+from testkit.pipelines import pipeline
 
 PARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 SECRET = "a-customers-name"

@@ -8,7 +8,7 @@ from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.lane.lanes import Lanes
 from proxy.settings.groups import GroupSettings
-from tests.support.lanes import Listener, group_settings, make_lane
+from testkit.lanes import Listener, group_settings, make_lane
 
 
 def lanes(*groups: GroupSettings, auto_create: bool = False) -> tuple[Lanes, Listener]:

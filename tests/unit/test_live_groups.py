@@ -15,9 +15,9 @@ from proxy.lane.lanes import Lanes
 from proxy.live.group_changes import GroupChanges
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.settings.groups import GroupSettings
+from testkit.eventually import eventually
+from testkit.lanes import group_settings, make_lane
 from testkit.simulation.pytest_loop import PytestLoop
-from tests.support.eventually import eventually
-from tests.support.lanes import group_settings, make_lane
 
 
 class Site:

@@ -15,8 +15,8 @@ from proxy.core.ownership.recording import Recording
 from proxy.core.pipeline.key_views import KeyViews
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import PausedKey
-from tests.support.messages import keyed
-from tests.support.pipelines import lease, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import lease, pipeline, rules
 
 _FEW, _MANY = 50, 600
 #: What ``sys.settrace`` takes.

@@ -8,8 +8,8 @@ from proxy.core.jobs.measures import SECONDS, Histogram, Measures
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from tests.support.messages import keyed, message
-from tests.support.pipelines import MS, lease, pipeline, rules
+from testkit.messages import keyed, message
+from testkit.pipelines import MS, lease, pipeline, rules
 
 S = 1000 * MS
 

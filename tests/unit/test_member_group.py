@@ -11,7 +11,7 @@ from broker_core.names import check_name
 from proxy.core.broadcast.member_group import MAX_BROADCAST_CHARS, MAX_MEMBER_CHARS, member_group
 from proxy.errors import Refused, UnknownName
 from proxy.lane.lanes import MAX_MEMBERS, Lanes
-from tests.support.lanes import GROUP, TOPIC, group_settings, make_lane
+from testkit.lanes import GROUP, TOPIC, group_settings, make_lane
 
 
 def test_a_plain_client_id_stands_behind_the_name_of_its_group() -> None:

@@ -39,9 +39,9 @@ from proxy.observe.metrics import (
     TOPIC_COUNTERS,
     definitions,
 )
-from tests.support.lanes import GROUP, group_settings, make_lane
-from tests.support.messages import held_bytes, keyed, message
-from tests.support.pipelines import Budgets, pipeline, queue
+from testkit.lanes import GROUP, group_settings, make_lane
+from testkit.messages import held_bytes, keyed, message
+from testkit.pipelines import Budgets, pipeline, queue
 
 SECRET = "a-customers-name"
 FIGURES = {

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from proxy.observe.metrics import PREFIX, definitions
+from testkit.processes import ROOT
 from tests.metrics.monitoring import (
     ALERTS,
     DASHBOARD,
@@ -18,7 +19,6 @@ from tests.metrics.monitoring import (
     alerts,
     queries,
 )
-from tests.support.processes import ROOT
 
 QUERIES = list(queries())
 

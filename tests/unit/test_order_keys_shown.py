@@ -12,8 +12,8 @@ from proxy.cli import order_key
 from proxy.cli.output import OutputFormat, print_rows
 from proxy.tuning.report import TuningReport
 from proxy.tuning.simulation import SimulationReport
+from testkit.processes import ROOT
 from tests.support.doc_words import PAGES, blocks_in, commands_in
-from tests.support.processes import ROOT
 
 PAGE = next(page for page in PAGES if page.name == "order-keys.md")
 

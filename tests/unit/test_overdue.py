@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from proxy.net.overdue import Overdue
-from tests.support.eventually import eventually
+from testkit.eventually import eventually
 
 
 async def test_who_stays_is_late_once_in_the_order_of_coming_and_who_leaves_is_not() -> None:

@@ -11,10 +11,10 @@ from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.ownership.resets import moved_to
-from tests.support.lanes import Listener, make_lane
-from tests.support.messages import keyed
+from testkit.lanes import Listener, make_lane
+from testkit.messages import keyed
+from testkit.pipelines import HOLDER, MS, lease, rules
 from tests.support.parking_site import RULES, ParkingSite
-from tests.support.pipelines import HOLDER, MS, lease, rules
 
 
 def parked(*keys: str) -> ParkingSite:

@@ -12,8 +12,8 @@ from proxy.core.leases.lease_book import Holder
 from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
-from tests.support.messages import keyed, message
-from tests.support.pipelines import HOLDER, KEYS, MS, Budgets, lease, offsets, pipeline, rules
+from testkit.messages import keyed, message
+from testkit.pipelines import HOLDER, KEYS, MS, Budgets, lease, offsets, pipeline, rules
 
 
 def retrying(deliveries: int = 2, **others: Any) -> RetryPolicy:

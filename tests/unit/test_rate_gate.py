@@ -11,8 +11,8 @@ from proxy.core.group.rate_gate import RateGate
 from proxy.core.group.token_bucket import SECOND, TokenBucket
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from tests.support.messages import TOPIC, keyed
-from tests.support.pipelines import HOLDER, pipeline, queue
+from testkit.messages import TOPIC, keyed
+from testkit.pipelines import HOLDER, pipeline, queue
 
 OTHER = Topic("payments")
 QUEUES = [queue(number) for number in range(8)]

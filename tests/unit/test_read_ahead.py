@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.messages import keyed
-from tests.support.pipelines import lease, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import lease, pipeline, rules
 
 
 def test_a_queue_with_plenty_of_ready_jobs_is_read_on_once_they_are_few() -> None:

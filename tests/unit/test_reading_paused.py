@@ -11,8 +11,8 @@ import pytest
 from broker_core.remoting.message import decode_messages
 from proxy.core.jobs.window import Budget
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
-from tests.support.messages import keyed, message, record
-from tests.support.pipelines import Budgets, lease, pipeline, rules
+from testkit.messages import keyed, message, record
+from testkit.pipelines import Budgets, lease, pipeline, rules
 
 
 def test_a_full_window_pauses_reading_until_something_has_left() -> None:

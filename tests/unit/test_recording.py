@@ -8,8 +8,8 @@ from proxy.core.ownership.recording import Recording
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Delta, Record, Snapshot, SnapshotPart
 from proxy.core.records.replay import LastOwner
-from tests.support.messages import keyed
-from tests.support.pipelines import KEYS, lease, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import KEYS, lease, pipeline, rules
 from tests.unit.test_ownership_record import own
 
 HOUR_NS = 3600 * 1_000_000_000

@@ -20,7 +20,7 @@ from proxy.core.dead_letters.redrive import (
     Wait,
     parse_skips,
 )
-from tests.support.messages import message
+from testkit.messages import message
 
 SECOND = 1_000_000_000
 QUEUE = QueueName(Topic("%DLQ%billing"), "broker-a", 0)

@@ -19,9 +19,9 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.net.wakeup import Signal
 from proxy.upstream.reading import refills
 from proxy.upstream.reading.refills import Refills
-from tests.support.eventually import eventually
-from tests.support.messages import keyed
-from tests.support.pipelines import pipeline
+from testkit.eventually import eventually
+from testkit.messages import keyed
+from testkit.pipelines import pipeline
 
 
 class Desk:

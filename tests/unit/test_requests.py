@@ -25,10 +25,10 @@ from proxy.errors import OrderlaneError, Refused, UnknownName
 from proxy.lane.listener import Verdicts
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
-from tests.support.lanes import group_settings
-from tests.support.messages import keyed
-from tests.support.pipelines import lease, pipeline, rules
-from tests.support.thrift_client import chain, ddmq_pull, link, our_pull
+from testkit.lanes import group_settings
+from testkit.messages import keyed
+from testkit.pipelines import lease, pipeline, rules
+from testkit.thrift_client import chain, ddmq_pull, link, our_pull
 from thrift_idl import consumer
 
 CONTEXT = consumer.Context("billing", "orders", "broker-a_0#1")

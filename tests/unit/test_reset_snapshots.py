@@ -6,8 +6,8 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Snapshot
 from proxy.upstream.ownership.resets import moved_to
-from tests.support.messages import keyed
-from tests.support.pipelines import pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import pipeline, rules
 
 
 def _moved_after_a_change() -> tuple[QueuePipeline, Snapshot]:

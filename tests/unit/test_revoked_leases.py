@@ -5,9 +5,9 @@ from __future__ import annotations
 from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from testkit.messages import keyed
+from testkit.pipelines import lease, offsets, pipeline
 from tests.support.histories import LANE, Story
-from tests.support.messages import keyed
-from tests.support.pipelines import lease, offsets, pipeline
 
 
 def run_of(jobs: int) -> tuple[QueuePipeline, list[Lease]]:

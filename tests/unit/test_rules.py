@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.keys.topic_rules import parse_tags
-from tests.support.pipelines import rules
+from testkit.pipelines import rules
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from proxy.lane.group_lane import GroupLane
 from proxy.lane.topic_rules import rules_of
 from proxy.settings.delivery import DeliverySettings
 from proxy.settings.groups import GroupSettings
+from testkit.eventually import eventually
+from testkit.lanes import GROUP, Listener, make_lane
+from testkit.messages import keyed
+from testkit.pipelines import Budgets, pipeline
 from tests.support.deliveries import Target
-from tests.support.eventually import eventually
-from tests.support.lanes import GROUP, Listener, make_lane
-from tests.support.messages import keyed
-from tests.support.pipelines import Budgets, pipeline
 
 URL = "redis://127.0.0.1:6379/0"
 

@@ -10,8 +10,8 @@ from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.key_views import KeyState, KeyViews
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import PausedKey
-from tests.support.messages import keyed
-from tests.support.pipelines import MS, Budgets, lease, offsets, pipeline, rules
+from testkit.messages import keyed
+from testkit.pipelines import MS, Budgets, lease, offsets, pipeline, rules
 
 PLACES = 4
 RETRY = RetryPolicy((100, 100, 100), 9, OnExhausted.BLOCK)

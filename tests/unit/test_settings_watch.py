@@ -17,8 +17,8 @@ from proxy.live.file_watch import FileWatch
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.settings_file import SettingsFile
 from proxy.live.watched import Watched
-from tests.support.eventually import eventually
-from tests.support.lanes import make_lane
+from testkit.eventually import eventually
+from testkit.lanes import make_lane
 
 BILLING: dict[str, Any] = {"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}
 

@@ -14,8 +14,8 @@ from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Lease
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from tests.support.messages import message
-from tests.support.pipelines import Budgets, lease, pipeline, queue, rules
+from testkit.messages import message
+from testkit.pipelines import Budgets, lease, pipeline, queue, rules
 
 DEFAULTS = TopicRules(rules().order_key)
 SCALE = 64

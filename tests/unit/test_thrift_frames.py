@@ -20,7 +20,7 @@ from proxy.downstream.port.frames import (
     encode_failure,
     encode_spliced,
 )
-from tests.support.thrift_client import (
+from testkit.thrift_client import (
     BINARY,
     COMPACT,
     Protocol,

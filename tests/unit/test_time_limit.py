@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 CONFTEST = 'pytest_plugins = ["testkit.time_limit"]\n'
 TESTS = """

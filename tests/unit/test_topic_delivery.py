@@ -6,9 +6,9 @@ import asyncio
 
 from broker_core.clock import now_ns
 from proxy.delivery.deliverer import TargetDown, failed
+from testkit.eventually import eventually
+from testkit.messages import keyed, message
 from tests.support.deliveries import delivering
-from tests.support.eventually import eventually
-from tests.support.messages import keyed, message
 
 MS = 1_000_000
 

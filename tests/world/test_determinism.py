@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 from tests.world.digests import SEEDS, digest_of, plan_of, recorded
 
 _HINT = "if behaviour was changed on purpose: python -m tests.world.digests --write"

@@ -13,7 +13,7 @@ import pytest
 
 from testkit.explorer.plan import Plan
 from testkit.explorer.player import play
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 LONG = ("demand_of_another_topic", "window_full_beside_a_backlog")
 FOUND = [

@@ -12,9 +12,9 @@ import pytest
 from broker_core.client.broker_client import BrokerClient
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage, decode_messages
-from tests.support.broker_process import Cluster, run_broker
+from testkit.broker_process import Cluster, run_broker
+from testkit.lanes import GROUP, TOPIC
 from tests.support.fake_broker_client import FakeBrokerClient, bulk
-from tests.support.lanes import GROUP, TOPIC
 from thin_client.spark.bulk_client import BulkClient, DataLost
 from thin_client.spark.offsets import Slice
 from thin_client.spark.options import Connecting

@@ -14,6 +14,7 @@ from proxy.core.access.audit_record import AUDIT_TOPIC, AuditWish, Change
 from proxy.history.record import NullHistory
 from proxy.listening import Addresses
 from proxy.upstream.audit import Audit
+from testkit.gateway import Gateway, run_gateway
 from tests.integration.test_dead_letter_redrive import (
     DEAD_LETTERS,
     PATIENT,
@@ -21,7 +22,6 @@ from tests.integration.test_dead_letter_redrive import (
     bodies,
     until_sent,
 )
-from tests.support.gateway import Gateway, run_gateway
 
 
 async def die(gateway: Gateway, *numbers: int) -> None:

@@ -19,8 +19,8 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.message import OutgoingMessage, StoredMessage
 from broker_core.remoting.retry_headers import SendBackHeader
 from broker_core.tasks import spawn
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.eventually import eventually
+from testkit.broker_process import Cluster, run_broker
+from testkit.eventually import eventually
 from tests.support.transactions import COMMIT, GIVEN_UP, QUICK, Desk, producer, visible
 
 TOPIC, OTHER = Topic("invoices"), Topic("refunds")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.thrift_client import COMPACT, ThriftClient, offsets, our_pull
+from testkit.thrift_client import COMPACT, ThriftClient, offsets, our_pull
 from tests.world.stage import Stage, play
 from thrift_idl import consumer
 

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import structlog
 
+from testkit.thin_clients.languages import LANGUAGES, BuildFailed, Language, run
 from tests.conformance.clients.broken.run import run_broken
 from tests.conformance.clients.cases import Case, CaseError, read_cases
 from tests.conformance.clients.certificates import Certificates, make_certificates
-from tests.conformance.clients.languages import LANGUAGES, BuildFailed, Language, run
 from tests.conformance.clients.mixed import run_mixed
 from tests.conformance.clients.table import run_cases, table_lines
 

@@ -17,12 +17,12 @@ import yaml
 
 from broker_core.remoting.key_hash import java_hash
 from proxy.history.findings import Report
+from testkit.brokers import Brokers
+from testkit.gateway import GROUP, TOPIC, Gateway, run_gateway
+from testkit.processes import Child, Children
 from tests.conformance.clients import cases
 from tests.conformance.clients.laws import broken_lines
 from tests.conformance.clients.player import CaseFailed, Play
-from tests.support.brokers import Brokers
-from tests.support.gateway import GROUP, TOPIC, Gateway, run_gateway
-from tests.support.processes import Child, Children
 
 _QUEUES = 4
 #: Shorter times than the defaults, in the same proportions.

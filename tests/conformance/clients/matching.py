@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.scripted_proxy import Request
+from testkit.scripted_proxy import Request
 
 OPERATORS = ("contains", "at_least", "at_most", "any_of", "not")
 

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testkit.eventually import eventually
+from testkit.gateway import GROUP, Gateway, run_gateway
+from testkit.processes import ROOT
+from testkit.thin_clients.languages import Language, client_environment
 from tests.conformance.clients.gateway_play import BROKERS, LOCK, clock_offset_ns
-from tests.conformance.clients.languages import Language
-from tests.conformance.clients.player import client_environment
-from tests.support.eventually import eventually
-from tests.support.gateway import GROUP, Gateway, run_gateway
-from tests.support.processes import ROOT
 
 MESSAGES, KEYS, QUEUES = 20_000, 400, 8
 #: Messages are sent in so many parts, with a pause after each in which one client is killed.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import time
@@ -15,6 +14,8 @@ from itertools import count, dropwhile, takewhile
 from typing import Any
 
 from broker_core.tasks import spawn
+from testkit.processes import ROOT
+from testkit.thin_clients.languages import client_environment
 from tests.conformance.clients import cases
 from tests.conformance.clients.cases import Case, Put, PutStep
 from tests.conformance.clients.certificates import Certificates
@@ -22,7 +23,6 @@ from tests.conformance.clients.laws import broken_laws
 from tests.conformance.clients.matching import fits
 from tests.conformance.clients.stage import CaseProxy, Ready, wire_message
 from tests.conformance.clients.trace import Trace
-from tests.support.processes import ROOT
 
 #: How long an expected event may take, and the client's first sign of life: nothing is slow here
 #: but the machine.
@@ -322,12 +322,6 @@ class Play:
                 raise CaseFailed(f"stopped says {last.members.get('handled')} handled: {handled}")
         if not fits(expected.error, last.members.get("error")):
             raise CaseFailed(f"stopped says {last.members.get('error')}: {expected.error} expected")
-
-
-def client_environment() -> dict[str, str]:
-    """The driver's own, without settings of the gateway; Java gets a small heap."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
-    return {**own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def _is_fault(step: cases.Step) -> bool:

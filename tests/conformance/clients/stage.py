@@ -12,8 +12,8 @@ from typing import Any
 
 from thrift.Thrift import TApplicationException
 
+from testkit.scripted_proxy import HangUp, Raw, Request, ScriptedProxy
 from tests.conformance.clients.cases import FaultStep, Put
-from tests.support.scripted_proxy import HangUp, Raw, Request, ScriptedProxy
 from thrift_idl import consumer, producer
 
 GROUP = "g"

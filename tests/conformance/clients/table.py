@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker_core.tasks import spawn
+from testkit.thin_clients.languages import Language
 from tests.conformance.clients.cases import Case
 from tests.conformance.clients.certificates import Certificates
 from tests.conformance.clients.gateway_play import GatewayPlay
-from tests.conformance.clients.languages import Language
 from tests.conformance.clients.player import CaseFailed, Play
 from tests.conformance.clients.standstills import Standstills
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from testkit.scripted_proxy import Request
 from tests.conformance.clients.cases import NACK, VERDICT, Matcher
 from tests.conformance.clients.matching import fits, members_fit, of_request
-from tests.support.scripted_proxy import Request
 
 #: The kind of the event that a client was started again.
 NEW_LIFE = "new life"

@@ -19,10 +19,11 @@ import orjson
 import pytest
 
 from bench.peers.java_programs import kafka_path, orderlane_path, parallel_consumer_path
-from tests.support.java import require_java, rocketmq_programs
-from tests.support.other_clients import PROGRAMS
-from tests.support.processes import ROOT
-from tests.support.rocketmq import VERSIONS
+from testkit.java import require_java
+from testkit.processes import ROOT
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.other_clients import PROGRAMS
+from tests.conformance.rocketmq.programs import rocketmq_programs
 from tests.support.suites import missing_tool
 
 _OURS, _THEIRS = "tests/conformance/rocketmq/test_", "tests/integration/test_"

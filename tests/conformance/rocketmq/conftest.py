@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.java import require_java
-from tests.support.java_client import JavaClients
+from testkit.java import require_java
+from tests.conformance.rocketmq.java_client import JavaClients
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,11 +9,11 @@ import yaml
 
 from broker_core.names import Topic
 from broker_core.remoting.signing import Credentials
-from tests.support.admin_tool import admin_tool
-from tests.support.broker_process import run_broker
-from tests.support.eventually import eventually
-from tests.support.java_client import TOLD, JavaClients, Stage
-from tests.support.rocketmq import VERSIONS
+from testkit.broker_process import run_broker
+from testkit.eventually import eventually
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.admin_tool import admin_tool
+from tests.conformance.rocketmq.java_client import TOLD, JavaClients, Stage
 
 ROOT = Credentials("root-account", "root-secret")
 SHOP = Credentials("shop-account", "shop-secret")

@@ -10,8 +10,8 @@ import pytest
 
 from broker_core.remoting.compression import LZ4, SYS_COMPRESSED, ZLIB, ZSTD, deflate
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.java_client import TOLD, JavaClients, Stage, stage
-from tests.support.rocketmq import VERSIONS
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.java_client import TOLD, JavaClients, Stage, stage
 
 pytestmark = [
     pytest.mark.parametrize("version", VERSIONS),

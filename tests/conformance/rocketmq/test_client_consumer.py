@@ -14,9 +14,9 @@ import pytest
 from broker_core.clock import wall_ms
 from broker_core.names import Group, QueueName
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.eventually import eventually
-from tests.support.java_client import ORDERLY, TOLD, JavaClients, Stage, stage
-from tests.support.rocketmq import VERSIONS
+from testkit.eventually import eventually
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.java_client import ORDERLY, TOLD, JavaClients, Stage, stage
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 

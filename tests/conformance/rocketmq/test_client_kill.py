@@ -17,9 +17,16 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.key_hash import queue_index
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import spawn
-from tests.support.eventually import eventually
-from tests.support.java_client import ORDERLY, JavaClient, JavaClients, Seen, Stage, stage
-from tests.support.rocketmq import VERSIONS
+from testkit.eventually import eventually
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.java_client import (
+    ORDERLY,
+    JavaClient,
+    JavaClients,
+    Seen,
+    Stage,
+    stage,
+)
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 

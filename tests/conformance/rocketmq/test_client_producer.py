@@ -12,9 +12,9 @@ import pytest
 
 from broker_core.names import Topic
 from broker_core.remoting.key_hash import java_hash
-from tests.support.eventually import eventually
-from tests.support.java_client import TOLD, JavaClients, JavaError, Stage, stage
-from tests.support.rocketmq import VERSIONS
+from testkit.eventually import eventually
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.java_client import TOLD, JavaClients, JavaError, Stage, stage
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 MIB = 1024 * 1024

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from broker_core.names import Topic
-from tests.support.eventually import eventually
-from tests.support.java_client import TOLD, JavaClients, Stage, stage
-from tests.support.rocketmq import VERSIONS
+from testkit.eventually import eventually
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.java_client import TOLD, JavaClients, Stage, stage
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"

@@ -12,12 +12,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.support.admin_tool import AdminTool, admin_tool
-from tests.support.broker_process import Cluster
-from tests.support.brokers import Brokers
+from testkit.broker_process import Cluster
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from tests.conformance.rocketmq.admin_tool import AdminTool, admin_tool
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
 from tests.support.verbs import orderlane
 from thin_client.message import Message
 

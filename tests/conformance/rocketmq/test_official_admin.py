@@ -18,11 +18,11 @@ from broker_core.client.membership import Membership
 from broker_core.names import RETRY_PREFIX, Group, Topic
 from broker_core.remoting.bodies import Heartbeat
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.admin_tool import AdminTool, admin_tool
-from tests.support.broker_process import AnyCluster, run_broker
-from tests.support.brokers import Brokers
-from tests.support.processes import ROOT
-from tests.support.rocketmq import VERSIONS
+from testkit.broker_process import AnyCluster, run_broker
+from testkit.brokers import Brokers
+from testkit.processes import ROOT
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.admin_tool import AdminTool, admin_tool
 
 TOPIC, OTHER, GROUP = Topic("admin-orders"), Topic("admin-others"), Group("admin-billing")
 RETRIES = Topic(RETRY_PREFIX + GROUP)

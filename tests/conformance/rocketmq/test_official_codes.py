@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from tests.support.java import rocketmq_jars
+from testkit.java import rocketmq_jars
+from testkit.rocketmq import VERSIONS
 from tests.support.protocol_table import all_documented, since
-from tests.support.rocketmq import VERSIONS
 
 _CLASSES = {
     "5.3.3": "org.apache.rocketmq.remoting.protocol.RequestCode",

@@ -12,12 +12,12 @@ from broker_core.names import Topic
 from broker_core.remoting.key_hash import queue_index
 from broker_core.remoting.message import OutgoingMessage
 from proxy.cli.connect import ask_proxy
-from tests.support.brokers import Brokers
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.java_client import ORDERLY, JavaClient, JavaClients
 from tests.support.consumers import consuming
-from tests.support.eventually import eventually
-from tests.support.gateway import Gateway, run_gateway
-from tests.support.java_client import ORDERLY, JavaClient, JavaClients
-from tests.support.rocketmq import VERSIONS
 from thin_client import Message
 
 

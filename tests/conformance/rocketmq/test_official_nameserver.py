@@ -19,9 +19,9 @@ from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting_channel import Answer, RemotingChannel
 from proxy.live.group_store import GroupStore
 from proxy.live.stored_group import NAMESPACE, group_of
-from tests.support.eventually import eventually
-from tests.support.lanes import group_settings
-from tests.support.rocketmq import VERSIONS, OfficialCluster
+from testkit.eventually import eventually
+from testkit.lanes import group_settings
+from testkit.rocketmq import VERSIONS, OfficialCluster
 
 FIRST, SECOND, LAST = Topic("first"), Topic("second"), Topic("last")
 GROUP = Group("readers")

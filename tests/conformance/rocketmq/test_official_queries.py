@@ -10,9 +10,9 @@ import pytest
 
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.admin_tool import AdminTool, admin_tool
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.rocketmq import VERSIONS
+from testkit.broker_process import Cluster, run_broker
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.admin_tool import AdminTool, admin_tool
 
 pytestmark = [
     pytest.mark.parametrize("version", VERSIONS),

@@ -11,9 +11,9 @@ import pytest
 
 from broker_core.names import Group, Topic
 from broker_core.remoting.message import StoredMessage
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.eventually import eventually
-from tests.support.other_clients import Client, running
+from testkit.broker_process import Cluster, run_broker
+from testkit.eventually import eventually
+from tests.conformance.rocketmq.other_clients import Client, running
 
 TOPIC, QUEUES, COUNT, WITHIN_S = Topic("orders"), 4, 40, 60
 LANGUAGES = ("cpp", "go", "node")

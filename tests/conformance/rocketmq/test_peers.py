@@ -9,7 +9,7 @@ import pytest
 from bench.frame.context import RunContext
 from bench.frame.peer import Figures, Work
 from bench.peers.registry import PEERS
-from tests.support.rocketmq import VERSIONS
+from testkit.rocketmq import VERSIONS
 
 pytestmark = [
     pytest.mark.parametrize("version", VERSIONS[:1]),

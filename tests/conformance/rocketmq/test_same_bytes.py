@@ -21,12 +21,13 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from broker_core.remoting.message import RESERVED_PROPERTIES
 from broker_core.tasks import spawn
-from tests.support.broker_process import AnyCluster, run_broker
-from tests.support.brokers import Brokers
-from tests.support.eventually import eventually
-from tests.support.gateway import TOPIC, Gateway, run_gateway
-from tests.support.processes import ROOT
-from tests.support.relay import (
+from testkit.broker_process import AnyCluster, run_broker
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import TOPIC, Gateway, run_gateway
+from testkit.processes import ROOT
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.relay import (
     MESSAGES,
     Received,
     Sent,
@@ -34,7 +35,6 @@ from tests.support.relay import (
     receiving_by_java,
     send_by_java,
 )
-from tests.support.rocketmq import VERSIONS
 from thin_client import AsyncConsumer, AsyncProducer, Message, Outgoing, SendFailed
 from thin_client.key_hash import plain_key
 

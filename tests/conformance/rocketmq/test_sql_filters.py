@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from broker_core.broker.sql.parser import compile_filter
 from broker_core.broker.sql.tokens import BadFilter
+from testkit.rocketmq import VERSIONS
+from tests.conformance.rocketmq.java_client import TOLD, JavaClients, JavaError, stage
+from tests.conformance.rocketmq.relay import filters_by_java
 from tests.support import sql_filters
-from tests.support.java_client import TOLD, JavaClients, JavaError, stage
-from tests.support.relay import filters_by_java
-from tests.support.rocketmq import VERSIONS
 from tests.support.sql_filters import Tree
 
 pytestmark = [

@@ -17,9 +17,9 @@ from broker_core.names import Group, Topic
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tls import ClientContext
 from broker_core.tls_settings import ClientTls, ServerTls
-from tests.support.certificates import make_certificates
-from tests.support.java_client import WITH_TLS, JavaClients, stage
-from tests.support.rocketmq import VERSIONS, official_cluster
+from testkit.certificates import make_certificates
+from testkit.rocketmq import VERSIONS, official_cluster
+from tests.conformance.rocketmq.java_client import WITH_TLS, JavaClients, stage
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 TOPIC = Topic("orders")

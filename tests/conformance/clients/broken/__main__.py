@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tests.conformance.clients import program
+from testkit.thin_clients import program
 from tests.conformance.clients.broken import asking, ending, holding, silent, telling
 from tests.conformance.clients.broken.registry import BROKEN
 

@@ -6,7 +6,7 @@ import secrets
 import ssl
 from typing import Any
 
-from tests.conformance.clients import program
+from testkit.thin_clients import program
 from tests.conformance.clients.broken.registry import breaks
 from thin_client import delivery
 from thin_client.delivery import Delivery
@@ -124,7 +124,7 @@ def trusts_any_name() -> None:
 
 @breaks("key-hash", "the hash is over bytes")
 def hashes_bytes() -> None:
-    from tests.conformance.clients import calls_program  # patched here alone
+    from testkit.thin_clients import calls_program
 
     def key_hash(key: str) -> int:
         value = 0

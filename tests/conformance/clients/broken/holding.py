@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.clients import program
+from testkit.thin_clients import program
 from tests.conformance.clients.broken.registry import breaks
 from thin_client import session
 from thin_client.lease import Home, Lease

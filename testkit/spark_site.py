@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from broker_core.client import BrokerClient, SendReceipt
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.processes import ROOT, Child, Children
+from testkit.processes import ROOT, Child, Children
 
 T = TypeVar("T")
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import orjson
 
-from tests.support.processes import ROOT
-from tests.support.tools import without
+from testkit.missing_tools import without
+from testkit.processes import ROOT
 
 _SOURCES = ROOT / "tests/conformance/rocketmq"
 _BUILD = ROOT / "build/rocketmq"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.support.java import java, rocketmq_programs
+from testkit.java import java
+from tests.conformance.rocketmq.programs import rocketmq_programs
 from thin_client.delivery import Outgoing
 
 _LIMIT_S = 90

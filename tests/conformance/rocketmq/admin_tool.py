@@ -12,7 +12,8 @@ from pathlib import Path
 import orjson
 
 from broker_core.tasks import cancel_and_wait, spawn
-from tests.support.java import java, rocketmq_programs
+from testkit.java import java
+from tests.conformance.rocketmq.programs import rocketmq_programs
 
 _LIMIT_S = 60
 #: Commands at a time: each starts clients of its own, with time limits of a few seconds.

@@ -27,8 +27,8 @@ from proxy.lane.tracing import Spans
 from proxy.listening import Addresses
 from proxy.live.settings_file import SettingsFile
 from proxy.settings.proxy_settings import load_settings
-from tests.support.broker_process import AnyCluster
-from tests.support.brokers import EMBEDDED_ONES, Brokers
+from testkit.broker_process import AnyCluster
+from testkit.brokers import EMBEDDED_ONES, Brokers
 
 TOPIC = "orders"
 GROUP = "billing"

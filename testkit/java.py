@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.processes import ROOT
-from tests.support.tools import without
+from testkit.missing_tools import without
+from testkit.processes import ROOT
 
-POM = ROOT / "tests/conformance/rocketmq/pom.xml"
-SOURCES = ROOT / "tests/conformance/rocketmq/java"
+POM = ROOT / "testkit/maven/rocketmq.xml"
 _BUILD = ROOT / "build/rocketmq"
 _LIMIT_S = 300
 
@@ -36,12 +35,6 @@ def require_java() -> None:
 def rocketmq_jars(version: str) -> Path:
     """The folder with the jars of Apache RocketMQ *version*; downloaded once."""
     return jars(POM, _BUILD / version / "lib", f"-Drocketmq.version={version}")
-
-
-def rocketmq_programs(version: str) -> str:
-    """The class path of our Java programs, compiled against the client of that *version*."""
-    libraries = f"{rocketmq_jars(version)}/*"
-    return programs(SOURCES.glob("*.java"), libraries, _BUILD / version)
 
 
 def jars(pom: Path, folder: Path, *options: str) -> Path:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker_process import AnyCluster, run_broker
-from tests.support.rocketmq import OfficialCluster, official_cluster
+from testkit.broker_process import AnyCluster, run_broker
+from testkit.rocketmq import OfficialCluster, official_cluster
 
 EMBEDDED = "embedded"
 #: As the embedded broker's default, so that one set of proxy settings fits both.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.processes import ROOT
+from testkit.processes import ROOT
 
 #: Where a compiler looks for headers.
 _INCLUDE = (Path("/usr/include"), Path("/usr/local/include"))
@@ -79,7 +79,7 @@ LANGUAGES = (
     Language(
         name="python",
         folder=ROOT,
-        program=lambda: [sys.executable, "-m", "tests.conformance.clients.program"],
+        program=lambda: [sys.executable, "-m", "testkit.thin_clients.program"],
     ),
     Language(
         name="go",
@@ -170,3 +170,9 @@ def _run(language: Language, command: Sequence[str]) -> subprocess.CompletedProc
         errors="replace",
         check=False,
     )
+
+
+def client_environment() -> dict[str, str]:
+    """The driver's own, without settings of the gateway; Java gets a small heap."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
+    return {**own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""What tests need beside Python, and may not find."""
+"""Tools that tests need beside Python, and may not find."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 def without(reason: str) -> None:
     """Skip the test for *reason*; fail it where everything is required."""
-    import pytest  # the rest of tests.support is of use without it
+    import pytest  # the rest of testkit is of use without it
 
     if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
         pytest.fail(reason)

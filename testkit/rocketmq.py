@@ -20,8 +20,8 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.connection import NEED_DATA, RemotingConnection, Role
 from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable
-from tests.support.java import java, rocketmq_jars
-from tests.support.processes import wait_until
+from testkit.java import java, rocketmq_jars
+from testkit.processes import wait_until
 
 #: The newest of each line that can be had.
 VERSIONS = ("5.3.3", "4.9.7")
@@ -307,5 +307,6 @@ def free_ports() -> tuple[int, int, int]:
 
 
 def is_free(port: int, address: str = "127.0.0.1") -> bool:
+    """True if nothing listens there."""
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) != 0

@@ -16,7 +16,7 @@ from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
-from tests.support.messages import TOPIC
+from testkit.messages import TOPIC
 
 MS = 1_000_000
 FOR_EVER_NS = 1 << 62

@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, Self
 
 import orjson
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 _LOOK_S = 0.01
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.conformance.clients.lines import error_of, message_fields, say, security_of
+from testkit.thin_clients.lines import error_of, message_fields, say, security_of
 from thin_client import (
     ClientError,
     Defer,

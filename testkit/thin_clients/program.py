@@ -1,6 +1,7 @@
-"""The conformance program of the Python clients; ``README.md`` says what it does.
+"""The conformance program of the Python clients; ``tests/conformance/clients/README.md`` says
+what it does.
 
-``python -m tests.conformance.clients.program '{"servers": "127.0.0.1:9713", "group": "billing"}'``
+``python -m testkit.thin_clients.program '{"servers": "127.0.0.1:9713", "group": "billing"}'``
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 
 from proxy.cli.observing import HistoryObserver
 from proxy.history.record import History, HistoryWriter, NullHistory
-from tests.conformance.clients import calls_program
-from tests.conformance.clients.lines import error_of, message_fields, say, security_of
+from testkit.thin_clients import calls_program
+from testkit.thin_clients.lines import error_of, message_fields, say, security_of
 from thin_client import (
     AsyncConsumer,
     ClientError,
@@ -34,6 +35,7 @@ from thin_client import (
 
 
 def timing_of(options: dict[str, Any]) -> Timing:
+    """The timing that *options* ask for, given in milliseconds."""
     names = ("ack_linger", "request_timeout", "drain_timeout")
     given = {f"{n}_s": options[f"{n}_ms"] / 1000 for n in names if f"{n}_ms" in options}
     return Timing(**given)
@@ -144,6 +146,7 @@ class Work:
 
 
 def history_of(options: dict[str, Any]) -> History:
+    """A history in the file that *options* name; without one, none is written."""
     if "history" not in options:
         return NullHistory()
     path = Path(options["history"])
@@ -153,6 +156,7 @@ def history_of(options: dict[str, Any]) -> History:
 
 
 def consumer_of(options: dict[str, Any], watcher: Watcher) -> AsyncConsumer:
+    """The consumer that *options* describe."""
     names = ("topics", "concurrency", "prefetch", "max_run", "client_id")
     return AsyncConsumer(
         options["servers"],
@@ -213,6 +217,7 @@ FORMS: dict[str, Callable[[AsyncConsumer, Work], Any]] = {
 
 
 def main() -> int:
+    """Run the mode that the argument names; the exit code."""
     options = json.loads(sys.argv[1])
     mode = options.get("mode", "consume")
     if mode == "consume":

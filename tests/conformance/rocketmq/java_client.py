@@ -23,9 +23,10 @@ import orjson
 from broker_core.client.broker_client import BrokerClient
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.message import StoredMessage
-from tests.support.broker_process import Cluster, run_broker
-from tests.support.eventually import eventually
-from tests.support.java import java, rocketmq_programs
+from testkit.broker_process import Cluster, run_broker
+from testkit.eventually import eventually
+from testkit.java import java
+from tests.conformance.rocketmq.programs import rocketmq_programs
 
 _ANSWER_S = 60
 _REBALANCE = "rocketmq.client.rebalance."

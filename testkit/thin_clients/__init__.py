@@ -1,0 +1,1 @@
+"""The thin clients of all languages as programs, with that of Python."""
