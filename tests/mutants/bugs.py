@@ -35,7 +35,7 @@ from proxy.downstream.port import requests
 from proxy.downstream.port.replays import Replays
 from proxy.upstream.audit import Audit, Entry
 from proxy.upstream.commits.committer import Committer
-from proxy.upstream.ownership.group_ownership import owned_queue
+from proxy.upstream.ownership import owned_queue
 from proxy.upstream.ownership.period_start import PeriodStart
 from proxy.upstream.records.ownership_log import OwnershipLog
 from proxy.upstream.records.recorder import Recorder
