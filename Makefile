@@ -183,10 +183,10 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 
 bench: $(INSTALLED)
-	$(BIN)/orderlane bench all $(ARGS)
+	$(BIN)/python -m bench all $(ARGS)
 
 bench-full: $(INSTALLED)
-	$(BIN)/orderlane bench all --full --resume $(ARGS)
+	$(BIN)/python -m bench all --full --resume $(ARGS)
 
 fuzz: $(WITH_FUZZ)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,198 +1,51 @@
-"""``orderlane bench``: measures whole installations. The cases stand in the source tree."""
+"""``orderlane bench``: the command of the package ``bench``, which only a source tree has."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import importlib
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from proxy.cli.bench_cases import ROOT, CaseGroup, failing_in_words, find_cases, measure_all
-from proxy.cli.bench_cases import command as _command
-from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
-RESULTS = ROOT / "bench" / "results"
-
-app = typer.Typer(
-    cls=CaseGroup,
-    no_args_is_help=True,
-    help="Benchmarks of whole installations, with processes of their own (source tree needed).",
-)
-
-Out = Annotated[
-    Path | None, typer.Option("--out", help="file of the result (default: in bench/results)")
-]
-Rounds = Annotated[int, typer.Option(min=1, help="runs of each arm, interleaved")]
-Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
-Broker = Annotated[
-    str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
-]
+ROOT = Path(__file__).parents[2]
 
 
-@app.command("all")
-def run_all(
-    full: Annotated[
-        bool,
-        typer.Option("--full", help="the full shapes, and the cases with options of their own"),
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
-    ] = False,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="runs of each arm (default: as the shape says)")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="folder of the results (default: build/bench; bench/results with --full)"
-        ),
-    ] = None,
-) -> None:
-    """Every case, one after the other, beside its peers; what fails is listed at the end."""
-    find_cases("embedded")
-    folder = out or (RESULTS if full else ROOT / "build" / "bench")
-    measure_all(folder, full=full, resume=resume, rounds=rounds)
+class _NotInstalled(TyperGroup):
+    """Refuses every benchmark by name."""
 
-
-@app.command()
-def takeover(
-    broker: Broker = "embedded",
-    end: Annotated[
-        list[str] | None, typer.Option(help="SIGTERM, SIGKILL or SIGSTOP (default: all)")
-    ] = None,
-    rounds: Rounds = 3,
-    queues: Annotated[int, typer.Option(min=2)] = 8,
-    rate: Annotated[float, typer.Option(min=1, help="messages a second")] = 400.0,
-    stop_s: Annotated[float, typer.Option(min=1, help="how long SIGSTOP lasts")] = 20.0,
-    spilled: Annotated[
-        int, typer.Option(min=0, help="messages that wait behind one stuck key a queue")
-    ] = 0,
-    seed: Seed = 7,
-    out: Out = None,
-) -> None:
-    """How long queues stand still when the proxy that owns them ends, and what comes twice."""
-    find_cases(broker)
-    from bench import takeover as case
-
-    ends = tuple(end or case.ENDS)
-    if unknown := [each for each in ends if each not in case.ENDS]:
-        raise OrderlaneError(f"--end {unknown[0]!r} is none of {', '.join(case.ENDS)}")
-    plan = case.Plan(
-        broker, ends, rounds, queues=queues, rate=rate, stop_s=stop_s, spilled=spilled, seed=seed
-    )
-    name = f"takeover-{broker}{f'-spilled-{spilled}' if spilled else ''}.json"
-    with failing_in_words("takeover"):
-        rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
-    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
-
-
-@app.command()
-def blackout(
-    broker: Broker = "embedded",
-    stuck_messages: Annotated[
-        int, typer.Option(min=0, help="messages of stuck keys before the traffic; 1000000 in full")
-    ] = 100_000,
-    traffic: Annotated[int, typer.Option(min=100, help="messages, 10 % of stuck keys")] = 100_000,
-    rounds: Rounds = 3,
-    queues: Annotated[int, typer.Option(min=1)] = 4,
-    release_s: Annotated[
-        float, typer.Option(min=0, help="how long to follow the keys once they are released")
-    ] = 20.0,
-    history: Annotated[
-        bool, typer.Option("--history", help="judge histories as well: slower")
-    ] = False,
-    seed: Seed = 7,
-    out: Out = None,
-) -> None:
-    """What keys that are stuck, one in each queue, cost the other keys: throughput and memory."""
-    find_cases(broker)
-    from bench import blackout as case
-
-    plan = case.Plan(
-        broker,
-        stuck=stuck_messages,
-        traffic=traffic,
-        rounds=rounds,
-        queues=queues,
-        release_s=release_s,
-        histories=history,
-        seed=seed,
-    )
-    path = out or RESULTS / f"blackout-{broker}-{stuck_messages}.json"
-    with failing_in_words("blackout"):
-        rows = case.measure(plan, path, command=_command(), say=say)
-    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
-
-
-@app.command()
-def bulk(
-    broker: Broker = "embedded",
-    load: Annotated[
-        list[str] | None, typer.Option(help="full or paced (default: both, one after the other)")
-    ] = None,
-    rounds: Rounds = 5,
-    messages: Annotated[int, typer.Option(min=1000, help="backlog; 1000000 in full")] = 300_000,
-    rate: Annotated[float, typer.Option(min=1, help="messages a second of the paced load")] = 1e3,
-    stretch_s: Annotated[float, typer.Option(min=0.4, help="seconds of an arm in a round")] = 2.0,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="bytes a second of bulk readers beside clients, 0: none (default: the proxy's)",
-        ),
-    ] = None,
-    seed: Seed = 7,
-    out: Out = None,
-) -> None:
-    """What a bulk backfill costs the thin clients of another group: throughput and delay."""
-    find_cases(broker)
-    from bench import bulk as case
-
-    loads = tuple(load or case.LOADS)
-    if unknown := [each for each in loads if each not in case.LOADS]:
-        raise OrderlaneError(f"--load {unknown[0]!r} is none of {', '.join(case.LOADS)}")
-    plan = case.Plan(
-        broker,
-        loads,
-        rounds,
-        messages=messages,
-        rate=rate,
-        stretch_s=stretch_s,
-        limit=limit,
-        seed=seed,
-    )
-    name = f"bulk-{broker}{'' if limit is None else f'-limit-{limit}'}.json"
-    with failing_in_words("bulk"):
-        rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
-    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
-
-
-@app.command()
-def spark(
-    broker: Broker = "embedded",
-    rows: Annotated[int, typer.Option(min=1, help="messages in the topic")] = 1_000_000,
-    body_bytes: Annotated[int, typer.Option(min=64, help="of each message")] = 256,
-    queues: Annotated[int, typer.Option(min=1, help="of the topic; each is a task")] = 2,
-    rounds: Rounds = 5,
-    seed: Seed = 7,
-    out: Out = None,
-) -> None:
-    """How fast Spark reads a topic, beside plain sources with the same rows in memory."""
-    find_cases(broker)
-    if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Raises OrderlaneError, except while a shell completes words."""
+        if ctx.resilient_parsing:
+            return None
         raise OrderlaneError(
-            f"orderlane bench spark needs {' and '.join(missing)}: install the extra spark with"
-            " .venv/bin/pip install --require-hashes -r requirements/spark.txt"
+            "orderlane bench needs the source tree, whose folder bench/ is not installed: clone"
+            " the repository, run make setup there, and use its .venv/bin/orderlane"
         )
-    from bench import spark as case
 
-    plan = case.Plan(
-        broker, rows=rows, body_bytes=body_bytes, queues=queues, rounds=rounds, seed=seed
-    )
-    with failing_in_words("spark"):
-        table = case.measure(
-            plan, out or RESULTS / f"spark-{broker}.json", command=_command(), say=say
+
+def command_of(root: Path) -> typer.Typer:
+    """The benchmarks of the source tree at *root*; without one, a command that says so."""
+    if not (root / "bench" / "command.py").exists():
+        return typer.Typer(
+            cls=_NotInstalled,
+            no_args_is_help=True,
+            help="Benchmarks of whole installations (source tree needed).",
+            callback=_nothing,
         )
-    print_rows(table, columns=case.COLUMNS, output=OutputFormat.TABLE)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    # By name, so that nothing of the product imports what is not installed with it.
+    app: typer.Typer = importlib.import_module("bench.command").app
+    return app
+
+
+def _nothing() -> None:
+    """Without a callback typer takes no group that is empty."""
+
+
+app = command_of(ROOT)

@@ -13,7 +13,7 @@ from bench import blackout, bulk, takeover
 from bench.cases.registry import CASES
 from bench.frame.context import RunContext
 from bench.site import EMBEDDED
-from proxy.cli import bench_cases as command
+from proxy.cli import bench as bench_command
 from tests.support.command_line import CommandLine, command_line
 
 
@@ -107,5 +107,5 @@ def test_what_cannot_be_measured_is_refused(
 def test_without_its_source_tree_there_is_nothing_to_run(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(bench_command, "app", bench_command.command_of(tmp_path))
     assert "needs the source tree" in cli.problem("bench", "takeover")

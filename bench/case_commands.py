@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from bench.report import ROOT
 from proxy.cli.output import OutputFormat, print_rows, say
 from proxy.errors import OrderlaneError
 
 if TYPE_CHECKING:
     from bench.frame.case import Case, Scale
     from bench.frame.runner import Plan
-
-ROOT = Path(__file__).parents[2]
 
 _Vs = Annotated[
     list[str] | None, typer.Option(help="measure this peer as well, such as rocketmq-orderly")
@@ -50,7 +49,7 @@ _Broker = Annotated[
 
 
 class CaseGroup(TyperGroup):
-    """Commands of its own, and one for each case on the frame, if there is a source tree.
+    """Commands of its own, and one for each case on the frame.
 
     The commands and their context are typer's own, which have no public names.
     """
@@ -68,18 +67,8 @@ class CaseGroup(TyperGroup):
         return None if case is None else _command_of(case)
 
 
-def find_cases(broker: str) -> None:
-    """Make the package ``bench`` importable, and check that it knows *broker*.
-
-    Raises OrderlaneError outside a source tree, and for another broker.
-    """
-    if not _has_source_tree():
-        raise OrderlaneError(
-            "orderlane bench needs the source tree, whose folder bench/ is not installed: clone"
-            " the repository, run make setup there, and use its .venv/bin/orderlane"
-        )
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
+def check_broker(broker: str) -> None:
+    """Raise OrderlaneError if no benchmark runs on *broker*."""
     from bench.site import KINDS
 
     if broker not in KINDS:
@@ -151,16 +140,9 @@ def _measure_others(folder: Path, *, resume: bool) -> list[str]:
 
 
 def _cases() -> Mapping[str, Case]:
-    if not _has_source_tree():
-        return {}
-    find_cases("embedded")
     from bench.cases.registry import CASES
 
     return CASES
-
-
-def _has_source_tree() -> bool:
-    return (ROOT / "bench" / "site.py").exists()
 
 
 def _command_of(case: Case) -> Any:
@@ -176,7 +158,7 @@ def _command_of(case: Case) -> Any:
         resume: _Resume = False,
         out: _Out = None,
     ) -> None:
-        find_cases(broker)
+        check_broker(broker)
         from bench.frame.runner import Plan
 
         plan = Plan(

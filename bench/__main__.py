@@ -1,0 +1,11 @@
+"""``python -m bench``: the command ``orderlane bench``, from a source tree."""
+
+from __future__ import annotations
+
+import sys
+
+from proxy.cli.entry import run
+
+if __name__ == "__main__":
+    sys.argv[:] = ["orderlane", "bench", *sys.argv[1:]]
+    run()

@@ -1,0 +1,200 @@
+"""The command ``python -m bench``, and ``orderlane bench`` in a source tree: measures whole
+installations.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.case_commands import CaseGroup, check_broker, failing_in_words, measure_all
+from bench.case_commands import command as _command
+from bench.report import ROOT
+from proxy.cli.output import OutputFormat, print_rows, say
+from proxy.errors import OrderlaneError
+
+RESULTS = ROOT / "bench" / "results"
+
+app = typer.Typer(
+    cls=CaseGroup,
+    no_args_is_help=True,
+    help="Benchmarks of whole installations, with processes of their own (source tree needed).",
+)
+
+Out = Annotated[
+    Path | None, typer.Option("--out", help="file of the result (default: in bench/results)")
+]
+Rounds = Annotated[int, typer.Option(min=1, help="runs of each arm, interleaved")]
+Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
+Broker = Annotated[
+    str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
+]
+
+
+@app.command("all")
+def run_all(
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="the full shapes, and the cases with options of their own"),
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="runs of each arm (default: as the shape says)")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder of the results (default: build/bench; bench/results with --full)"
+        ),
+    ] = None,
+) -> None:
+    """Every case, one after the other, beside its peers; what fails is listed at the end."""
+    folder = out or (RESULTS if full else ROOT / "build" / "bench")
+    measure_all(folder, full=full, resume=resume, rounds=rounds)
+
+
+@app.command()
+def takeover(
+    broker: Broker = "embedded",
+    end: Annotated[
+        list[str] | None, typer.Option(help="SIGTERM, SIGKILL or SIGSTOP (default: all)")
+    ] = None,
+    rounds: Rounds = 3,
+    queues: Annotated[int, typer.Option(min=2)] = 8,
+    rate: Annotated[float, typer.Option(min=1, help="messages a second")] = 400.0,
+    stop_s: Annotated[float, typer.Option(min=1, help="how long SIGSTOP lasts")] = 20.0,
+    spilled: Annotated[
+        int, typer.Option(min=0, help="messages that wait behind one stuck key a queue")
+    ] = 0,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """How long queues stand still when the proxy that owns them ends, and what comes twice."""
+    check_broker(broker)
+    from bench import takeover as case
+
+    ends = tuple(end or case.ENDS)
+    if unknown := [each for each in ends if each not in case.ENDS]:
+        raise OrderlaneError(f"--end {unknown[0]!r} is none of {', '.join(case.ENDS)}")
+    plan = case.Plan(
+        broker, ends, rounds, queues=queues, rate=rate, stop_s=stop_s, spilled=spilled, seed=seed
+    )
+    name = f"takeover-{broker}{f'-spilled-{spilled}' if spilled else ''}.json"
+    with failing_in_words("takeover"):
+        rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
+    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+@app.command()
+def blackout(
+    broker: Broker = "embedded",
+    stuck_messages: Annotated[
+        int, typer.Option(min=0, help="messages of stuck keys before the traffic; 1000000 in full")
+    ] = 100_000,
+    traffic: Annotated[int, typer.Option(min=100, help="messages, 10 % of stuck keys")] = 100_000,
+    rounds: Rounds = 3,
+    queues: Annotated[int, typer.Option(min=1)] = 4,
+    release_s: Annotated[
+        float, typer.Option(min=0, help="how long to follow the keys once they are released")
+    ] = 20.0,
+    history: Annotated[
+        bool, typer.Option("--history", help="judge histories as well: slower")
+    ] = False,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """What keys that are stuck, one in each queue, cost the other keys: throughput and memory."""
+    check_broker(broker)
+    from bench import blackout as case
+
+    plan = case.Plan(
+        broker,
+        stuck=stuck_messages,
+        traffic=traffic,
+        rounds=rounds,
+        queues=queues,
+        release_s=release_s,
+        histories=history,
+        seed=seed,
+    )
+    path = out or RESULTS / f"blackout-{broker}-{stuck_messages}.json"
+    with failing_in_words("blackout"):
+        rows = case.measure(plan, path, command=_command(), say=say)
+    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+@app.command()
+def bulk(
+    broker: Broker = "embedded",
+    load: Annotated[
+        list[str] | None, typer.Option(help="full or paced (default: both, one after the other)")
+    ] = None,
+    rounds: Rounds = 5,
+    messages: Annotated[int, typer.Option(min=1000, help="backlog; 1000000 in full")] = 300_000,
+    rate: Annotated[float, typer.Option(min=1, help="messages a second of the paced load")] = 1e3,
+    stretch_s: Annotated[float, typer.Option(min=0.4, help="seconds of an arm in a round")] = 2.0,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="bytes a second of bulk readers beside clients, 0: none (default: the proxy's)",
+        ),
+    ] = None,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """What a bulk backfill costs the thin clients of another group: throughput and delay."""
+    check_broker(broker)
+    from bench import bulk as case
+
+    loads = tuple(load or case.LOADS)
+    if unknown := [each for each in loads if each not in case.LOADS]:
+        raise OrderlaneError(f"--load {unknown[0]!r} is none of {', '.join(case.LOADS)}")
+    plan = case.Plan(
+        broker,
+        loads,
+        rounds,
+        messages=messages,
+        rate=rate,
+        stretch_s=stretch_s,
+        limit=limit,
+        seed=seed,
+    )
+    name = f"bulk-{broker}{'' if limit is None else f'-limit-{limit}'}.json"
+    with failing_in_words("bulk"):
+        rows = case.measure(plan, out or RESULTS / name, command=_command(), say=say)
+    print_rows(rows, columns=case.COLUMNS, output=OutputFormat.TABLE)
+
+
+@app.command()
+def spark(
+    broker: Broker = "embedded",
+    rows: Annotated[int, typer.Option(min=1, help="messages in the topic")] = 1_000_000,
+    body_bytes: Annotated[int, typer.Option(min=64, help="of each message")] = 256,
+    queues: Annotated[int, typer.Option(min=1, help="of the topic; each is a task")] = 2,
+    rounds: Rounds = 5,
+    seed: Seed = 7,
+    out: Out = None,
+) -> None:
+    """How fast Spark reads a topic, beside plain sources with the same rows in memory."""
+    check_broker(broker)
+    if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
+        raise OrderlaneError(
+            f"orderlane bench spark needs {' and '.join(missing)}: install the extra spark with"
+            " .venv/bin/pip install --require-hashes -r requirements/spark.txt"
+        )
+    from bench import spark as case
+
+    plan = case.Plan(
+        broker, rows=rows, body_bytes=body_bytes, queues=queues, rounds=rounds, seed=seed
+    )
+    with failing_in_words("spark"):
+        table = case.measure(
+            plan, out or RESULTS / f"spark-{broker}.json", command=_command(), say=say
+        )
+    print_rows(table, columns=case.COLUMNS, output=OutputFormat.TABLE)
