@@ -3,61 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from broker_core.tasks import spawn
-from proxy.app import Proxy
 from proxy.lane.lanes import Lanes
 from proxy.settings.types import host_port
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
-from testkit.gateway import Gateway, run_gateway
+from testkit.gateway import run_gateway
 from testkit.thrift_client import connect
-from thin_client.aio import AsyncConsumer
-from thin_client.message import Message
+from tests.integration.broadcast_site import broadcast, client, count, left
 from thrift_idl import consumer
 
 KEYS = [f"key-{number % 7}" for number in range(70)]
-
-#: What a client got, by key.
-Got = dict[str, list[str]]
-
-
-@asynccontextmanager
-async def client(gateway: Gateway, address: str, name: str, got: Got) -> AsyncIterator[None]:
-    """A thin client that keeps what it handles."""
-
-    async def handle(message: Message) -> None:
-        got[str(message.key)].append(message.message_id)
-
-    consumer = AsyncConsumer(address, group=gateway.group, client_id=name)
-    running = spawn(consumer.run(handle, handle_signals=False), name=f"consumer {name}")
-    try:
-        yield
-    finally:
-        consumer.stop()
-        await running
-
-
-def count(got: Got) -> int:
-    return sum(map(len, got.values()))
-
-
-def left(proxy: Proxy) -> bool:
-    """True once no client is served; ownership would look for itself every five seconds."""
-    for ownership in proxy._ownerships.values():
-        ownership.wake()
-    return not proxy.lanes.members()
-
-
-def broadcast(gateway: Gateway, **settings: object) -> None:
-    gateway.settings["groups"][0]["mode"] = "broadcast"
-    gateway.settings.update(settings)
 
 
 @pytest.mark.feature("proxy: broadcast")

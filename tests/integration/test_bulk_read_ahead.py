@@ -7,15 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from testkit.scripted_proxy import ScriptedProxy
-from tests.integration.test_bulk_client import (
-    QID,
-    TOPIC,
-    answers,
-    client_of,
-    hangs_up,
-    has,
-    stored,
-)
+from tests.integration.bulk_site import QID, TOPIC, answers, client_of, hangs_up, has, stored
 from thin_client.spark.bulk_client import BulkClient
 from thin_client.spark.offsets import QueueState, Slice
 

@@ -19,7 +19,7 @@ from proxy.history.record import NullHistory
 from testkit.eventually import eventually
 from testkit.processes import Children
 from testkit.scripted_proxy import ScriptedProxy
-from tests.unit.test_client_parts import message_with
+from tests.support.client_messages import message_with
 from thin_client import AsyncConsumer, Timing
 
 pytestmark = pytest.mark.sockets

@@ -15,7 +15,7 @@ from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
 from proxy.operator import dead_letter_desk
 from testkit.gateway import GROUP, Gateway
-from tests.integration.test_queue_verbs import Site, site
+from tests.integration.queue_site import Site, site
 
 LETTERS = 8
 NO_TEXT = b"\xff\x00\xfe"

@@ -11,10 +11,9 @@ import aiohttp
 import orjson
 import pytest
 
-from broker_core.names import Group, QueueName
+from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
 from proxy.cli import dead_letters as command_line
-from proxy.cli.connect import ask_proxy
 from proxy.cli.output import OutputFormat
 from proxy.errors import OrderlaneError
 from proxy.history.check import HistoryChecker
@@ -27,12 +26,10 @@ from testkit.gateway import Gateway, run_gateway
 from testkit.processes import Children
 from tests.support.consumers import consuming
 from tests.support.history_parts import counted, judge_in_parts
+from tests.support.redriven import DEAD_LETTERS, PATIENT, ask, bodies, until_sent
 from thin_client import Message, Reject
 
 LETTERS = 60
-DEAD_LETTERS = {"on_exhausted": "dead_letter"}
-#: No lock runs out, and no answer comes too late, where a machine stands still for seconds.
-PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
 class Desk:
@@ -50,16 +47,6 @@ class Desk:
         self.done.append(message)
 
 
-async def ask(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> dict[str, Any]:
-    """What the proxy answers an operator."""
-    path = f"/api/groups/{gateway.group}/dead-letters{what}"
-    body = None if what.startswith("?") or not what else orjson.dumps({"reason": "a test", **asked})
-    answer: dict[str, Any] = orjson.loads(
-        await asyncio.to_thread(ask_proxy, at.http, path, body=body, timeout_s=20)
-    )
-    return answer
-
-
 async def until(at: Addresses, gateway: Gateway, state: str) -> dict[str, Any]:
     """The last redrive, once it is in *state*."""
     async with asyncio.timeout(60):
@@ -68,13 +55,6 @@ async def until(at: Addresses, gateway: Gateway, state: str) -> dict[str, Any]:
                 shown: dict[str, Any] = (await ask(at, gateway, "?limit=1"))["redrive"]
                 if shown["state"] == state:
                     return shown
-            await asyncio.sleep(0.02)
-
-
-async def until_sent(at: Addresses, gateway: Gateway, count: int) -> None:
-    """Return once the redrive that goes on has sent back so many."""
-    async with asyncio.timeout(60):
-        while (await ask(at, gateway, "?limit=1"))["redrive"]["sent"] < count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -109,15 +89,6 @@ async def free(at: Addresses, gateway: Gateway) -> None:
                 return
             except OrderlaneError:
                 await asyncio.sleep(0.05)
-
-
-async def bodies(gateway: Gateway, *, stored: int = 0) -> list[int]:
-    """What stands in the topic, in the order of its only queue: *stored* messages at least."""
-    await shown_end(gateway.client, gateway.queue(0), stored=stored)
-    pulled = await gateway.client.pull(
-        gateway.queue(0), group=Group("reader"), offset=0, suspend_ms=0
-    )
-    return [int(each.body) for each in pulled.messages]
 
 
 @pytest.mark.feature("proxy: redrive of dead letters")

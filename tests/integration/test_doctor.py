@@ -13,7 +13,7 @@ from broker_core.clock import wall_ms
 from broker_core.tasks import cancel_and_wait, spawn
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, TOPIC
-from tests.integration.test_queue_verbs import Desk, Site, site
+from tests.integration.queue_site import Desk, Site, site
 from tests.support.consumers import consuming
 from tests.support.doctor import (
     TEN_MINUTES_MS,

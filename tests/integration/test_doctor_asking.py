@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testkit.eventually import eventually
-from tests.integration.test_queue_verbs import site
+from tests.integration.queue_site import site
 from tests.support.command_line import CommandLine, command_line
 from tests.support.consumers import consuming
 from tests.support.doctor import (

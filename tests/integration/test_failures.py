@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,37 +9,16 @@ from typing import Any
 
 import pytest
 
-from broker_core.errors import BrokerError
-from broker_core.names import Group
-from broker_core.remoting.message import OutgoingMessage, StoredMessage
+from broker_core.remoting.message import OutgoingMessage
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, Gateway, run_gateway
+from tests.integration.failing_desk import Desk, dead_letters, until_dead
 from tests.support.consumers import Handle, consuming
-from thin_client import AsyncConsumer, Message, Refused, Reject, Retry
+from thin_client import AsyncConsumer, Refused, Reject, Retry
 
 QUICK = {"retry_intervals_ms": [40, 80]}
 DEAD_LETTER = {"on_exhausted": "dead_letter"}
-
-
-class Desk:
-    """A handler that notes what comes; ``verdicts`` are raised for a body, one each time."""
-
-    def __init__(self, **verdicts: list[Exception]) -> None:
-        self.verdicts = verdicts
-        self.seen: list[tuple[str, int]] = []  # body, attempt
-        self.at: dict[str, list[float]] = defaultdict(list)
-
-    async def __call__(self, message: Message) -> None:
-        body = message.body.decode()
-        self.seen.append((body, message.attempt))
-        self.at[body].append(time.monotonic())
-        if verdicts := self.verdicts.get(body):
-            raise verdicts.pop(0)
-
-    @property
-    def bodies(self) -> list[str]:
-        return [body for body, _ in self.seen]
 
 
 @asynccontextmanager
@@ -69,23 +45,6 @@ async def handling(
         _, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "desk", handle=handle):
             yield gateway
-
-
-async def dead_letters(gateway: Gateway) -> list[StoredMessage]:
-    client = gateway.client
-    try:
-        (queue,) = await client.queues(gateway.dead_letter_topic, fresh=True)
-    except BrokerError:
-        return []
-    pulled = await client.pull(queue, group=Group("undertaker"), offset=0, suspend_ms=0)
-    return list(pulled.messages)
-
-
-async def until_dead(gateway: Gateway, count: int) -> list[StoredMessage]:
-    async with asyncio.timeout(30):
-        while len(found := await dead_letters(gateway)) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    return found
 
 
 @pytest.mark.feature("proxy: retries")

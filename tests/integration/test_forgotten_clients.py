@@ -19,7 +19,7 @@ from proxy.upstream.client_sweep import ClientSweep
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
 from testkit.gateway import Gateway, run_gateway
-from tests.integration.test_broadcast import Got, broadcast, client, count, left
+from tests.integration.broadcast_site import Got, broadcast, client, count, left
 
 KEYS = ["k0", "k1", "k2"]
 _WEEK_MS = 604_800_000

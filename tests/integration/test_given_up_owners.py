@@ -10,7 +10,7 @@ from proxy.core.records.snapshot_parts import parts
 from proxy.upstream.records.ownership_log import OwnershipLog
 from testkit.eventually import eventually
 from testkit.gateway import run_gateway
-from tests.integration.test_failures import Desk, until_dead
+from tests.integration.failing_desk import Desk, until_dead
 from tests.support.consumers import consuming
 
 POLICY = {"on_exhausted": "dead_letter", "max_deliveries": 2}

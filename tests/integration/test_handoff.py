@@ -14,7 +14,7 @@ from proxy.app import Proxy
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
 from testkit.gateway import GROUP, Gateway
-from tests.integration.test_queue_verbs import WHY, Desk, Site, site
+from tests.integration.queue_site import WHY, Desk, Site, site
 from tests.support.consumers import consuming
 from thin_client import Message
 

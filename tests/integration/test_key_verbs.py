@@ -17,7 +17,7 @@ from proxy.listening import Addresses
 from proxy.upstream.audit import Audit
 from testkit.eventually import eventually
 from testkit.gateway import HANDED_OVER, Gateway, run_gateway
-from tests.integration.test_parking import PARK, Desk, copied, parking, send, view
+from tests.integration.parking_desk import PARK, Desk, copied, parking, send, view
 from tests.support.command_line import CommandLine, command_line
 from tests.support.consumers import consuming
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from proxy.app import Proxy
 from testkit.eventually import eventually
 from testkit.gateway import GROUP
-from tests.integration.test_queue_verbs import Desk, Site, site
+from tests.integration.queue_site import Desk, Site, site
 from tests.support.consumers import consuming
 from tests.support.verbs import orderlane
 

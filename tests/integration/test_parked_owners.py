@@ -17,7 +17,7 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.upstream.records import ownership_log
 from testkit.eventually import eventually
 from testkit.gateway import run_gateway
-from tests.integration.test_parking import PARK, Desk, copied, key, parking, send, view
+from tests.integration.parking_desk import PARK, Desk, copied, key, parking, send, view
 from tests.support.consumers import consuming
 
 #: No queue is in doubt where a machine stands still for seconds.

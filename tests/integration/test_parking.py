@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from broker_core.client import BrokerClient
@@ -20,43 +18,18 @@ from proxy.admin.snapshots import groups_view
 from proxy.app import Proxy
 from proxy.cli import doctor
 from proxy.cli import key as command_line
-from proxy.cli.connect import ask_proxy
 from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.records.parked_key import parked_topic
 from proxy.errors import OrderlaneError
-from proxy.listening import Addresses
-from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.retention import look_at
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
-from testkit.gateway import HANDED_OVER, Gateway, run_gateway
+from testkit.gateway import Gateway, run_gateway
+from tests.integration.parking_desk import PARK, Desk, copied, key, parking, send, view
 from tests.support.consumers import consuming
-from thin_client import Message
 
-#: What ``on_exhausted`` says by default.
-PARK = {"max_deliveries": 2, "retry_intervals_ms": [10]}
 #: No queue is in doubt where a machine stands still for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
-
-
-class Desk:
-    """A handler that fails keys as long as they are ``broken``, and notes what it finished."""
-
-    def __init__(self, *broken: str) -> None:
-        self.broken = set(broken)
-        self.failed: dict[str, int] = defaultdict(int)
-        self.done: dict[str, list[int]] = defaultdict(list)  # numbers of messages
-
-    async def __call__(self, message: Message) -> None:
-        key, number = message.body.decode().split(":")
-        if key in self.broken:
-            self.failed[key] += 1
-            raise ValueError("broken")
-        self.done[key].append(int(number))
-
-
-async def send(gateway: Gateway, *keys: str) -> None:
-    await gateway.send(keys, body="{key}:{n}")
 
 
 async def parked(gateway: Gateway, count: int) -> list[StoredMessage]:
@@ -76,43 +49,10 @@ def figures(proxy: Proxy, gateway: Gateway) -> PipelineStatistics:
     return parking(proxy, gateway).pipeline.statistics()
 
 
-def parking(proxy: Proxy, gateway: Gateway) -> Parking:
-    found = proxy.parking(gateway.group, gateway.queue(0))
-    assert found is not None
-    return found
-
-
-def copied(proxy: Proxy, gateway: Gateway) -> int:
-    """Messages of which *proxy* made copies."""
-    lane = proxy.lanes.find(gateway.group)
-    counts = None if lane is None else lane.counts.get(gateway.topic)
-    return 0 if counts is None else counts.parked
-
-
 def put_on_record(gateway: Gateway) -> None:
     """As the audit would: who redrives past the desk in these tests is known."""
     about = {"by": "a test", "reason": "so", "before": {}, "after": {}, "phase": "begin"}
     gateway.sends.write("audit", id="test", **about)
-
-
-def view(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
-    """What an operator is told of key ``a``."""
-    return parking(proxy, gateway).view(b"a")
-
-
-async def key(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> Any:
-    """What the proxy answers an operator."""
-    path = f"/api/groups/{gateway.group}/topics/{gateway.topic}/keys/{what}"
-    body = orjson.dumps({"reason": "a test", **asked}) if asked else None
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                answer = await asyncio.to_thread(ask_proxy, at.http, path, body=body, timeout_s=30)
-                return orjson.loads(answer)
-            except OrderlaneError as error:
-                if HANDED_OVER not in str(error):  # a busy machine may move a queue meanwhile
-                    raise
-            await asyncio.sleep(0.2)
 
 
 async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(

@@ -12,7 +12,7 @@ from proxy.cli import connect
 from proxy.errors import OrderlaneError
 from testkit.eventually import eventually
 from testkit.gateway import GROUP
-from tests.integration.test_queue_verbs import Desk, judged, site
+from tests.integration.queue_site import Desk, judged, site
 from tests.support.consumers import consuming
 from tests.support.verbs import orderlane
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testkit.scripted_proxy import Request, ScriptedProxy
-from tests.integration.test_thin_producer import both
+from tests.integration.both_producers import both
 from thin_client import Outgoing, SendFailed, Tracer
 from thin_client.key_hash import key_hash
 from thrift_idl import producer

@@ -9,6 +9,7 @@ import pytest
 
 from broker_core.tasks import cancel_and_wait, spawn
 from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
+from tests.integration.both_producers import both
 from thin_client import AsyncProducer, Outgoing, Producer, SendFailed
 from thrift_idl import producer
 
@@ -17,28 +18,6 @@ from thrift_idl import producer
 async def proxy() -> AsyncIterator[ScriptedProxy]:
     async with ScriptedProxy() as scripted:
         yield scripted
-
-
-class InThread:
-    """The blocking producer with the asyncio one's interface."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._producer = Producer(*arguments, **options)
-
-    async def __aenter__(self) -> InThread:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self._producer.close()
-
-    async def send(self, *arguments: Any, **options: Any) -> str:
-        return await asyncio.to_thread(self._producer.send, *arguments, **options)
-
-    async def send_batch(self, messages: list[Outgoing]) -> list[str]:
-        return await asyncio.to_thread(self._producer.send_batch, messages)
-
-
-both = pytest.mark.parametrize("kind", [InThread, AsyncProducer])
 
 
 def answer(code: int, message: str) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from testkit.eventually import eventually
 from testkit.gateway import GROUP
 from testkit.processes import ROOT
-from tests.integration.test_queue_verbs import Desk, site
+from tests.integration.queue_site import Desk, site
 from tests.support.consumers import consuming
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.property.test_client_session_model import OUTCOMES, SessionMachine
+from tests.property.session_machine import OUTCOMES, SessionMachine
 from thin_client.message import Outcome
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.history.reader import Event
-from tests.property.test_history_parts import comparable, in_parts, whole
+from tests.property.judged_parts import comparable, in_parts, whole
 
 _QUEUES = ("a_0", "a_1")
 _LEASE = ("group", "topic", "queue", "epoch", "lease", "offset")

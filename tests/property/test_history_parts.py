@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.history.check import HistoryChecker
-from proxy.history.limits import Limits
-from proxy.history.reader import Event, HistoryError
-from tests.property.test_history_checker import KEYS, MOVES, RightSystem
-from tests.support.history_parts import counted, judge_in_parts
+from proxy.history.reader import Event
+from tests.property.judged_parts import comparable, in_parts, whole
+from tests.property.right_system import KEYS, MOVES, RightSystem
 
-#: Short, so that random histories break the timed invariants as well.
-LIMITS = Limits(
-    commit_s=2.0,
-    delivery_s=2.0,
-    successor_s=1.5,
-    isolation_s=1.5,
-    demand_s=1.5,
-    retry_s=1.0,
-    lease_s=1.0,
-    durable_s=1.0,
-    early_s=0.1,
-    settle_s=1.0,
-)
-_TIMED = frozenset({"N1", "N3", "N4", "N5", "N6", "R1"})
 _QUEUES = {"orders": ("a_0", "a_1", "a_0p"), "bills": ("a_0", "b_0")}
 _numbers = st.integers(0, 4)
 
@@ -154,35 +136,6 @@ def histories(draw: st.DrawFn) -> list[Event]:
         t_ns += draw(st.sampled_from([0, 1, 10_000_000, 700_000_000, 3_000_000_000]))
         event |= {"t_ns": t_ns, "node": draw(st.sampled_from(["p", "q"]))}
     return events
-
-
-def whole(events: list[Event]) -> dict[str, Any]:
-    """The verdict, without the examples; or why there is none."""
-    try:
-        checker = HistoryChecker(limits=LIMITS)
-        for event in events:
-            checker.on_event(event)
-        return counted(checker.report())
-    except HistoryError as error:
-        return {"error": str(error)}
-
-
-def in_parts(events: list[Event]) -> dict[str, Any]:
-    try:
-        return counted(judge_in_parts(events, limits=LIMITS))
-    except HistoryError as error:
-        return {"error": str(error)}
-
-
-def comparable(verdict: dict[str, Any]) -> dict[str, Any]:
-    """Where two proxies act in one ownership period (W1), or leases are of a former life of their
-    topic (G1), nobody can say at whose site a lease is alive: what is timed by that may be judged
-    either way.
-    """
-    if not {"W1", "G1"} & verdict.get("by_id", {}).keys():
-        return verdict
-    found = {name: count for name, count in verdict["by_id"].items() if name not in _TIMED}
-    return {**verdict, "by_id": found, "violations": sum(found.values())}
 
 
 @settings(max_examples=120, deadline=None)

@@ -9,7 +9,7 @@ import orjson
 
 from testkit.eventually import eventually
 from testkit.gateway import GROUP
-from tests.integration.test_queue_verbs import Site
+from tests.integration.queue_site import Site
 from thin_client.message import Message
 
 WHY = ("--reason", "the bank is closed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from tests.unit.test_client_session import START, answer, pulled, session_with
+from tests.unit.client_sessions import START, answer, pulled, session_with
 from thin_client.lease import Lease
 from thin_client.message import Message
 

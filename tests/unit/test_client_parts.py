@@ -14,6 +14,7 @@ from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TTransport import TMemoryBuffer
 
+from tests.support.client_messages import message_with
 from thin_client import calls, wire
 from thin_client.addresses import Address, parse_address, parse_addresses
 from thin_client.arrivals import read_leases
@@ -24,26 +25,6 @@ from thin_client.message import Message, Retry, outcome_name
 from thin_client.verdicts import Verdicts
 from thin_client.wire import FrameBuffer, encode_call
 from thrift_idl import consumer, consumer_service
-
-
-def message_with(**fields: Any) -> Message:
-    plain: dict[str, Any] = {
-        "topic": "orders",
-        "queue": "broker-a_0#1",
-        "offset": 7,
-        "body": b"",
-        "key": None,
-        "order_key": None,
-        "tag": None,
-        "properties": {},
-        "attempt": 2,
-        "born_at_ms": None,
-        "message_id": None,
-        "lease_id": 1,
-        "deadline_ns": 0,
-    }
-    return Message(**{**plain, **fields})
-
 
 # ---- addresses ----------------------------------------------------------------------------------
 

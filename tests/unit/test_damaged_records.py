@@ -9,7 +9,7 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.record import Clean, Delta, Record, Snapshot, SnapshotPart, Unreadable
 from proxy.core.records.replay import LastOwner, replay
-from tests.unit.test_ownership_record import SECOND, own, whole
+from tests.unit.ownership_records import SECOND, own, whole
 
 FIRST = Snapshot(Epoch(1), 2, 9, (2, 5), parked={b"a": ParkedKey(2, 1)})
 KEPT = [(1, own()), (2, whole(FIRST)), (3, Delta(Epoch(1), 2, 5, 12, left=(2,), after=2))]

@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.histories import LANE, Story
+from tests.unit.action_rules import RULES
 
-RULES: dict[str, Any] = {
-    "order_key": "KEY",
-    "visibility_ms": 5000,
-    "retry_ms": [1000, 3000],
-    "max_deliveries": 3,
-    "max_jobs": 10,
-    "max_leased": 10,
-    "filters": ["tags", "action 2"],
-}
 TWIN = {**LANE, "queue": "broker-a_0p"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.histories import LANE, Story
-from tests.unit.test_history_actions import RULES
+from tests.unit.action_rules import RULES
 
 
 def _tagged(*, rules: list[str] | None) -> Story:

@@ -15,7 +15,7 @@ from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.errors import WrongState
 from testkit.messages import keyed
 from testkit.pipelines import MS, lease, offsets, pipeline, rules
-from tests.unit.test_recording import write
+from tests.unit.ownership_records import write
 
 WHY = Skip("audit-1", b"a")
 HOW = PausedKey(1, "ann", "it floods")

@@ -12,7 +12,7 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from testkit.messages import keyed
 from testkit.pipelines import MS, lease, pipeline, rules
-from tests.unit.test_parking_pipeline import parked
+from tests.unit.parked_jobs import parked
 
 HOW = PausedKey(1, "ann", "it floods")
 

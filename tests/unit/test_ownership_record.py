@@ -26,20 +26,7 @@ from proxy.core.records.record import (
 )
 from proxy.core.records.replay import LastOwner, replay
 from proxy.core.records.snapshot_parts import parts
-
-SECOND = 1_000_000_000
-
-
-def own(
-    *, trust_s: float = 5, longest_lease_s: float = 5, broker_start_ms: int = 1, period: int = 1
-) -> Own:
-    return Own("client", int(trust_s * 1000), int(longest_lease_s * 1000), broker_start_ms, period)
-
-
-def whole(snapshot: Snapshot) -> Record:
-    (part,) = parts(snapshot)
-    return part
-
+from tests.unit.ownership_records import SECOND, own, whole
 
 # ---- the topic ----------------------------------------------------------------------------------
 

@@ -15,22 +15,7 @@ from testkit.lanes import Listener, make_lane
 from testkit.messages import keyed
 from testkit.pipelines import HOLDER, MS, lease, rules
 from tests.support.parking_site import RULES, ParkingSite
-
-
-def parked(*keys: str) -> ParkingSite:
-    """Messages of *keys*, all parked and read in the twin."""
-    site = ParkingSite()
-    site.sent += keys
-    for key in set(keys):
-        site.read()
-        site.read()
-        site.park(key)
-    site.record_parked()
-    for _ in keys:
-        site.copy(heard=True)
-        site.read_twin()
-    assert len(site.copies) == len(keys)
-    return site
+from tests.unit.parked_jobs import parked
 
 
 def test_a_redrive_with_a_rate_hands_out_one_by_one() -> None:

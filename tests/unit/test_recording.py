@@ -6,11 +6,11 @@ from proxy.core.keys.ids import Epoch
 from proxy.core.ownership import recording
 from proxy.core.ownership.recording import Recording
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from proxy.core.records.record import Delta, Record, Snapshot, SnapshotPart
+from proxy.core.records.record import Delta, Snapshot, SnapshotPart
 from proxy.core.records.replay import LastOwner
 from testkit.messages import keyed
 from testkit.pipelines import KEYS, lease, pipeline, rules
-from tests.unit.test_ownership_record import own
+from tests.unit.ownership_records import own, write
 
 HOUR_NS = 3600 * 1_000_000_000
 
@@ -18,14 +18,6 @@ HOUR_NS = 3600 * 1_000_000_000
 def ack_one(queue: QueuePipeline) -> None:
     (each,) = lease(queue, 1)
     queue.settle(acked=[each.lease_id], now_ns=0)
-
-
-def write(records: Recording, at: int, *, now_ns: int = 1) -> list[Record]:
-    """What is due, written at that offset."""
-    due = records.due(now_ns)
-    if due:
-        records.written(due, at=at)
-    return due
 
 
 def test_the_first_owner_begins_with_a_snapshot_and_goes_on_with_what_changed() -> None:

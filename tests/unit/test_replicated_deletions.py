@@ -21,7 +21,7 @@ from broker_core.store.copies import Copied
 from broker_core.store.message_store import MessageStore
 from broker_core.store.replicated_store import ReplicatedStore
 from tests.support.store_messages import TOPIC, entry, envelope
-from tests.unit.test_replicated_store import assert_equal, bodies, catch_up, master_at, slave_at
+from tests.unit.replicated_stores import assert_equal, bodies, catch_up, master_at, slave_at
 
 QUEUES = 3
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.world.full_logs import KEYS, SMALL, others_fill_the_log
 from tests.world.stage import Stage, play
-from tests.world.test_kept_state import KEYS, SMALL, others_fill_the_log
 
 
 async def begin(stage: Stage, *, max_jobs: int = 1000) -> None:

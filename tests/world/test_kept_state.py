@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 
 from testkit.simulation.clients import Flow
+from tests.world.full_logs import KEYS, SMALL, others_fill_the_log
 from tests.world.stage import Stage, play
 
-#: Brokers keep three files or so; they look what to delete once a minute.
-SMALL = {
-    "segment_bytes": 256 * 1024,
-    "max_message_bytes": 128 * 1024,
-    "retention_bytes": 512 * 1024,
-}
 ORDERS = {"name": "orders", "order_key": "KEY"}
-KEYS = "/api/groups/billing/topics/orders/keys"
 Act = Callable[[Stage], Coroutine[Any, Any, None]]
 
 
@@ -33,12 +27,6 @@ async def begin(stage: Stage, **rules: Any) -> None:
     stage.consume("consumer", "billing")
     await stage.send("orders", ["a", "b", "c"], 6)
     await stage.until(lambda: len(stage.of("finish")) == 6)
-
-
-async def others_fill_the_log(stage: Stage) -> None:
-    """3 MB in half a minute, and retention looks twice."""
-    await stage.producer.send_natively(Flow("busy", ("k",), 0.5, 60, body_bytes=50_000))
-    await asyncio.sleep(130)
 
 
 # ---- who owns the queues meanwhile, and next -----------------------------------------------------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from testkit.simulation.world import BrokerNode, ClientNode, World, simulate
+from testkit.simulation.world import ClientNode, World, simulate
 from tests.support.copy_site import TOPIC, Sent, Site, noise, until
+from tests.world.sizes import numbers, restarted
 from thin_client import AsyncProducer, Outgoing
 
 _SMALL = {"max_message_bytes": 65_536}
@@ -18,20 +18,6 @@ def of_key(key: str, number: int, size: int) -> Sent:
     """Message *number* of *key*; nobody can compress it to much less than *size*."""
     properties = f"KEYS\x01{key}\x02UNIQ_KEY\x01ID-{key}-{number}\x02".encode()
     return Sent(properties, b"%03d" % number + noise(size))
-
-
-async def restarted(world: World, **settings: Any) -> None:
-    """The broker goes on with other settings."""
-    (broker,) = world.brokers
-    assert isinstance(broker, BrokerNode)
-    await broker.stop()
-    broker.settings |= settings
-    await broker.start()
-
-
-def numbers(seen: list[Any], key: str) -> list[int]:
-    """Which messages of *key* were handled, in order."""
-    return [int(each[0][:3]) for each in seen if each[1] == key]
 
 
 # ---- batches ------------------------------------------------------------------------------------

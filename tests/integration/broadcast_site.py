@@ -1,0 +1,47 @@
+"""A group in broadcast mode and its clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from broker_core.tasks import spawn
+from proxy.app import Proxy
+from testkit.gateway import Gateway
+from thin_client.aio import AsyncConsumer
+from thin_client.message import Message
+
+#: What a client got, by key.
+Got = dict[str, list[str]]
+
+
+@asynccontextmanager
+async def client(gateway: Gateway, address: str, name: str, got: Got) -> AsyncIterator[None]:
+    """A thin client that keeps what it handles."""
+
+    async def handle(message: Message) -> None:
+        got[str(message.key)].append(message.message_id)
+
+    consumer = AsyncConsumer(address, group=gateway.group, client_id=name)
+    running = spawn(consumer.run(handle, handle_signals=False), name=f"consumer {name}")
+    try:
+        yield
+    finally:
+        consumer.stop()
+        await running
+
+
+def count(got: Got) -> int:
+    return sum(map(len, got.values()))
+
+
+def left(proxy: Proxy) -> bool:
+    """True once no client is served; ownership would look for itself every five seconds."""
+    for ownership in proxy._ownerships.values():
+        ownership.wake()
+    return not proxy.lanes.members()
+
+
+def broadcast(gateway: Gateway, **settings: object) -> None:
+    gateway.settings["groups"][0]["mode"] = "broadcast"
+    gateway.settings.update(settings)
