@@ -85,7 +85,24 @@ def test_a_whole_number_is_one_key_as_integer_as_text_and_as_float(number: int) 
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(["$.a", "$", "$..a", "$[?@.a]", "$.a[0:2]", "KEY", "QID"]),
+    st.lists(
+        st.tuples(st.sampled_from(["a", "aa", "b", ""]), st.sampled_from(["", " ", "x", "a"]))
+    ),
+    st.booleans(),
+)
+def test_a_property_is_found_as_by_decoding_all_properties(
+    pairs: list[tuple[str, str]], ended: bool
+) -> None:
+    raw = "\x02".join(f"{name}\x01{value}" for name, value in pairs)
+    stored = message(0, raw_properties=(raw + "\x02" * ended).encode())
+    rule = compile_order_key("PROPERTY:a")
+    found = (stored.properties.get("a") or "").strip()
+    assert rule.of(stored) == rule.look(stored)[0] == (found.encode() or None)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["$.a", "$", "$..a", "$[?@.a]", "$.a[0:2]", "KEY", "QID", "PROPERTY:a"]),
     st.binary(max_size=40) | documents.map(orjson.dumps),
 )
 def test_any_body_has_a_key_or_none(rule: str, body: bytes) -> None:

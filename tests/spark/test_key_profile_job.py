@@ -81,16 +81,24 @@ def test_spark_counts_what_one_process_counts(
     """Odd keys among them: of several types, of no UTF-8, missing, and bodies that are no JSON."""
     bodies = [b'{"id": 1}', b'{"id": "1"}', b'{"id": null}', b"no json", b'{"id": [2]}', b"{}"]
     stored = [
-        (f"k{n % 7}" if n % 5 else None, bodies[n * n % 6], f"broker-a_{n % 3}", n, n * 100)
+        (
+            *(f"k{n % 7}" if n % 5 else None, bodies[n * n % 6], f"broker-a_{n % 3}", n, n * 100),
+            {"tenant": f"t{n % 4}"} if n % 3 else {},
+        )
         for n in range(200)
     ]
     rows = spark.createDataFrame(
-        stored, "key string, value binary, qid string, offset bigint, ms bigint"
-    ).selectExpr("key", "value", "qid", "offset", "timestamp_millis(ms) AS timestamp")
-    candidates, windows = ["KEY", "QID", "$.id"], Windows(time_ms=1_500, offsets=16)
+        stored,
+        "key string, value binary, qid string, offset bigint, ms bigint,"
+        " properties map<string, string>",
+    ).selectExpr("key", "value", "qid", "offset", "timestamp_millis(ms) AS timestamp", "properties")
+    candidates, windows = (
+        ["KEY", "QID", "$.id", "PROPERTY:tenant"],
+        Windows(time_ms=1_500, offsets=16),
+    )
     profile = KeyProfile(candidates, windows=windows)
-    for key, body, queue, offset, ms in stored:
-        message = _Message(key, body)
+    for key, body, queue, offset, ms, properties in stored:
+        message = _Message(key, body, properties)
         profile.add(message, queue=queue, offset=offset, stored_ms=ms)
 
     plan = Plan(candidates, windows=windows, missing=missing, hottest=5)
@@ -105,8 +113,8 @@ def test_spark_counts_what_one_process_counts(
 
 
 class _Message:
-    def __init__(self, key: str | None, body: bytes) -> None:
-        self.key, self.body = key, body
+    def __init__(self, key: str | None, body: bytes, properties: dict[str, str]) -> None:
+        self.key, self.body, self.properties = key, body, properties
 
 
 def test_a_candidate_that_is_no_rule_is_refused_before_anything_is_read(

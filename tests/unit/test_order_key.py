@@ -78,7 +78,10 @@ def test_a_json_path_finds_its_value(rule: str, key: bytes | None) -> None:
 
 @pytest.mark.parametrize("rule", ["", "id", "qid", "KEYS", " $.id"])
 def test_what_is_no_rule_is_refused_in_one_sentence(rule: str) -> None:
-    with pytest.raises(ValueError, match="is neither QID nor KEY nor a JSON path such as"):
+    with pytest.raises(
+        ValueError,
+        match="is neither QID nor KEY nor a JSON path such as",
+    ):
         compile_order_key(rule)
 
 
@@ -109,6 +112,42 @@ def test_a_path_that_the_engine_chokes_on_is_refused_as_any_other(rule: str, why
 
 def test_a_number_in_quotes_is_a_text() -> None:
     assert key_of("$[?@.a == '1e400'].b", [{"a": "1e400", "b": "x"}]) == b"x"
+
+
+# ---- message properties -------------------------------------------------------------------------
+
+
+def test_a_property_is_a_key_without_the_blanks_around_its_value() -> None:
+    rule = compile_order_key("PROPERTY:tenant")
+    for value in ("a", " a\t"):
+        assert rule.of(message(0, tenant=value)) == b"a"
+    assert rule.of(message(0, key="a", tenants="b")) is None
+    assert rule.of(message(0, tenant=" ")) is None
+    assert rule.of(message(0, tenant="é" * 501)) == named(("é" * 501).encode())
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ("PROPERTY:", "the name of the property is missing"),
+        ("PROPERTY: tenant", "the name ' tenant' has blanks around it"),
+        ("PROPERTY:KEYS", "KEYS is RocketMQ's own, and not the application's"),
+        ("PROPERTY:a\x01b", "a name holds neither 0x01 and 0x02 nor half a surrogate pair"),
+        ("PROPERTY:\ud800", "a name holds neither 0x01 and 0x02 nor half a surrogate pair"),
+    ],
+)
+def test_a_property_that_no_application_can_set_is_no_order_key(rule: str, why: str) -> None:
+    with pytest.raises(ValueError, match="is not PROPERTY:name: ") as caught:
+        compile_order_key(rule)
+    assert str(caught.value).endswith(why)
+
+
+def test_messages_with_one_property_wait_for_each_other_and_those_without_by_the_policy() -> None:
+    stored = [message(n, tenant=tenant) for n, tenant in enumerate(["a", "b", "a", "", ""])]
+    by_queue = pipeline(rules("PROPERTY:tenant"), messages=stored)
+    assert offsets(lease(by_queue)) == [0, 1, 3]
+    unordered = rules("PROPERTY:tenant", missing_key=MissingKey.UNORDERED)
+    assert offsets(lease(pipeline(unordered, messages=stored))) == [0, 1, 3, 4]
 
 
 # ---- bodies that are no good --------------------------------------------------------------------

@@ -13,12 +13,13 @@ from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import Waits, simulate
 from proxy.tuning.simulator import Plan, play
+from tests.support.messages import message as stored_message
 from tests.support.samples import by_key, sample_of
 
 
 def message(document: object, *, key: str | None = None) -> SimpleNamespace:
     body = document if isinstance(document, bytes) else orjson.dumps(document)
-    return SimpleNamespace(key=key, body=body)
+    return SimpleNamespace(key=key, body=body, properties={"tenant": "a"} if key else {})
 
 
 def test_candidates_are_paths_to_texts_and_whole_numbers() -> None:
@@ -36,7 +37,7 @@ def test_candidates_are_paths_to_texts_and_whole_numbers() -> None:
 
     assert found == ["QID", "$.id", "$.customer.name", "$.customer.address.city", "$['order id']"]
     assert [compile_order_key(each).text for each in found] == found
-    assert candidates_in([message([], key="k")]) == ["QID", "KEY"]
+    assert candidates_in([stored_message(0, body=b"[]", key="k")]) == ["QID", "KEY"]
 
 
 def test_candidates_are_not_looked_for_too_deep_and_not_too_many() -> None:
@@ -46,8 +47,16 @@ def test_candidates_are_not_looked_for_too_deep_and_not_too_many() -> None:
     assert len(candidates_in([message(wide)])) == 25
 
 
+def test_properties_of_applications_are_candidates_and_those_of_rocketmq_are_not() -> None:
+    stored = [
+        stored_message(n, key="k", tag="t", WAIT="true", tenant="a", trace=str(n % 2 or ""))
+        for n in range(4)
+    ]
+    assert candidates_in(stored) == ["QID", "KEY", "PROPERTY:tenant", "PROPERTY:trace"]
+
+
 def test_one_look_at_a_body_says_what_each_rule_says() -> None:
-    texts = ("QID", "KEY", "$.id", "$.a.b", "$..id")
+    texts = ("QID", "KEY", "$.id", "$.a.b", "$..id", "PROPERTY:tenant")
     rules = [compile_order_key(text) for text in texts]
     nested = b"[" * 2000
     for each in ({"id": 1}, {"a": {"b": "x"}}, {"id": None}, [], b"", b"no json", nested):

@@ -153,8 +153,13 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
         ("retry_intervals_ms: []", "retry_intervals_ms: should not be empty"),
         ("retry_intervals_ms: 5", "retry_intervals_ms is 5: should be a list"),
         ("retry_intervals_ms: [-1]", "retry_intervals_ms[0] is -1: should be greater than or"),
-        ("order_key: order.id", "order_key is 'order.id': should be QID, KEY or a JSON path such"),
+        (
+            "order_key: order.id",
+            "order_key is 'order.id': should be QID, KEY, a JSON path such as $.order.id or"
+            " PROPERTY:name such as PROPERTY:tenant",
+        ),
         ("order_key: '$.order['", "this is no JSON path: "),
+        ("order_key: 'PROPERTY:'", "this is no PROPERTY:name: the name of the property is missing"),
         ("pressure_traffic: yes", "pressure_traffic is true: should be 'drop' or 'pass'"),
         ("actions: {}", "actions is a group of settings: should be a list"),
         ("actions: [filter]", "actions[0] is 'filter': should be a group of settings, each with"),

@@ -10,7 +10,7 @@ is not. A very long one is compared by its digest (``named``), so that records o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Protocol
@@ -46,6 +46,10 @@ class Keyed(Protocol):
     @property
     def body(self) -> bytes:
         """The body, inflated where that is possible."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The application's own properties at least."""
 
 
 class ValueKind(StrEnum):
@@ -83,6 +87,8 @@ class OrderKey:
 
     is_fixed: bool = False
     """True where all messages of a queue have the same key by rule, or none of them has one."""
+    looks_at_properties: bool = False
+    """True where ``look`` reads other properties than the key."""
 
     @property
     def has_many_keys(self) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession, Window
@@ -99,6 +100,7 @@ class _Message(NamedTuple):
 
     key: str | None
     body: bytes
+    properties: Mapping[str, str] = MappingProxyType({})
 
 
 def _cells(rows: DataFrame, plan: Plan) -> DataFrame:
@@ -106,15 +108,19 @@ def _cells(rows: DataFrame, plan: Plan) -> DataFrame:
 
     def count(messages: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
         profile = KeyProfile(candidates, windows=windows)
-        for key, body, queue, offset, stored_ms in messages:
-            message = _Message(key, body)
+        for key, body, queue, offset, stored_ms, *properties in messages:
+            message = _Message(key, body, *properties)
             profile.add(message, queue=queue, offset=offset, stored_ms=stored_ms)
             if profile.size >= _CELLS:
                 yield from _as_rows(profile)
                 profile = KeyProfile(candidates, windows=windows)
         yield from _as_rows(profile)
 
-    wanted = rows.select("key", "value", "qid", "offset", sf.unix_millis("timestamp"))
+    needs_properties = any(each.looks_at_properties for each in KeyProfile(candidates).rules)
+    wanted = rows.select(
+        *("key", "value", "qid", "offset", sf.unix_millis("timestamp")),
+        *(["properties"] if needs_properties else []),
+    )
     # Not by mapInArrow: that would want pandas, which nothing else here needs.
     cells = wanted.rdd.mapPartitions(count)
     return rows.sparkSession.createDataFrame(cells, _CELL_ROWS, verifySchema=False)

@@ -13,10 +13,11 @@ import orjson
 from proxy.core.keys.kinds.json_path import JSON_PATH
 from proxy.core.keys.kinds.kind import KeyKind
 from proxy.core.keys.kinds.message_key import MESSAGE_KEY
+from proxy.core.keys.kinds.message_property import MESSAGE_PROPERTY
 from proxy.core.keys.kinds.queue import QUEUE
 from proxy.core.keys.order_key import UNREADABLE, Keyed, Looked, OrderKey, ValueKind
 
-KINDS: tuple[KeyKind, ...] = (QUEUE, MESSAGE_KEY, JSON_PATH)
+KINDS: tuple[KeyKind, ...] = (QUEUE, MESSAGE_KEY, JSON_PATH, MESSAGE_PROPERTY)
 
 _MOST_SHOWN = 200
 _UNORDERED = OrderKey(
