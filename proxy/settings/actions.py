@@ -5,14 +5,13 @@ The docstring below a field is what ``docs/settings.md`` shows.
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
 from proxy.actions.pipeline import compile_filter, compile_transform
 from proxy.settings.delivery import DeliverySettings
-from proxy.settings.push import PushSettings
-from proxy.settings.redis import RedisSettings
+from proxy.settings.sinks.registry import SINKS
 from proxy.settings.types import SettingsGroup
 
 
@@ -52,18 +51,13 @@ class TransformSettings(SettingsGroup):
     failed."""
 
 
-class ActionSettings(SettingsGroup):
+class _Action(SettingsGroup):
     """One action: a group of settings under the name of its kind."""
 
     filter: FilterSettings | None = None
     """Messages that end here, as those with a tag that is not wanted."""
     transform: TransformSettings | None = None
     """Another body for the message."""
-    push: PushSettings | None = None
-    """The proxy sends the message to an HTTP receiver itself; thin clients get none of the topic
-    ([pushing](http-push.md))."""
-    redis: RedisSettings | None = None
-    """The proxy writes the message to Redis itself; thin clients get none of the topic."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -84,6 +78,21 @@ class ActionSettings(SettingsGroup):
         """Its settings if it delivers, else None."""
         found = getattr(self, self.kind)
         return found if isinstance(found, DeliverySettings) else None
+
+
+if TYPE_CHECKING:
+    ActionSettings = _Action
+else:
+    ActionSettings = create_model(
+        "ActionSettings",
+        __base__=_Action,
+        __module__=__name__,
+        __doc__=_Action.__doc__,
+        **{
+            kind: (sink.settings | None, Field(default=None, description=sink.description))
+            for kind, sink in SINKS.items()
+        },
+    )
 
 
 def delivers_last(actions: tuple[ActionSettings, ...]) -> tuple[ActionSettings, ...]:

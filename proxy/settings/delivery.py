@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from proxy.settings.types import Seconds, SettingsGroup
 
@@ -14,11 +17,28 @@ DELIVERED = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An extra of orderlane that brings the package which a sink needs."""
+
+    name: str
+    package: str
+
+    def check(self) -> None:
+        """Raises ValueError if the package is not installed."""
+        if find_spec(self.package) is None:
+            raise ValueError(
+                f"needs the package {self.package}: pip install 'orderlane[{self.name}]'"
+            )
+
+
 class DeliverySettings(SettingsGroup):
     """What every delivering action has."""
 
     kind: ClassVar[str]
     """Its name in the list of actions."""
+    extra: ClassVar[Extra | None] = None
+    """The extra that it needs."""
 
     concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 64
     """Messages under way to the target at a time, of distinct order keys, at one proxy. Order
@@ -26,3 +46,20 @@ class DeliverySettings(SettingsGroup):
     timeout_s: Seconds = 5.0
     """Seconds of one attempt, from its begin to the target's whole answer; past them it has
     failed, and the message is tried again after a retry interval."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _installed(cls, given: object) -> object:
+        if cls.extra is not None:
+            cls.extra.check()
+        return given
+
+    @property
+    def authorities(self) -> str | None:
+        """File with the authorities of the target's certificate; None: the system's."""
+        return None
+
+    def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
+        """Raises ValueError, in a sentence, if one of the secrets that it names is not in *secrets*
+        or does not fit.
+        """

@@ -19,7 +19,7 @@ from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict
-from proxy.delivery.http_push import HttpPush
+from proxy.delivery.sinks.push import HttpPush
 from proxy.net.tls import client_context
 from proxy.settings.push import PushSettings, answer_rules_of, push_rules_of
 from testkit.eventually import eventually

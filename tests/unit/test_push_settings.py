@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.core.delivery.push_request import CONTEXT_NAMES, Format
-from proxy.settings.push import PushSettings, answer_rules_of, push_rules_of
+from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of
 
 URL = "http://receiver:8080/orders"
 

@@ -11,7 +11,7 @@ import pytest
 from proxy.delivery.deliverers import undeliverable
 from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import Settings, load_settings
-from proxy.settings.redis import RedisSettings
+from proxy.settings.sinks.redis import RedisSettings
 
 URL = "redis://127.0.0.1:6379/0"
 SET = [["set", "order:${key}", "${text}", "EX", 60]]

@@ -12,7 +12,7 @@ import asyncio
 import io
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 import aiohttp
@@ -31,6 +31,8 @@ from proxy.core.delivery.push_request import (
 from proxy.core.delivery.push_url import PushUrl
 from proxy.core.delivery.target_pause import TargetPause
 from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict, failed
+from proxy.delivery.trust import trust_of
+from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of
 
 #: An idle connection is closed before servers do it themselves, which many do after 5 s: a request
 #: that crosses such an end on its way would be a failure that is nobody's fault.
@@ -40,6 +42,18 @@ _KEEPALIVE_S = 4.0
 _OF_TIMEOUT = 0.98
 #: Above it a body is written bit by bit, so that the loop serves others meanwhile.
 _LARGE_BYTES = 1 << 20
+
+
+def make(settings: PushSettings, secrets: Mapping[str, bytes]) -> HttpPush:
+    """Return the deliverer of one topic. Raises ValueError if a secret or a file does not fit."""
+    return HttpPush(
+        push_rules_of(settings, secrets),
+        answer_rules_of(settings),
+        timeout_s=settings.timeout_s,
+        concurrency=settings.concurrency,
+        max_rate=settings.max_rate,
+        tls=trust_of(settings),
+    )
 
 
 class HttpPush:

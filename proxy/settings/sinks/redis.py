@@ -6,15 +6,14 @@ The docstring below a field is what ``docs/settings.md`` shows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Annotated, ClassVar, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from proxy.actions.expression import BadExpression
 from proxy.actions.template import compile_template
-from proxy.settings.delivery import DELIVERED, DeliverySettings
+from proxy.settings.delivery import DELIVERED, DeliverySettings, Extra
 from proxy.settings.types import some
 
 #: Commands that a sink may run, with how many arguments each takes; None: any number of them.
@@ -99,6 +98,7 @@ class RedisSettings(DeliverySettings):
     """Writes each message to Redis. It needs the package redis: pip install 'orderlane[redis]'."""
 
     kind: ClassVar[str] = "redis"
+    extra: ClassVar[Extra | None] = Extra("redis", package="redis")
 
     url: Annotated[str, AfterValidator(_url)]
     """redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH. Without a password, which
@@ -125,13 +125,6 @@ class RedisSettings(DeliverySettings):
     with JMESPath in ${…}. Several run as one transaction, which Redis does not take back where one
     of them fails."""
 
-    @field_validator("url")
-    @classmethod
-    def _installed(cls, value: str) -> str:
-        if find_spec("redis") is None:
-            raise ValueError("needs the package redis: pip install 'orderlane[redis]'")
-        return value
-
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.username is not None and self.password_secret is None:
@@ -139,6 +132,15 @@ class RedisSettings(DeliverySettings):
         if self.ca_file is not None and not self.tls:
             raise ValueError("should have a url that begins with rediss:// beside ca_file")
         return self
+
+    @property
+    def authorities(self) -> str | None:
+        """File with the authorities of the server's certificate; None: the system's."""
+        return self.ca_file
+
+    def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
+        """Raises ValueError as ``password_of``."""
+        password_of(self, secrets)
 
     @property
     def place(self) -> dict[str, str | int]:

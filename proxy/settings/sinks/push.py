@@ -149,6 +149,15 @@ class PushSettings(DeliverySettings):
         return self
 
     @property
+    def authorities(self) -> str | None:
+        """File with the authorities of the receivers' certificates; None: the system's."""
+        return self.ca_file
+
+    def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
+        """Raises ValueError as ``push_rules_of``."""
+        push_rules_of(self, secrets)
+
+    @property
     def secret_names(self) -> list[str]:
         """The secrets that it needs."""
         named = [*self.sign_with, self.token_secret, *(each.secret for each in self.headers)]

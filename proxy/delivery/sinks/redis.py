@@ -6,6 +6,7 @@ of the pool; what the library would try again by itself is turned off, since the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from redis.asyncio import (
@@ -32,12 +33,17 @@ from proxy.actions.template import Template, compile_template
 from proxy.delivery.deliverer import ACKED, Delivery, Pace, TargetDown, Verdict, failed
 from proxy.delivery.document import document_of
 from proxy.settings.delivery import DELIVERED
-from proxy.settings.redis import RedisSettings
+from proxy.settings.sinks.redis import RedisSettings, password_of
 
 #: The server takes no writes at all, whichever they are.
 _DOWN = (ConnectionError, ClusterError, OutOfMemoryError, ReadOnlyError)
 #: The same, of which the library makes no class of its own.
 _DOWN_WORDS = ("MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS", "LOADING", "BUSY ")
+
+
+def make(settings: RedisSettings, secrets: Mapping[str, bytes]) -> RedisSink:
+    """Return the deliverer of one topic. Raises ValueError if the password is not there."""
+    return RedisSink(settings, password=password_of(settings, secrets))
 
 
 class RedisSink:

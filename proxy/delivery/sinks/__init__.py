@@ -1,0 +1,1 @@
+"""The sinks: a module each, imported where a topic has one."""

@@ -1,0 +1,1 @@
+"""Settings of the sinks: a model each, and the registry of them."""
