@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from proxy.admin.operations import Answer, Asked, Call, Operation, get
+from proxy.admin.operations import Call, Operation, get
 from proxy.core.access.audit_record import AuditWish
+from proxy.operator.asked import Answer, Asked
 from proxy.upstream.audit import Audit
 
 MOST_SHOWN = 10_000

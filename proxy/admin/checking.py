@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from proxy.admin.operations import Asked
 from proxy.errors import OrderlaneError
+from proxy.operator.asked import Asked
 
 AnyAsked = TypeVar("AnyAsked", bound=Asked)
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from proxy.admin.operations import Answer, Asked, Call, Operation, get
+from proxy.admin.operations import Call, Operation, get
 from proxy.downstream.port.connection import Connection
 from proxy.lane.group_lane import GroupLane
+from proxy.operator.asked import Answer, Asked
 
 MOST_SHOWN = 10_000
 

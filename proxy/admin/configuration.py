@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.admin.operations import Answer, Call, Operation, get
+from proxy.admin.operations import Call, Operation, get
 from proxy.live.configuration import Configuration
+from proxy.operator.asked import Answer
 
 
 class FileView(Answer):

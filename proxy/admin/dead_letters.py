@@ -7,18 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.keys import DryRun, Rate
-from proxy.admin.operations import (
-    NDJSON,
-    PLAIN_KEY,
-    Answer,
-    Asked,
-    Call,
-    ChangeBody,
-    Operation,
-    Pieces,
-    get,
-    post,
-)
+from proxy.admin.operations import NDJSON, Call, Operation, Pieces, get, post
+from proxy.operator.asked import PLAIN_KEY, Answer, Asked, ChangeBody
 from proxy.operator.dead_letter_desk import DeadLetterDesk, Wish
 
 _PLACE = "/api/groups/{group}/dead-letters"

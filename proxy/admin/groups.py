@@ -7,19 +7,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from proxy.admin.checking import Malformed
-from proxy.admin.operations import (
-    LOOKS,
-    Actor,
-    Answer,
-    Asked,
-    Call,
-    ChangeBody,
-    Operation,
-    Reason,
-    get,
-)
+from proxy.admin.operations import LOOKS, Call, Operation, get
 from proxy.errors import SettingsError
 from proxy.live.group_desk import GroupDesk, Wish
+from proxy.operator.asked import Actor, Answer, Asked, ChangeBody, Reason
 
 _PLACE = "/api/groups/{group}"
 _CHANGES = (404, 409, 503)

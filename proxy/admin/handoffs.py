@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from proxy.admin.operations import OWNED, Answer, Call, ChangeBody, Operation, post
+from proxy.admin.operations import OWNED, Call, Operation, post
+from proxy.operator.asked import Answer, ChangeBody
 from proxy.operator.hand_over_desk import HandoffDesk, QueueWish
 
 _QUEUE = "/api/groups/{group}/topics/{topic}/queues/{queue}"

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.keys import KeyRow
-from proxy.admin.operations import LOOKS, PLAIN_KEY, Answer, Asked, Call, Operation, get
+from proxy.admin.operations import LOOKS, Call, Operation, get
+from proxy.operator.asked import PLAIN_KEY, Answer, Asked
 from proxy.operator.key_board import KeyBoard
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"

@@ -7,18 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from proxy.admin.operations import (
-    LOOKS,
-    OWNED,
-    PLAIN_KEY,
-    Answer,
-    Asked,
-    Call,
-    ChangeBody,
-    Operation,
-    get,
-    post,
-)
+from proxy.admin.operations import LOOKS, OWNED, Call, Operation, get, post
+from proxy.operator.asked import PLAIN_KEY, Answer, Asked, ChangeBody
 from proxy.operator.key_desk import KeyDesk, KeyWish
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"

@@ -6,18 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from proxy.admin.operations import (
-    LOOKS,
-    OWNED,
-    PLAIN_KEY,
-    Answer,
-    Asked,
-    Call,
-    ChangeBody,
-    Operation,
-    get,
-    post,
-)
+from proxy.admin.operations import LOOKS, OWNED, Call, Operation, get, post
+from proxy.operator.asked import PLAIN_KEY, Answer, Asked, ChangeBody
 from proxy.operator.lease_desk import LeaseDesk, LeaseWish
 
 _PLACE = "/api/groups/{group}/leases"

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from proxy.admin.operations import LOOKS, PLAIN_KEY, Answer, Asked, Call, Operation, get
+from proxy.admin.operations import LOOKS, Call, Operation, get
+from proxy.operator.asked import PLAIN_KEY, Answer, Asked
 from proxy.operator.message_desk import MOST_SHOWN, MessageDesk
 
 _PLACE = "/api/groups/{group}/topics/{topic}/messages"

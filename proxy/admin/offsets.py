@@ -6,16 +6,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from proxy.admin.operations import (
-    OWNED,
-    Answer,
-    Asked,
-    Call,
-    ChangeBody,
-    Operation,
-    get,
-    post,
-)
+from proxy.admin.operations import OWNED, Call, Operation, get, post
+from proxy.operator.asked import Answer, Asked, ChangeBody
 from proxy.operator.offset_desk import OffsetDesk, ResetWish
 
 _PLACE = "/api/groups/{group}/offsets"

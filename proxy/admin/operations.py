@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-
-from broker_core.remoting.key_hash import plain_key
+from proxy.operator.asked import Answer, Asked
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -37,42 +35,6 @@ PARAMETERS = {
     "queue": "a queue, such as broker-a_0",
     "lease": "a lease, as orderlane leases ls shows it",
 }
-
-
-class Asked(BaseModel):
-    """Base of what is asked for: nothing is guessed, and what is not known is refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-Reason = Annotated[
-    str,
-    Field(
-        description="one line that says why, for the audit topic",
-        min_length=1,
-        max_length=1000,
-        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f]*$",
-    ),
-]
-#: Marks a field that holds a key: blanks around it do not count. Behind the limits of the field.
-PLAIN_KEY = AfterValidator(lambda value: None if value is None else plain_key(value))
-Actor = Annotated[
-    str | None,
-    Field(description="who asks for it; without it the address that asked", max_length=200),
-]
-
-
-class ChangeBody(Asked):
-    """Base of what changes something: who, and why."""
-
-    reason: Reason
-    by: Actor = None
-
-
-class Answer(BaseModel):
-    """Base of what is answered."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class ErrorAnswer(Answer):

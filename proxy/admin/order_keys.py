@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from proxy.admin.operations import LOOKS, Answer, Asked, Operation, get
+from proxy.admin.operations import LOOKS, Operation, get
+from proxy.operator.asked import Answer, Asked
 from proxy.operator.order_key_desk import OrderKeyDesk
 from proxy.tuning.service_times import LEAST_MS, MOST_MS, ServiceTimes
 

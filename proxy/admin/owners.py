@@ -6,15 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from proxy.admin.operations import (
-    LOOKS,
-    Answer,
-    Asked,
-    ChangeBody,
-    Operation,
-    get,
-    post,
-)
+from proxy.admin.operations import LOOKS, Operation, get, post
+from proxy.operator.asked import Answer, Asked, ChangeBody
 from proxy.operator.owner_desk import OwnerDesk
 
 _PLACE = "/api/owners"

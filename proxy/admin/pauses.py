@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from proxy.admin.keys import PauseView
-from proxy.admin.operations import OWNED, Call, ChangeBody, Operation, post
+from proxy.admin.operations import OWNED, Call, Operation, post
+from proxy.operator.asked import ChangeBody
 from proxy.operator.key_desk import KeyDesk
 
 

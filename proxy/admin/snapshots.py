@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, RootModel
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
-from proxy.admin.operations import Answer
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
+from proxy.operator.asked import Answer
 
 
 class TopicView(Answer):

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from broker_core.clock import wall_ms
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.admin.operations import EVENTS, Answer, Call, Operation, get
+from proxy.admin.operations import EVENTS, Call, Operation, get
 from proxy.admin.snapshots import GroupView
 from proxy.console.events import Events, Reader
 from proxy.console.pages import Pages
@@ -20,6 +20,7 @@ from proxy.console.series import COUNTERS, EVERY_S, GAUGES, Series
 from proxy.downstream.port.load import Load
 from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
+from proxy.operator.asked import Answer
 
 #: Queues that are looked at in one go: about a millisecond of the event loop.
 _AT_ONCE = 32

@@ -44,13 +44,13 @@ from proxy.admin import (
     owners,
 )
 from proxy.admin.checking import Malformed, body_of, query_of
-from proxy.admin.operations import Asked, ChangeBody
 from proxy.core.access import audit_record
 from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.records import codec as ownership_codec
 from proxy.core.records.record import Snapshot, SnapshotPart
 from proxy.downstream.port.frames import FrameBuffer, FrameError, decode_call
 from proxy.errors import SettingsError
+from proxy.operator.asked import Asked, ChangeBody
 from proxy.settings.proxy_settings import load_settings
 from testkit.thrift_client import structs
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER

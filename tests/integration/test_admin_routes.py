@@ -15,7 +15,7 @@ from pydantic import Field
 
 from broker_core.errors import ConnectionLost
 from proxy.admin.openapi import document
-from proxy.admin.operations import NDJSON, Answer, Asked, Call, ChangeBody, Operation, get, post
+from proxy.admin.operations import NDJSON, Call, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
 from testkit.lanes import open_guard
