@@ -13,7 +13,7 @@ from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import Waits, simulate
 from proxy.tuning.simulator import Plan, play
-from tests.support.messages import message as stored_message
+from testkit.messages import message as stored_message
 from tests.support.samples import by_key, sample_of
 
 
