@@ -181,6 +181,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.lint
 
 bench: $(INSTALLED)
 	$(BIN)/python -m bench all $(ARGS)

@@ -1,0 +1,68 @@
+"""Only the file of a class assigns to attributes of its objects."""
+
+from __future__ import annotations
+
+from textwrap import indent
+
+import pytest
+
+from tools.lint.foreign_writes import check
+from tools.lint.source import parsed
+
+
+def found(text: str) -> list[str]:
+    return [each.text for each in check(parsed("a.py", text))]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "x.a = 1",
+        "x.a += 1",
+        "x.a: int = 1",
+        "del x.a",
+        "x.a, y = 1, 2",
+        "[*x.a] = y",
+        "for x.a in y: pass",
+        "with y as x.a: pass",
+        'setattr(x, "a", 1)',
+        'object.__setattr__(x, "a", 1)',
+        'delattr(x, "a")',
+    ],
+)
+def test_whatever_sets_an_attribute_of_another_object_is_found(statement: str) -> None:
+    assert found(f"def f(x, y):\n{indent(statement, '    ')}") == ["sets x.a"]
+
+
+@pytest.mark.parametrize("owner", ["self.part", "self.parts[0]", "part()", "Part", "module.part"])
+def test_parts_of_oneself_are_other_objects(owner: str) -> None:
+    assert found(f"def f(self):\n    {owner}.a = 1") == [f"sets {owner}.a"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["Lane()", "lanes.Lane[int]()", "cls()", "cls.__new__(cls)", "type(self)()", "await Lane()"],
+)
+def test_an_object_made_in_this_function_may_be_set_up(made: str) -> None:
+    assert found(f"async def f(cls, self):\n    x = {made}\n    x.a = 1") == []
+
+
+def test_an_object_made_around_a_function_may_be_changed_in_it() -> None:
+    assert found("def f():\n    x = Lane()\n    def g():\n        x.a = 1") == []
+
+
+def test_what_another_function_made_or_a_function_returned_may_not() -> None:
+    text = "def f():\n    x = Lane()\ndef g(x):\n    x.a = 1\n    y = lane()\n    y.a = 1"
+    assert found(text) == ["sets x.a", "sets y.a"]
+
+
+@pytest.mark.parametrize(
+    "field", ["a: int", "a = 1", '__slots__ = ("a",)', "def f(self):\n        self.a = 1"]
+)
+def test_classes_of_one_file_may_know_each_other(field: str) -> None:
+    text = f"class X:\n    {field}\ndef g(x):\n    x.a = x.b = 1"
+    assert found(text) == ["sets x.b"]
+
+
+def test_self_and_elements_of_containers_are_no_concern() -> None:
+    assert found("def f(self, x):\n    self.a = 1\n    x.a[0] = 1\n    self.a.b[1] += 1") == []
