@@ -1,0 +1,116 @@
+"""The picture of the layers in ``ARCHITECTURE.md``, from the contracts of ``pyproject.toml``.
+
+``python -m tools.layers`` writes it between the marks ``<!-- layers -->`` and ``<!-- /layers -->``.
+``--propose PACKAGE`` prints the layers that the imports of *PACKAGE* have now, by the longest way
+down, as lines for its contract.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from tools.lint.cycles import Graph, circles, imports
+from tools.lint.source import ROOT
+
+DOCUMENT = ROOT / "ARCHITECTURE.md"
+BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->"
+_WIDTH = 100
+
+
+def contracts(pyproject: str) -> list[tuple[str, list[str]]]:
+    """Container ("" for none) and layers, highest first, of each contract of layers."""
+    all_contracts = tomllib.loads(pyproject)["tool"]["importlinter"]["contracts"]
+    return [
+        (container, each["layers"])
+        for each in all_contracts
+        if each["type"] == "layers"
+        for container in each.get("containers", [""])
+    ]
+
+
+def picture(pyproject: str) -> str:
+    """The layers as text, a paragraph for each contract."""
+    return "\n".join("".join(_paragraph(*each)) for each in contracts(pyproject))
+
+
+def _paragraph(container: str, layers: Sequence[str]) -> Iterator[str]:
+    yield f"{container or '(all)'}\n"
+    for layer in layers:
+        lines = textwrap.wrap(
+            layer, _WIDTH, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False
+        )
+        yield from (f"{line}\n" for line in lines)
+
+
+def with_picture(document: str, drawn: str) -> str:
+    """*document* with this picture between the marks. Raises ValueError if it has none."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the document has no marks {BEGIN.strip()} and {END}")
+    return f"{before}{begin}```\n{drawn}```\n{end}{after}"
+
+
+# ---- proposing ----------------------------------------------------------------------------------
+
+
+def children(package: str, graph: Graph) -> Graph:
+    """The imports between the modules and packages that lie directly in *package*."""
+    depth = package.count(".") + 2
+
+    def top(module: str) -> str:
+        return ".".join(module.split(".")[:depth])
+
+    found: dict[str, set[str]] = {}
+    for module, others in graph.items():
+        if module.startswith(f"{package}."):
+            found.setdefault(top(module), set()).update(
+                top(other) for other in others if other.startswith(f"{package}.")
+            )
+    return {name: frozenset(others - {name}) for name, others in found.items()}
+
+
+def levels(graph: Graph) -> list[list[str]]:
+    """The nodes of *graph* by the longest way down, highest first.
+
+    ValueError if some import each other in a circle.
+    """
+    if there := circles(graph):
+        raise ValueError(f"these import each other in a circle: {', '.join(there[0])}")
+
+    @cache
+    def level(name: str) -> int:
+        return 1 + max(map(level, graph[name]), default=-1)
+
+    by_level: dict[int, list[str]] = {}
+    for name in sorted(graph):
+        by_level.setdefault(level(name), []).append(name)
+    return [by_level[each] for each in sorted(by_level, reverse=True)]
+
+
+def proposed(package: str, graph: Graph) -> str:
+    """Lines for the contract of *package*."""
+    rows = levels(children(package, graph))
+    layers = (" | ".join(name.rpartition(".")[2] for name in names) for names in rows)
+    return "".join(f'    "{layer}",\n' for layer in layers)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the picture, or propose."""
+    parser = argparse.ArgumentParser(prog="python -m tools.layers", description=__doc__)
+    parser.add_argument("--propose", metavar="PACKAGE", help="print layers of this package")
+    options = parser.parse_args(arguments)
+    if options.propose:
+        sys.stdout.write(proposed(options.propose, imports()))
+    else:
+        drawn = picture((ROOT / "pyproject.toml").read_text())
+        DOCUMENT.write_text(with_picture(DOCUMENT.read_text(), drawn))
+
+
+if __name__ == "__main__":
+    main()
