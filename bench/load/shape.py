@@ -57,11 +57,6 @@ class Shape:
     exponent: float = 0.0
     seed: int = 7
 
-    @property
-    def residues(self) -> int:
-        """Keys of one remainder by this share a queue, whatever the number of connections."""
-        return self.queues
-
 
 class Batches:
     """Batches for one connection of *connections*, each of one queue; keys never share a link.

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
-SECURITY_TOKEN = "SecurityToken"  # the field's name
 #: Set by Java's client after it signed.
 _NOT_SIGNED = frozenset({SIGNATURE, "_UNIQUE_KEY_QUERY"})
 

@@ -86,10 +86,6 @@ class Recovery:
     last_store_ms: int = 0
 
 
-class _QueueGap(Exception):
-    """A message does not follow the last entry of its queue."""
-
-
 def recover(
     log: CommitLog,
     queues: ConsumeQueues,

@@ -7,7 +7,7 @@ be shared by all messages that lack the field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,6 @@ from proxy.actions.expression import (
     Expression,
     compile_expression,
 )
-
-#: Gives a document with the names that are asked for. Raises EvaluationFailed.
-DocumentOf = Callable[[Collection[str]], Mapping[str, Any]]
 
 _QUOTES = "'\"`"
 

@@ -19,8 +19,6 @@ from tests.conformance.clients.gateway_play import clock_offset_ns
 
 #: Those whose program is not ours to write here. Python's are ``consumer.KINDS``.
 OTHERS = {each.name: each for each in LANGUAGES if each.name != "python"}
-#: The wall clock of a process cannot be moved in programs of these.
-CLOCK_BOUND = ("go",)
 _READY_S = 120
 
 

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tools.lint import cycles, exceptions, foreign_writes, inheritance, private_access
+from tools.lint import cycles, dead_code, exceptions, foreign_writes, inheritance, private_access
 from tools.lint.source import Finding, Source, sources
 
 Rule = Callable[[Sequence[Source]], list[Finding]]
@@ -25,6 +25,7 @@ RULES: Mapping[str, Rule] = {
     "foreign-writes": _each(foreign_writes.check),
     "private-access": _each(private_access.check),
     "cycles": lambda files: cycles.check(cycles.imports()),
+    "dead-code": lambda files: dead_code.check(),
 }
 
 
