@@ -18,6 +18,7 @@ from proxy.admin.openapi import document
 from proxy.admin.operations import NDJSON, Call, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
+from proxy.operator.asked import Answer, Asked, ChangeBody
 from testkit.lanes import open_guard
 
 

@@ -8,9 +8,9 @@ import pytest
 from proxy.core.keys import order_key as compiled
 from proxy.core.keys.kinds.json_path import canonical
 from proxy.core.keys.kinds.registry import compile_order_key
-from proxy.core.keys.order_key import QUEUE_CHAIN, key_text, known_as, named
+from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey, key_text, known_as, named
 from testkit.messages import json_message, keyed, message
-from testkit.pipelines import lease, pipeline
+from testkit.pipelines import lease, offsets, pipeline, rules
 
 
 def key_of(rule: str, document: Any) -> bytes | None:
