@@ -148,7 +148,7 @@ class LaneHistory:
         """Other rules hold from now on; those of a lease, a retry or a limit that was used before
         are what they were.
         """
-        rules, jobs = rules_in_history(pipeline), pipeline.jobs.taken
+        rules, jobs = rules_in_history(pipeline), pipeline.jobs.residency.taken
         self._record(pipeline, "rules", [{**rules, "max_leased": max_leased, "jobs": jobs}])
 
     def parking(

@@ -39,9 +39,10 @@ class KeyBoard:
         found: list[tuple[int, str, str, ParkingPipeline, bytes]] = []
         for pipeline in self._pipelines(group, topic):
             jobs = pipeline.jobs
-            for some in slices(jobs.all_keys()):
+            for some in slices(list(jobs.by_key)):
                 sizes = (
-                    (jobs.backlog_of(key), pipeline.place, key.hex(), pipeline, key) for key in some
+                    (jobs.by_key.backlog(key), pipeline.place, key.hex(), pipeline, key)
+                    for key in some
                 )
                 found = heapq.nlargest(limit, (*found, *sizes), key=lambda each: each[:3])
                 await asyncio.sleep(0)
@@ -60,7 +61,7 @@ class KeyBoard:
         """Keys that their first message keeps from going on, the oldest first. O(keys)."""
         found: list[KeyView] = []
         for pipeline in self._pipelines(group, topic):
-            for some in slices(pipeline.jobs.all_keys()):
+            for some in slices(list(pipeline.jobs.by_key)):
                 views = KeyViews(pipeline, now_ns=now_ns(), wall_ms=wall_ms())
                 found += [view for view in map(views.of, some) if view.blocked]
                 found = heapq.nlargest(limit, found, key=lambda view: view.age_ms or 0)

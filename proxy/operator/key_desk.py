@@ -295,7 +295,7 @@ async def _in_all(
 
 def _ready_to_redrive(parking: Parking) -> dict[str, Any]:
     keys, twin = parking.may_redrive(), parking.pipeline.twin
-    copies = 0 if twin is None else sum(map(twin.jobs.backlog_of, keys))
+    copies = 0 if twin is None else sum(map(twin.jobs.by_key.backlog, keys))
     return {"queue": parking.place, "keys": [*map(key_text, keys)], "copies": copies}
 
 

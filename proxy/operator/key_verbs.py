@@ -73,7 +73,7 @@ class KeyVerbs:
 
     def _knows(self, key: bytes) -> bool:
         pipeline = self.pipeline
-        kept = key in pipeline.parked or key in pipeline.paused or pipeline.jobs.knows_key(key)
+        kept = key in pipeline.parked or key in pipeline.paused or key in pipeline.jobs.by_key
         return kept or any(each.events.of(key) for each in self._pipelines)
 
     def may(self, verb: str, key: bytes) -> bool:
@@ -82,12 +82,12 @@ class KeyVerbs:
         parked = key in pipeline.parked
         match verb:
             case "park":
-                return not parked and any(True for _ in pipeline.jobs.in_memory(key))
+                return not parked and any(True for _ in pipeline.jobs.by_key.in_memory(key))
             case "redrive":
                 return parked
             case "stop":
                 return twin is not None and key in twin.redriven
-        return parked or pipeline.jobs.knows_key(key)
+        return parked or key in pipeline.jobs.by_key
 
     def park(self, key: bytes, act: Act) -> None:
         """Park *key*. Raises WrongState if that cannot be."""
@@ -264,7 +264,7 @@ class KeyVerbs:
         pipeline, twin = self.pipeline, self.pipeline.twin
         if key not in pipeline.parked and key not in pipeline.leaving:
             return pipeline
-        if twin is not None and twin.jobs.knows_key(key) and twin.is_read:
+        if twin is not None and key in twin.jobs.by_key and twin.is_read:
             return twin
         raise WrongState(
             f"messages of key {key_text(key)!r} are on their way to the parked topic, or back: ask"

@@ -16,7 +16,7 @@ async def test_a_twin_that_lost_its_tail_is_opened_anew_whatever_fails_meanwhile
         await eventually(lambda: us.ready(queue))
         parking = owned.parking
         assert parking is not None
-        (key,) = pipeline.jobs._chains.keys
+        (key,) = pipeline.jobs.chains.keys
         assert parking.park(key, by="test", reason="test")
         parking.wake()
         await eventually(lambda: pipeline.twin is not None)

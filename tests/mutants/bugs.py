@@ -17,7 +17,8 @@ from proxy.core.group.queue_census import QueueCensus
 from proxy.core.group.rate_gate import RateGate
 from proxy.core.jobs.chains import JobChains, JobState
 from proxy.core.jobs.changes import Noted
-from proxy.core.jobs.jobs import QueueJobs
+from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.residency import Residency
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import RetryPolicy
@@ -176,8 +177,8 @@ def _whatever_is_ready(_original: Any, pipeline: ParkingPipeline) -> Any:
     return QueuePipeline._next_job(pipeline)
 
 
-def _last_first(original: Any, jobs: QueueJobs, refill: Any, found: Any) -> Any:
-    return original(jobs, refill, found if jobs.wanted is None else list(found)[::-1])
+def _last_first(original: Any, jobs: Jobs, refill: Any, found: Any) -> Any:
+    return original(jobs, refill, found if jobs.residency.wanted is None else list(found)[::-1])
 
 
 # ---- ownership and commits ----------------------------------------------------------------------
@@ -354,7 +355,7 @@ MUTANTS = (
            all_of(method_of(JobChains, "hold", _held_in_name),
                   method_of(ParkingPipeline, "_next_job", _whatever_is_ready)), parked),
     Mutant("R3", "a redrive begins at the tail",
-           method_of(QueueJobs, "refilled", _last_first), parked),
+           method_of(Jobs, "refilled", _last_first), parked),
     Mutant("R4", "what is ready of a paused key is handed out",
            method_of(QueuePipeline, "lease", _knows_no_pause), acted),
     Mutant("R4", "no record says what is paused",
@@ -366,10 +367,10 @@ MUTANTS = (
     Mutant("N1", "keys are hashed to 8 bits: to their length",
            method_of(QueuePipeline, "_job", _hashed)),
     Mutant("N1", "a window that stuck keys have filled is not shared out",
-           method_of(QueueJobs, "_share_out", lambda *_: None), crowded),
+           method_of(Residency, "_share_out", lambda *_: None), crowded),
     Mutant("N2", "reading never pauses",
            all_of(method_of(FlowWindow, "room", lambda *_, **__: 256),
-                  property_of(QueueJobs, "left", lambda *_: 256)), burst),
+                  property_of(Residency, "left", lambda *_: 256)), burst),
     Mutant("N3", "an expired job is not offered again",
            method_of(PullBuffer, "offer", _never_again), short),
     Mutant("N4", "the reactivation push is forgotten",
@@ -377,8 +378,8 @@ MUTANTS = (
     Mutant("N5", "a dead member keeps its share of queues",
            method_of(SteadyMembers, "counted", _with_former_ones), acting),
     Mutant("N6", "what stands behind others of its key is never spilled",
-           all_of(method_of(QueueJobs, "spill", lambda *_: False),
-                  method_of(QueueJobs, "_share_out", lambda *_: None)), crowded),
+           all_of(method_of(Residency, "spill", lambda *_: False),
+                  method_of(Residency, "_share_out", lambda *_: None)), crowded),
     Mutant("N7", "the recorded lease length grows with every owner",
            method_of(PeriodStart, "_own_record", _longer_each_time), crashed),
     Mutant("G1", "an owner goes on by the offsets of a former life of its topic",

@@ -217,7 +217,7 @@ class Capacity(RuleBasedStateMachine):
     def memory_holds_what_is_unfinished_and_nothing_else(self) -> None:
         total = 0
         for number, here in enumerate(self.here):
-            chains = [each for _, each in here.jobs.spilled_chains()]
+            chains = [each for _, each in here.jobs.spilled_chains]
             waiting = {offset for each in chains for offset in each.offsets[each.loaded :]}
             again = {offset for each in chains for offset in each.offsets[each.head :]}
             read = {each for each in self._unfinished(number) if each < here.position}

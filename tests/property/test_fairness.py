@@ -64,11 +64,9 @@ class FairnessMachine(RuleBasedStateMachine):
         """Note the keys that have become ready, and queues."""
         for number, here in enumerate(self.queues):
             self.buffer.refresh(here)
-            ready = {
-                job.key
-                for jobs in (here.jobs._chains._main, here.jobs._chains._reactivated)
-                for job in jobs
-            } | {job.key for job in here._buffer.offered}
+            ready = {job.key for jobs in here.jobs.chains.queues for job in jobs} | {
+                job.key for job in here._buffer.offered
+            }
             assert len(ready) == here.ready
             for key in ready - self.waiting[number].keys():
                 assert key is not None

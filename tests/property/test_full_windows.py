@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.jobs import QueueJobs
+from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.spilled_chains import packed
 from proxy.core.jobs.window import Budget, FlowWindow
@@ -33,7 +33,7 @@ class Site:
 
     def __post_init__(self) -> None:
         window = FlowWindow(self.window, Budget(1 << 30))
-        self.jobs = QueueJobs(0, window=window, max_jobs_per_key=4, resume=self.resume)
+        self.jobs = Jobs(0, window=window, max_jobs_per_key=4, resume=self.resume)
         self._wants()
 
     def job(self, offset: int) -> Job:
@@ -42,21 +42,21 @@ class Site:
     def step(self) -> bool:
         """Read, hand out, finish, read again, each as far as it goes; False if nothing did."""
         moved = self._read() + self._hand_out() + self._finish() + self._read_again()
-        assert self.jobs.taken <= self.window
+        assert self.jobs.residency.taken <= self.window
         return moved > 0
 
     def _read(self) -> int:
         position = self.jobs.position
-        room = min(self.jobs.room(demand=True), self.batch, len(self.log) - position)
+        room = min(self.jobs.residency.room(demand=True), self.batch, len(self.log) - position)
         for offset in range(position, position + room):
-            if not self.jobs.spill(b"%d" % self.log[offset], offset):
+            if not self.jobs.residency.spill(b"%d" % self.log[offset], offset):
                 self.jobs.admit(self.job(offset))
-            assert self.jobs.taken <= self.window
+            assert self.jobs.residency.taken <= self.window
         return room
 
     def _hand_out(self) -> int:
         before = len(self.leased)
-        while (job := self.jobs.poll()) is not None:
+        while (job := self.jobs.chains.poll()) is not None:
             self.leased.append(job)
         return len(self.leased) - before
 
@@ -80,8 +80,8 @@ class Site:
         return len(now)
 
     def _wants(self) -> None:
-        self.reading_again += self.jobs.take_refills()
-        assert self.jobs.taken <= self.window
+        self.reading_again += self.jobs.residency.take_refills()
+        assert self.jobs.residency.taken <= self.window
 
 
 ODDS = {

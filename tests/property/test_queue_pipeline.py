@@ -119,7 +119,7 @@ class PipelineMachine(RuleBasedStateMachine):
             [each.stored() for each in some], next_offset=next_offset
         )
         if here.pipeline.position < next_offset:
-            assert here.pipeline.jobs.left <= 0, "only a full window ends a read early"
+            assert here.pipeline.jobs.residency.left <= 0, "only a full window ends a read early"
             next_offset = here.pipeline.position
             some = [each for each in some if each.offset < next_offset]
         here.naive.read(some, next_offset).assert_is(effects)
@@ -365,9 +365,13 @@ class PipelineMachine(RuleBasedStateMachine):
         for here in self.queues:
             jobs = here.pipeline.jobs
             coming = [r for owner, r in here.refills if owner is here.pipeline]
-            assert jobs.taken - jobs.window.jobs == sum(len(each.offsets) for each in coming)
-            assert jobs.taken <= max(here.rules.max_jobs, here.taken), "or as before it was lowered"
-            here.taken = jobs.taken
+            assert jobs.residency.taken - jobs.window.jobs == sum(
+                len(each.offsets) for each in coming
+            )
+            assert jobs.residency.taken <= max(here.rules.max_jobs, here.taken), (
+                "or as before it was lowered"
+            )
+            here.taken = jobs.residency.taken
 
     @invariant()
     def claim_7_nothing_is_handed_out_without_trust_or_during_a_wait(self) -> None:

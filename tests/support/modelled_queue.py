@@ -169,14 +169,14 @@ class Modelled:
         """Offsets of unfinished jobs that are not in memory."""
         return {
             offset
-            for _, chain in self.pipeline.jobs._spilled
+            for _, chain in self.pipeline.jobs.spilled_chains
             for offset in chain.offsets[chain.loaded :]
         }
 
     @property
     def set_down(self) -> set[int]:
         """Offsets of jobs that are there without their messages."""
-        return set(self.pipeline.jobs.down._down)
+        return set(self.pipeline.jobs.residency.down.offsets)
 
     def ready(self) -> list[NaiveJob]:
         """What a pull should get: heads of chains that are being read again come later, and spilled
@@ -190,15 +190,15 @@ class Modelled:
         if self.naive.position < self.naive.read_to:
             later |= self.elsewhere
         jobs = self.pipeline.jobs
-        down, ready = jobs.down, {job.sent.offset for job in self.naive.ready()}
-        assert self.set_down & ready <= down._asked.keys() | down._due.keys(), "nobody reads it"
-        assert not down.due or jobs.left <= down.spare, (
+        down, ready = jobs.residency.down, {job.sent.offset for job in self.naive.ready()}
+        assert self.set_down & ready <= down.coming, "nobody reads it"
+        assert not down.due or jobs.residency.left <= down.spare, (
             "a message waits for room, and there is some"
         )
         later |= self.set_down
-        for key in jobs._starved:
-            assert jobs.left <= 0, "a key waits for room, and there is some"
-            if (chain := jobs._spilled.of(key)) is not None:
+        for key in jobs.residency.starved:
+            assert jobs.residency.left <= 0, "a key waits for room, and there is some"
+            if (chain := jobs.spilled_chains.of(key)) is not None:
                 later.update(chain.offsets)
         return [job for job in self.naive.ready() if job.sent.offset not in later]
 

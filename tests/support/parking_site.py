@@ -237,7 +237,7 @@ class ParkingSite:
         if self.twin is None:
             return
         self.told.update(self.pipeline.keys_to_copy())
-        for key in sorted(self.pipeline.jobs.held_keys):
+        for key in sorted(self.pipeline.jobs.chains.held_keys):
             jobs = self.pipeline.to_copy(key, jobs=2, body_bytes=1000)
             assert not jobs or key in self.told, f"{key!r} would never be copied"
             self.told.discard(key)
@@ -262,7 +262,7 @@ class ParkingSite:
         if self.unheard:
             return  # first it is tried again
         if self.twin is not None:
-            keys = [each for each in self.twin.redriven if not self.twin.jobs.knows_key(each)]
+            keys = [each for each in self.twin.redriven if each not in self.twin.jobs.by_key]
             assert set(keys) == set(self.twin.emptied()), "a redriven key would never leave"
         if self.pipeline.leave() or self.pipeline.leaving:
             assert self.twin is not None
@@ -314,7 +314,7 @@ class ParkingSite:
         """Somebody wants the first message of *key* to be retried, as if it had never failed."""
         name, pipeline = key.encode(), self.pipeline
         if name in pipeline.parked or name in pipeline.leaving:
-            if self.twin is None or not (self.twin.jobs.knows_key(name) and self.twin.is_read):
+            if self.twin is None or not (name in self.twin.jobs.by_key and self.twin.is_read):
                 return
             pipeline = self.twin
         with suppress(WrongState):

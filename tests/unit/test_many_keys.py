@@ -80,7 +80,7 @@ def looking(keys: int) -> Callable[[], object]:
 
 def holding(keys: int) -> Callable[[], object]:
     queue = queue_of(keys)
-    return lambda: [queue.jobs.hold_key(key) for key in reversed(names(keys))]
+    return lambda: [queue.jobs.chains.hold(key) for key in reversed(names(keys))]
 
 
 def steps(act: Callable[[], object]) -> int:

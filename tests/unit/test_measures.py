@@ -123,7 +123,7 @@ def test_the_age_of_a_queue_is_known_where_its_first_message_was_read_again() ->
     assert owned.jobs.spilled > 0
     effects = owned.settle(acked=[first.lease_id], now_ns=0)
     refills = effects.refills
-    if not owned.jobs.ready:
+    if not owned.jobs.chains.ready:
         assert owned.statistics().oldest_ms is None  # nobody knows: it is not in memory
     for refill in refills:
         owned.refilled(refill, [messages[offset] for offset in refill.offsets])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.jobs import LONGEST_KEY, QueueJobs
+from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.residency import LONGEST_KEY
 from proxy.core.jobs.window import Budget, FlowWindow
 
 
-def queue_of(memory: Budget, **chains: int) -> QueueJobs:
+def queue_of(memory: Budget, **chains: int) -> Jobs:
     """A queue with so many jobs of a hundred bytes of each key, none of which was spilled."""
-    jobs = QueueJobs(0, window=FlowWindow(10_000, memory), max_jobs_per_key=64)
+    jobs = Jobs(0, window=FlowWindow(10_000, memory), max_jobs_per_key=64)
     limit, memory.limit = memory.limit, 1 << 40
     for key, count in chains.items():
         for _ in range(count):
@@ -21,8 +22,8 @@ def queue_of(memory: Budget, **chains: int) -> QueueJobs:
     return jobs
 
 
-def held(jobs: QueueJobs, *keys: str) -> list[int]:
-    return [len(list(jobs.in_memory(key.encode()))) for key in keys]
+def held(jobs: Jobs, *keys: str) -> list[int]:
+    return [len(list(jobs.by_key.in_memory(key.encode()))) for key in keys]
 
 
 def test_the_longest_chains_of_all_queues_are_cut_to_one_height() -> None:
@@ -52,9 +53,9 @@ def test_while_enough_is_left_nothing_is_cut() -> None:
 def test_what_clients_have_stays_and_a_key_too_long_for_a_record() -> None:
     memory = Budget(1_000)
     jobs = queue_of(memory, a=5, **{"x" * (LONGEST_KEY + 1): 5})
-    first = jobs.poll()
+    first = jobs.chains.poll()
     assert first is not None
-    jobs.follow(first)
+    jobs.chains.follow(first)
     memory.relieve()
     assert held(jobs, "a", "x" * (LONGEST_KEY + 1)) == [2, 5]
 
@@ -111,11 +112,11 @@ def test_with_memory_full_only_what_is_spilled_at_once_comes_to_a_queue_with_som
 ) -> None:
     memory = Budget(100 * jobs)
     queue = queue_of(memory, a=jobs)
-    assert queue.has_place(b"a", idle=False)
-    assert not queue.has_place(b"b", idle=False)
-    assert not queue.has_place(None, idle=False)
-    assert queue.has_place(b"b", idle=True)
-    assert queue.spill(b"a", queue.position)
+    assert queue.residency.has_place(b"a", idle=False)
+    assert not queue.residency.has_place(b"b", idle=False)
+    assert not queue.residency.has_place(None, idle=False)
+    assert queue.residency.has_place(b"b", idle=True)
+    assert queue.residency.spill(b"a", queue.position)
 
 
 def test_little_memory_is_read_into_for_whoever_waits_alone() -> None:

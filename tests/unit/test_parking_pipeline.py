@@ -146,9 +146,9 @@ def test_what_others_displace_while_it_is_copied_is_copied_once_more(keys: str, 
     site.copy(heard=False)
     site.pipeline.room(demand=True)
     site._saw(site.pipeline, site.pipeline.copied(run))
-    assert site.pipeline.committable == site.pipeline.jobs.lowest_of(b"a") == done + 1
+    assert site.pipeline.committable == site.pipeline.jobs.by_key.lowest(b"a") == done + 1
     site.finish()
-    assert (site.pipeline.jobs.taken, site.pipeline.jobs.spilled) == (0, 0)
+    assert (site.pipeline.jobs.residency.taken, site.pipeline.jobs.spilled) == (0, 0)
 
 
 def test_another_rate_counts_no_hand_outs_anew() -> None:
@@ -194,7 +194,7 @@ def test_what_follows_lost_messages_of_a_parked_key_is_no_repeat_of_them() -> No
     site.copy(heard=True)
     site.read_twin()
     assert site.twin is not None
-    assert site.twin.jobs.unfinished_of(b"a") == 5
+    assert site.twin.jobs.by_key.unfinished(b"a") == 5
 
 
 async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() -> None:
@@ -208,7 +208,7 @@ async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() ->
     twin.stop(b"a")
     make_lane().return_unsent([Batch(twin, held)])
     assert (twin.ready, lease(twin, now_ns=2 * MS), twin.stopping) == (0, [], set())
-    assert twin.jobs.unfinished_of(b"a") == 1
+    assert twin.jobs.by_key.unfinished(b"a") == 1
 
 
 async def test_a_parked_key_is_copied_once_an_answer_was_never_written() -> None:
@@ -265,7 +265,7 @@ def test_a_key_that_had_left_when_its_owner_was_killed_is_not_redriven_once_more
     assert (set(twin.redriven), twin.jobs.unfinished, dict(twin.attempts)) == (set(), 0, {})
     site.copy(heard=True)
     site.read_twin()
-    assert twin.jobs.spilled_offsets(b"a")[:] == array("q", [2])
+    assert twin.jobs.by_key.spilled_offsets(b"a")[:] == array("q", [2])
     site.finish()
 
 

@@ -58,7 +58,7 @@ def test_what_is_set_down_comes_back_when_its_retry_is_due_with_all_that_was_kno
     budgets = Budgets()
     queue = full(budgets)
     queue.room(demand=True)
-    down = [job for job in queue.jobs.heads() if queue.jobs.down.has(job)]
+    down = [job for job in queue.jobs.chains.heads() if queue.jobs.residency.down.has(job)]
     assert down
     assert all(job.message is None for job in down)
     key = down[0].key or b""
@@ -89,7 +89,9 @@ def test_one_that_is_skipped_or_retried_meanwhile() -> None:
     budgets = Budgets()
     queue = full(budgets)
     queue.room(demand=True)
-    skipped, *others = [job for job in queue.jobs.heads() if queue.jobs.down.has(job)]
+    skipped, *others = [
+        job for job in queue.jobs.chains.heads() if queue.jobs.residency.down.has(job)
+    ]
     effects = queue.skip(skipped, Skip("audit", skipped.key or b"", None))
     assert effects.finished == [(skipped.offset, Outcome.SKIPPED)]
     for job in [*others, *queue.retrying_jobs()]:
@@ -150,6 +152,6 @@ def test_those_that_are_due_leave_some_places_to_what_was_never_read() -> None:
         leases = lease(queue, now_ns=now_ns)
         nacked = [Nack(each.lease_id) for each in leases]
         read_again(queue, queue.settle(nacked=nacked, now_ns=now_ns))
-        assert queue.jobs.taken <= 16
+        assert queue.jobs.residency.taken <= 16
         now_ns += 50 * MS
     assert at > 40

@@ -86,15 +86,14 @@ class JobChains:
     _main: deque[Job] = field(default_factory=deque)
     _reactivated: deque[Job] = field(default_factory=deque)
     held_keys: set[bytes] = field(default_factory=set)
-    """Held keys that have jobs here. Others change it not."""
+    """Held keys that have jobs here. Read-only for others."""
     _held: set[bytes] = field(default_factory=set)
-    stirred: set[bytes] = field(default_factory=set)
-    """Held keys whose first job came, or waits for older ones no longer, until somebody looks."""
+    _stirred: set[bytes] = field(default_factory=set)
     waits: Callable[[Job], bool] | None = None
-    """Whether a job that has none ahead of it waits nevertheless, until its key is ``open``ed."""
+    """Set by ``wait_by``. Read-only for others."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
     stale: Counter[Job] = field(default_factory=Counter)
-    """How many stale entries of each job ``queues`` have. Others only look at it."""
+    """How many stale entries of each job ``queues`` have. Read-only for others."""
     _stale_in_all: int = 0
     now: Moment = field(default_factory=Moment)
     measures: Measures = field(default_factory=Measures)
@@ -105,6 +104,21 @@ class JobChains:
         time, ``stale`` entries included.
         """
         return self._main, self._reactivated
+
+    def wait_by(self, waits: Callable[[Job], bool] | None) -> None:
+        """A job for which *waits* is true waits with none ahead of it, until its key is ``open``ed;
+        None: no job does.
+        """
+        self.waits = waits
+
+    def measured_by(self, measures: Measures) -> None:
+        """Add what jobs wait for one another to *measures* from now on."""
+        self.measures = measures
+
+    def take_stirred(self) -> set[bytes]:
+        """Held keys whose first job came, or waits for older ones no longer, each told once."""
+        stirred, self._stirred = self._stirred, set()
+        return stirred
 
     @property
     def ready(self) -> int:
@@ -162,7 +176,7 @@ class JobChains:
             self._chains[key] = _Chain(job, job)
             if key in self._held:
                 self.held_keys.add(key)
-                self.stirred.add(key)
+                self._stirred.add(key)
                 job.state = CHAINED
                 return False
         if self.waits is not None and self.waits(job):
@@ -266,7 +280,7 @@ class JobChains:
         if chain is None or chain.head.state is not CHAINED:
             return
         if key in self._held:
-            self.stirred.add(key)
+            self._stirred.add(key)
         elif not self._waits(chain.head):
             chain.head.move(CHAINED, READY)
             self._waited(chain.head)

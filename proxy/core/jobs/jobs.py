@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
+from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.by_key import JobsByKey
 from proxy.core.jobs.chains import CHAINED, RUNNING, Job, JobChains
+from proxy.core.jobs.key_change import KeyChange
 from proxy.core.jobs.offset_tracker import OffsetTracker
 from proxy.core.jobs.refills import Refill
-from proxy.core.jobs.set_down import SetDown
+from proxy.core.jobs.residency import Residency
 from proxy.core.jobs.spilled_chains import SpilledChains
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.ids import Epoch
+from proxy.core.keys.key_rules import KeyRecord
 from proxy.core.records.record import Snapshot
 
-#: A full window is looked through once more when this part of it was read since.
-_WORTH_A_LOOK = 16
-#: So that there is room first jobs are set down until one part in so many of the window is free.
-_FREED = 4
-#: Jobs of a longer order key (in bytes) stay in memory and are not parked: an ownership record
-#: would be too long.
-LONGEST_KEY = 65_536
 
+class Jobs:
+    """The jobs of one ownership period. Its parts are changed together:
 
-class QueueJobs(JobsByKey):
-    """Chains, spilled chains, offsets and window of one ownership period, kept in step.
+    - ``chains``: the order of the jobs in memory; others hold, release, poll and follow there,
+    - ``spilled_chains``: offsets of jobs that are not in memory, or were not; others read them,
+    - ``residency``: which jobs are in memory, within the ``window``,
+    - ``by_key``: what there is of each order key, to be looked at,
+    - ``change``: the older messages while the order key changes, None otherwise.
 
-    Of a key that has spilled jobs, later ones are spilled behind them: its order never depends on
-    what is in memory.
+    Caller: the pipeline and its parts; records and views look only. What it says is finished may
+    be committed (``committable``).
     """
 
     def __init__(
@@ -42,117 +43,42 @@ class QueueJobs(JobsByKey):
         spill_all: bool = False,
     ) -> None:
         """*resume* says what earlier owners had finished, and which chains were spilled; all below
-        its base is finished, even if *start_offset*, the stored one, is lower. *spill_all*: every
-        job is spilled, and read again only while its key is in ``wanted``.
+        its base is finished, even if *start_offset*, the stored one, is lower. *spill_all*: as for
+        ``Residency``.
         """
         if resume is not None:
             start_offset = max(start_offset, resume.base)
-        super().__init__(
-            JobChains(), SpilledChains(window.spill, emptied=set() if spill_all else None)
-        )
         self.window = window
-        #: First jobs that nobody can have now, and those of them without their messages.
-        self.down = SetDown(window)
-        self._memory = window.memory
-        self._memory.relief.holders[self] = None
-        self._max_jobs_per_key = max_jobs_per_key
+        self.chains = JobChains()
+        self.spilled_chains = SpilledChains(window.spill, emptied=set() if spill_all else None)
         self._tracker = OffsetTracker[Job](start_offset)
+        self.residency = Residency(
+            self.chains,
+            self.spilled_chains,
+            self._tracker,
+            window,
+            max_jobs_per_key=max_jobs_per_key,
+            spill_all=spill_all,
+        )
+        self.by_key = JobsByKey(self.chains, self.spilled_chains)
+        self.change: KeyChange | None = None
+        self._relief = window.memory.relief
         self._came_to = start_offset  # what was counted as come into memory
-        #: Memory was pressed when somebody looked last: once for many messages.
-        self.scarce = False
         self._resume = resume
-        self._shortened = False  # all chains, since the window is pressed
-        self._shared_at = -1  # the read position when all were cut to their share
-        self._refills: list[Refill] = []  # not yet told
-        # Keys with spilled jobs and none in memory, nor being read: there is no room for one.
-        self._starved: OrderedDict[bytes, None] = OrderedDict()
-        #: Keys whose spilled jobs are read again; None: all.
-        self.wanted: set[bytes] | None = set() if spill_all else None
-        if resume is not None:
-            for key, offsets in resume.spilled.items():
-                if offsets := offsets[bisect_left(offsets, start_offset) :]:  # not before a reset
-                    self._spilled.append(key, offsets)
-            self.advance(start_offset)
+        if resume is None:
+            self.residency.begin_refills()
+            return
+        for key, offsets in resume.spilled.items():
+            if offsets := offsets[bisect_left(offsets, start_offset) :]:  # not before a reset
+                self.spilled_chains.append(key, offsets)
+        self.advance(start_offset)
 
-    def change_limits(self, *, max_jobs: int, max_jobs_per_key: int) -> None:
-        """Other limits of what is in memory; chains longer than that are spilled when the window is
-        pressed next. Affects: window, spilled chains.
-        """
-        self.window.change_limit(max_jobs)
-        self._max_jobs_per_key = max_jobs_per_key
-        self._shortened, self._shared_at = False, -1
-        self._feed()
-        for key in list(self._spilled.keys):
-            self.refill(key)
-
-    # ---- reading --------------------------------------------------------------------------------
+    # ---- reading; caller: the pipeline ----------------------------------------------------------
 
     @property
     def position(self) -> int:
         """The next offset to read."""
         return self._tracker.position
-
-    @property
-    def taken(self) -> int:
-        """Places of the window: of jobs in memory, and of those that are being read again."""
-        return self.window.jobs + self.being_read
-
-    @property
-    def left(self) -> int:
-        """How many more jobs may come into memory; below 0 after the limit was lowered."""
-        return self.window.max_jobs - self.taken
-
-    @property
-    def being_read(self) -> int:
-        """How many jobs are being read again."""
-        return self._spilled.being_read + self.down.asked
-
-    def room(self, *, demand: bool, idle: bool = False) -> int:
-        """How many more messages may be read now.
-
-        Reading on for clients that wait begins with spilling what long chains have in memory, and
-        ends with what any chain has beyond its share; for want of memory it is spilled in all
-        queues. Nothing while a key waits for room. *idle*: there is nothing for those who wait, so
-        that even with memory full a few are read.
-        """
-        if self._starved or self.down.due:
-            self._make_room()
-            self._feed()
-        if self._starved:
-            return 0
-        if demand and self.window.pressed and not self._shortened:
-            self._shortened = True
-            most = self._most_of_a_key(len(self._chains.keys))
-            for key in list(self._chains.keys):
-                self._shorten(key, most)
-        elif not self.window.pressed:
-            self._shortened = False
-        if demand and self.left <= 0:
-            # Each look costs as much as the window is large: not again for a few messages.
-            since = self.position - self._shared_at
-            if self._shared_at < 0 or since > self.window.max_jobs // _WORTH_A_LOOK:
-                self._share_out()
-            self._make_room()
-            self._feed()
-        if self.wanted is not None:
-            return max(0, self.left)  # an offset each is all that is held of what is read
-        if not demand:
-            return max(0, min(self.left, self.window.room(demand=False)))
-        self._memory.relieve()
-        room = self.window.room(demand=True)
-        if not room and idle:
-            room = self.window.few()
-        return max(0, min(self.left, room))
-
-    def has_place(self, key: bytes | None, *, idle: bool) -> bool:
-        """Whether a message of *key* may come while memory is pressed. With memory full one that is
-        spilled at once may; any other only into a queue that is *idle*.
-        """
-        self.scarce = True
-        if self._memory.left or idle or not self.window.jobs:
-            return True
-        spills = key is not None and len(key) <= LONGEST_KEY and self.knows_key(key)
-        return spills or self.wanted is not None
 
     @property
     def resumes(self) -> bool:
@@ -174,349 +100,184 @@ class QueueJobs(JobsByKey):
     def advance(self, next_offset: int) -> None:
         """The next read starts there, or behind what an earlier owner had finished."""
         self._tracker.advance(next_offset)
-        self._memory.relief.came += self.position - self._came_to
+        self._relief.came += self.position - self._came_to
         self._came_to = self.position
         if self._resume is not None:
             self._tracker.advance(self._resume.next_unread(self._tracker.position))
             if self._tracker.position >= self._resume.read:
                 self._resume = None
-                for key in list(self._spilled.keys):
-                    self.refill(key)
+                self.residency.begin_refills()
 
     def hold(self, job: Job) -> None:
         """*job* is unfinished, and belongs to no chain."""
         self._tracker.start(job.offset, job)
         self.window.admit(job.held_bytes)
 
-    def spill(self, key: bytes | None, offset: int) -> bool:
-        """A message was read: True if it is spilled behind others of its key; else ``admit`` it."""
-        if key is None or not (
-            self.window.full or self._spilled.keys or self.scarce or self.wanted is not None
-        ):
-            return False  # mostly
-        if not self._spills(key, offset):
-            return False
-        self._tracker.advance(offset + 1)
-        self._spilled.add(key, offset)
-        if self.wanted is not None:
-            self.refill(key)
-        return True
-
     def admit(self, job: Job) -> None:
         """A job was read, and not spilled: into its chain."""
         self._tracker.start(job.offset, job)
         self.window.admit(job.held_bytes)
-        self._chains.submit(job)
+        self.chains.submit(job)
 
-    def _spills(self, key: bytes, offset: int) -> bool:
-        if len(key) > LONGEST_KEY:
-            return False
-        if self.wanted is not None:
-            return True
-        chain = self._spilled.of(key) if self._spilled.keys else None
-        if chain is not None and chain.waiting:
-            return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
-        if not (self.window.pressed or self._memory.pressed):
-            return False
-        in_memory = self._chains.jobs_of(key)
-        if in_memory and not self._memory.left:
-            return True
-        return in_memory >= self._most_of_a_key(len(self._chains.keys))
+    def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
+        """The messages of *refill* were read: *jobs* for those that are still there, in order; the
+        others are finished. False, and nothing happens, if they are not wanted any more.
+        """
+        wanted = self.residency.refilled(refill, jobs)
+        if wanted and self.change is not None:
+            for offset in set(refill.offsets).difference(job.offset for job in jobs):
+                self._finished(offset)
+        return wanted
 
-    # ---- running --------------------------------------------------------------------------------
-
-    def poll(self) -> Job | None:
-        """The next job to hand out; None if none is ready."""
-        return self._chains.poll()
-
-    def follow(self, job: Job) -> Job | None:
-        """Let the job behind *job*, which is running, run with it; None if none is in memory."""
-        return self._chains.follow(job)
-
-    def unfollow(self, job: Job) -> None:
-        """Put a job that ran behind another back into its chain."""
-        self._chains.unfollow(job)
+    # ---- finishing; caller: the pipeline --------------------------------------------------------
 
     def finish(self, job: Job) -> None:
         """End a running job, or a held one; its successor becomes ready, or is read again."""
         if job.state is CHAINED:
             job.state = RUNNING
-        self._chains.finish(job)
-        self._leave(job)
-        key = job.key
+        self.chains.finish(job)
+        self.residency.leave(job)
+        key, spilled = job.key, self.spilled_chains
         if not job.refilled:
             self._tracker.finish(job.offset)
         elif key is not None:
-            self._spilled.finish(key)
-        if self._spilled.keys or self.down.due:
-            self._feed()
+            spilled.finish(key)
+        if spilled.keys or self.residency.down.due:
+            self.residency.feed()
             if key is not None:
-                self.refill(key)
-
-    def _leave(self, job: Job) -> None:
-        """*job* leaves memory."""
-        if not self.down or not self.down.forget(job):
-            self.window.leave(job.held_bytes)
+                self.residency.refill(key)
+        if self.change is not None:
+            self._finished(job.offset)
 
     def finish_all(self, jobs: Sequence[Job]) -> None:
         """End leased jobs, in that order: at once what ``finish`` does for each."""
+        if self.change is not None:
+            for job in jobs:
+                self.finish(job)
+            return
         held_bytes = 0
-        finish, unfinished = self._chains.finish, self._tracker.finish
+        finish, unfinished, spilled = self.chains.finish, self._tracker.finish, self.spilled_chains
         for job in jobs:
             finish(job)
             held_bytes += job.held_bytes
             if not job.refilled:
                 unfinished(job.offset)
             elif job.key is not None:
-                self._spilled.finish(job.key)
+                spilled.finish(job.key)
         self.window.leave(held_bytes, jobs=len(jobs))
-        if self._spilled.keys or self.down.due:
-            self._feed()
+        if spilled.keys or self.residency.down.due:
+            self.residency.feed()
             before = None
             for job in jobs:
                 if job.key is not None and job.key != before:  # runs have one key
-                    self.refill(job.key)
+                    self.residency.refill(job.key)
                 before = job.key
 
-    def take_ready(self, job: Job) -> None:
-        """Let *job* run, out of its turn, if it is ready."""
-        self._chains.take_ready(job)
-
-    # ---- holding keys ---------------------------------------------------------------------------
-
-    def hold_key(self, key: bytes) -> None:
-        """Let nobody have jobs of *key* any more; who holds it may finish them."""
-        self._chains.hold(key)
-
-    def release_key(self, key: bytes) -> None:
-        """Hold *key* no longer."""
-        self._chains.release(key)
-
-    def put_back(self, key: bytes) -> None:
-        """Spill all that *key*, which is not wanted any more, has in memory. None is leased."""
-        self._chains.hold(key)
-        jobs = self._chains.take(key)
-        self._chains.release(key)
-        for job in jobs:
-            self._leave(job)
-        if key in self._spilled.keys:
-            self._spilled.put_back(key, [job.offset for job in jobs], again=len(jobs))
-        self._feed()
-
-    # ---- refilling ------------------------------------------------------------------------------
-
-    def take_refills(self) -> list[Refill]:
-        """What is to be read again, each told once."""
-        refills, self._refills = self._refills, []
-        return refills
-
-    def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
-        """The messages of *refill* were read: *jobs* for those that are still there, in order.
-
-        False, and nothing happens, if they are not wanted any more.
-        """
-        chain = self._spilled.of(refill.key)
-        if chain is None or chain.wanted_offsets != list(refill.offsets):
-            return False  # it was put back meanwhile
-        self._spilled.load(refill.key, [job.offset for job in jobs])
-        for job in jobs:
-            job.refilled = True
-            self.window.admit(job.held_bytes)
-            self._chains.submit(job, reactivated=True)
-        self._memory.relief.came += len(jobs)
-        self._feed()  # some may be gone
-        self.refill(refill.key)
-        return True
-
-    @property
-    def has_refills(self) -> bool:
-        """True if ``take_refills`` gives some."""
-        return bool(self._refills)
-
-    def read_back(self, job: Job) -> bool:
-        """Have the message of *job* read again if it is set down, else False. Until it is there
-        nobody can have the job.
-        """
-        if not self.down.want(job):
-            return False
-        self._make_room(all_heads=False)  # there may be many such jobs at once
-        self._feed()
-        return True
-
-    def came_back(self, offset: int, as_read: Job | None) -> Job | None:
-        """The message of the job there, which is set down, was read, or (None) is gone; returns the
-        job, None if it has ended meanwhile.
-        """
-        job = self.down.came(offset, as_read)
-        self._feed()
-        return job
-
     def skip_stored(self, key: bytes) -> int | None:
-        """Finish the job of ``first_stored``; returns its offset."""
-        if (offset := self.first_stored(key)) is not None:
-            self._spilled.skip_first(key)
+        """Finish the job of ``by_key.first_stored``, whose message was not read; returns its
+        offset.
+        """
+        if (offset := self.by_key.first_stored(key)) is not None:
+            self.spilled_chains.skip_first(key)
+            self._finished(offset)
         return offset
-
-    def refill(self, key: bytes) -> None:
-        """Have the next spilled jobs of *key* read again, as far as there is room for them. Without
-        any it comes before all that is read on for others, once something has left.
-        """
-        chain = self._spilled.of(key)
-        if chain is None or (self.wanted is not None and key not in self.wanted):
-            return
-        loaded = chain.loaded
-        if chain.wanted > loaded or loaded == len(chain.offsets) or self._resume is not None:
-            return  # of what an earlier owner had in memory, some may stand ahead of it
-        in_memory, chains = self._chains.jobs_of(key), len(self._spilled.keys)
-        if in_memory * 2 > self.window.largest_share(chains, least=self._max_jobs_per_key):
-            return  # looked at whenever a message ends, and so it is with most
-        if in_memory * 2 > (most := self._share(chains)):
-            return
-        if (left := self.left) > 0:
-            fair = max(1, left // (1 + len(self._starved)))
-            self._starved.pop(key, None)
-            offsets = self._spilled.want(key, min(fair, max(1, most // 2)))
-            self._refills.append(Refill(key, tuple(offsets)))
-        elif not in_memory:
-            self._starved[key] = None
-            if len(self._starved) == 1:
-                self._share_out()  # ``room`` does more
-                self._feed()
-
-    def _feed(self) -> None:
-        """Whoever waits longest for room gets what there is, keys and first jobs in turn."""
-        while self.left > 0:
-            if self._starved:
-                key, _ = self._starved.popitem(last=False)
-                self.refill(key)
-            if (refill := self.down.ask(self.left)) is not None:
-                self._refills.append(refill)
-            elif not self._starved:
-                return
-
-    # ---- spilling -------------------------------------------------------------------------------
-
-    def _most_of_a_key(self, chains: int) -> int:
-        return self.window.most_of_a_key(chains, least=self._max_jobs_per_key)
-
-    def _share(self, chains: int) -> int:
-        return self.window.share(chains, most=self._most_of_a_key(chains))
-
-    def _share_out(self) -> None:
-        """The window is full, of what waits behind stuck jobs perhaps: leave each chain its share,
-        so that others have room.
-        """
-        self._shared_at = self.position
-        share = self._share(max(len(self._chains.keys), len(self._spilled.keys)))
-        for key in list(self._chains.keys):
-            self._shorten(key, share)
-
-    def _make_room(self, *, all_heads: bool = True) -> None:
-        """The window is full, of keys that nobody can have now perhaps: set first jobs down."""
-        wanted = max(1, self.window.max_jobs // _FREED)
-        if self.left > self.down.spare:
-            return
-        for job in self._to_set_down(all_heads=all_heads):
-            self._set_down(job)
-            if self.left > self.down.spare + wanted:
-                return
-
-    def _to_set_down(self, *, all_heads: bool = True) -> Iterator[Job]:
-        """First jobs that nobody can have now, in the order in which they are set down.
-        *all_heads*: look for those that wait for older messages, too; O(keys) while some may.
-        """
-        yield from self.down.take_candidates()
-        if all_heads and self._chains.waits is not None:
-            for job in list(self._chains.heads()):
-                waits = job.state is CHAINED and self._chains.waits(job)
-                if waits and job.message is not None and job.key not in self.down.kept:
-                    yield job
-
-    def _set_down(self, job: Job) -> int:
-        """Leave nothing of *job*, the first one of its key, in memory that can be read again."""
-        if job.key is not None:
-            self._shorten(job.key, 1)
-        return self.down.put(job)
-
-    def _shorten(self, key: bytes, most: int) -> None:
-        """Spill what the chain of *key* has in memory beyond so many jobs."""
-        if self._chains.jobs_of(key) <= most or not self._may_shorten(key):
-            return
-        cut = self._chains.cut(key, keep=most)
-        if not cut:
-            return  # all of it runs
-        for job in cut:
-            self.window.leave(job.held_bytes)
-            if not job.refilled:
-                self._tracker.finish(job.offset)
-        again = sum(job.refilled for job in cut)
-        self._spilled.put_back(key, [job.offset for job in cut], again=again)
-
-    def _may_shorten(self, key: bytes) -> bool:
-        """False if what is being read of it now follows the tail, or no record could name it."""
-        chain = self._spilled.of(key)
-        return len(key) <= LONGEST_KEY and (chain is None or chain.wanted <= chain.loaded)
-
-    # ---- memory; caller: the relief of all queues ------------------------------------------------
-
-    @property
-    def held_jobs(self) -> int:
-        """Jobs in memory."""
-        return self.window.jobs
-
-    def tails(self) -> Iterator[tuple[int, bytes]]:
-        """The bytes of each chain that could be spilled, and its key. O(jobs)."""
-        chains = self._chains
-        for key in chains.keys:
-            if chains.jobs_of(key) > 1 and self._may_shorten(key):
-                chained = (job.held_bytes for job in chains.jobs(key) if job.state is CHAINED)
-                yield sum(chained), key
-
-    def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
-        """Leave the chain of *key* so many of these bytes at most, and its first job."""
-        keep = 0
-        for job in self._chains.jobs(key):
-            if keep and job.state is CHAINED and (tail_bytes := tail_bytes - job.held_bytes) < 0:
-                break
-            keep += 1
-        self._shorten(key, keep)
-
-    def set_down(self, wanted_bytes: int) -> int:
-        """Set first jobs down for so many bytes, or what there is; returns how many it were."""
-        freed = 0
-        for job in self._to_set_down():
-            freed += self._set_down(job)
-            if freed >= wanted_bytes:
-                break
-        return freed
 
     def close(self) -> None:
         """Dropped with all that it held."""
-        self._memory.relief.holders.pop(self, None)
-        self.window.clear()
+        self.residency.close()
 
-    # ---- offsets --------------------------------------------------------------------------------
+    # ---- changing the order key; caller: the pipeline, parking ----------------------------------
+
+    def begin_change(self, record: KeyRecord, *, parked: bool) -> None:
+        """From the switch in *record* on messages have their keys by another rule. *parked*: some
+        older ones are parked. O(unfinished).
+        """
+        self.change = KeyChange(
+            record, unfinished=self._all_read(), in_memory=self._in_memory(), parked=parked
+        )
+        self.chains.wait_by(self.change.waits)
+
+    def settle_change(self) -> bool:
+        """Let go on what waits for older messages no longer; True if none of these is left now."""
+        if (change := self.change) is None:
+            return False
+        through = (
+            not (change.counting or change.waits_for_parked)
+            and min(self.position, self.committable) >= change.since
+        )
+        if through:
+            self.change = None
+            self.chains.wait_by(None)
+        opened = change.take_opened()
+        for key in list(self.chains.keys) if through or opened is None else opened:
+            self.chains.open(key)
+        return through
+
+    @property
+    def older(self) -> int:
+        """How many unfinished messages have their keys by an older rule. O(unfinished)."""
+        return 0 if self.change is None else bisect_left(self._all_read(), self.change.since)
+
+    def waits(self, job: Job) -> bool:
+        """True if *job* waits for older messages, though none may be ahead of it in its chain."""
+        return self.change is not None and self.change.waits(job)
+
+    def parks(self, job: Job) -> None:
+        """*job* is about to finish: a copy of it is parked."""
+        if self.change is not None and job.key is not None:
+            self.change.parked(job.key, job.offset)
+
+    def unparked(self, keys: Iterable[bytes]) -> None:
+        """*keys* are parked no more: they have no copies."""
+        if self.change is not None:
+            self.change.unparked(keys)
+
+    def _finished(self, offset: int) -> None:
+        """The message there has ended; it may be the last one of its new key."""
+        if self.change is not None and not self.change.finished(offset):
+            self.change.recount(self._all_read(), self._in_memory())
+
+    def _all_read(self) -> list[int]:
+        spilled = (each.offsets[each.head :] for _, each in self.spilled_chains)
+        return sorted([*self._tracker.unfinished(), *chain.from_iterable(spilled)])
+
+    def _in_memory(self) -> dict[int, StoredMessage]:
+        again = chain.from_iterable(self.chains.jobs(key) for key in self.spilled_chains.keys)
+        jobs = chain(self._tracker.started(), (job for job in again if job.refilled))
+        return {job.offset: job.message for job in jobs if job.message is not None}
+
+    # ---- looking; caller: commits, records, statistics ------------------------------------------
+
+    @property
+    def quiet(self) -> bool:
+        """True if nothing is to be read again, no key is held, and no order key changes."""
+        return not (self.residency.refills or self.change is not None or self.chains.held_keys)
 
     @property
     def committable(self) -> int:
         """The next offset that the group needs: never above the lowest unfinished one."""
-        lowest = self._spilled.lowest
+        lowest = self.spilled_chains.lowest
         committable = self._tracker.committable
         return committable if lowest is None else min(committable, lowest)
 
     @property
     def oldest(self) -> Job | None:
         """The job at ``committable``; None if that is not in memory."""
-        key = self._spilled.lowest_key
+        key = self.spilled_chains.lowest_key
         job = self._tracker.oldest
         if key is not None and (job is None or job.offset != self.committable):
-            job = next(self._chains.jobs(key), None)
+            job = next(self.chains.jobs(key), None)
         return job if job is not None and job.offset == self.committable else None
 
     @property
     def unfinished(self) -> int:
         """How many jobs are unfinished."""
-        return len(self._tracker) + sum(chain.unfinished for _, chain in self._spilled)
+        return len(self._tracker) + sum(each.unfinished for _, each in self.spilled_chains)
+
+    @property
+    def spilled(self) -> int:
+        """How many of them are not in memory."""
+        return self.spilled_chains.waiting
 
     def snapshot(
         self, epoch: Epoch, attempts: Mapping[int, int], leases: Mapping[int, int]
@@ -527,7 +288,7 @@ class QueueJobs(JobsByKey):
         """
         base = self.committable
         attempts = {offset: count for offset, count in attempts.items() if offset >= base}
-        spilled = {key: chain.offsets[chain.head :] for key, chain in self._spilled}
+        spilled = {key: each.offsets[each.head :] for key, each in self.spilled_chains}
         unfinished = tuple(self.unspilled())
         return Snapshot(epoch, base, self.read, unfinished, attempts, spilled, dict(leases))
 

@@ -1,4 +1,4 @@
-"""Jobs that nobody can have now: their messages are set down while room is short. Pure.
+"""Jobs that no client can have now: their messages are set down while room is short. Pure.
 
 Each key has a first job, so with more keys that wait for a retry, or are paused, than a window has
 places the first jobs alone would fill it. Of one that is *set down* all stays but the message:
@@ -32,11 +32,25 @@ class SetDown:
         self._down: dict[int, tuple[Job, int]] = {}  # each with when its message was stored, in ms
         self._asked: dict[int, Job] = {}  # whose messages are being read
         self._due: OrderedDict[int, Job] = OrderedDict()  # that wait for room to be read
-        #: Keys whose jobs stay as they are: somebody is busy with them. Others change it.
+        #: Keys whose jobs stay as they are: see ``keep``.
         self.kept: Collection[bytes | None] = ()
 
     def __bool__(self) -> bool:
         return bool(self._down)
+
+    @property
+    def offsets(self) -> Collection[int]:
+        """Of the jobs that are set down."""
+        return self._down.keys()
+
+    @property
+    def coming(self) -> set[int]:
+        """Of those whose messages are being read, or wait for room to be read."""
+        return self._asked.keys() | self._due.keys()
+
+    def keep(self, keys: Collection[bytes | None]) -> None:
+        """Leave jobs of *keys*, as these are at any time, as they are: they are being copied."""
+        self.kept = keys
 
     @property
     def asked(self) -> int:

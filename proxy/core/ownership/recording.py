@@ -85,7 +85,7 @@ class Recording:
             # With nothing read since, what is unfinished can only have become less.
             (jobs.committable, jobs.read) != (self._base, self._read)
             or jobs.never_spilled != self._count
-            or jobs.changed_chains
+            or jobs.spilled_chains.changed
             or pipeline.attempts.changed
             or pipeline.parked.changed
             or pipeline.recorded_pauses.changed
@@ -169,7 +169,11 @@ class Recording:
         pipeline, jobs = self._pipeline, self._pipeline.jobs
         jobs.unspilled_changes()
         for notes in (
-            *(jobs.rewritten_chains, jobs.changed_chains, pipeline.attempts.changed),
+            *(
+                jobs.spilled_chains.rewritten,
+                jobs.spilled_chains.changed,
+                pipeline.attempts.changed,
+            ),
             *(pipeline.parked.changed, pipeline.recorded_pauses.changed),
         ):
             notes.clear()
@@ -237,9 +241,11 @@ class Recording:
         jobs = self._pipeline.jobs
         spilled: dict[bytes, array[int]] = {}
         heads: dict[bytes, int | None] = {}
-        changed = jobs.changed_chains
-        for key in sorted({*self._spilled, *jobs.spilled_keys} if self._compares else changed):
-            chain = jobs.spilled_chain(key)
+        changed = jobs.spilled_chains.changed
+        for key in sorted(
+            {*self._spilled, *jobs.spilled_chains.keys} if self._compares else changed
+        ):
+            chain = jobs.spilled_chains.of(key)
             first, last = self._spilled.pop(key, (-1, -1))
             if chain is None:
                 if first >= 0:
@@ -247,7 +253,7 @@ class Recording:
                 continue
             head, end = chain.offsets[chain.head], chain.offsets[-1]
             self._spilled[key] = head, end
-            if key in jobs.rewritten_chains:  # as if the old one were finished
+            if key in jobs.spilled_chains.rewritten:  # as if the old one were finished
                 heads[key], spilled[key] = None, chain.offsets[chain.head :]
                 continue
             if 0 <= first < head:

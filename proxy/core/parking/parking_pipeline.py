@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from proxy.core.jobs.chains import RUNNING, Job
-from proxy.core.jobs.jobs import LONGEST_KEY
+from proxy.core.jobs.residency import LONGEST_KEY
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.retry_policy import OnExhausted
 from proxy.core.leases.verdicts import Nack, Outcome
@@ -40,27 +40,27 @@ class ParkingPipeline(QueuePipeline):
         #: Those that no record lists yet, in the order in which they were parked.
         self.unrecorded: dict[bytes, None] = {}
         self._watched = self.parked
-        self.jobs.down.kept = self.parked
+        self.jobs.residency.down.keep(self.parked)
         self._held_back_keys: dict[int, bytes] = {}
         #: Keys that left the parked list, which no record says yet: they are held still.
         self.leaving: set[bytes] = set()
         #: Why no copies can be stored, in a sentence; "" if they can.
         self.trouble = ""
         for key in self.parked:
-            self.jobs.hold_key(key)
+            self.jobs.chains.hold(key)
 
     def park(self, key: bytes, *, by: str = FAILURE_POLICY, reason: str = "") -> bool:
         """Park *key* from its first unfinished job on, because *by* asks for it; False if it is
         parked already, or has none in memory. What clients have of it they may finish.
         """
-        head = next(self.jobs.in_memory(key), None)
+        head = self.jobs.by_key.head(key)
         if head is None or key in self.parked or key in self.leaving or len(key) > LONGEST_KEY:
             return False
         by, reason = plain_text(by), plain_text(reason)
         self.parked[key] = ParkedKey(head.offset, self.epoch, by=by, reason=reason)
         self.unrecorded[key] = None
-        self.jobs.hold_key(key)
-        self.jobs.read_back(head)
+        self.jobs.chains.hold(key)
+        self.jobs.residency.read_back(head)
         return True
 
     def found_parked(self, keys: Mapping[bytes, ParkedKey]) -> None:
@@ -70,7 +70,7 @@ class ParkingPipeline(QueuePipeline):
         for key in [each for each in keys if each not in self.parked]:
             self.parked[key] = keys[key]
             self.unrecorded[key] = None
-            self.jobs.hold_key(key)
+            self.jobs.chains.hold(key)
         if self.key_record.before is not None:
             self._begin_key_change()  # anew: older messages may be among those copied
 
@@ -80,11 +80,11 @@ class ParkingPipeline(QueuePipeline):
         """
         return [
             head.key
-            for head in self.jobs.heads()
+            for head in self.jobs.chains.heads()
             if head.key is not None
             and head.key not in self.parked
             and head.offset in self.attempts
-            and (stored_ms := self.jobs.down.stored_ms(head)) is not None
+            and (stored_ms := self.jobs.residency.down.stored_ms(head)) is not None
             and stored_ms < stored_before_ms
         ]
 
@@ -98,7 +98,7 @@ class ParkingPipeline(QueuePipeline):
 
     def keys_to_copy(self) -> list[bytes]:
         """Keys of which ``to_copy`` may have something that it had not before, each told once."""
-        keys, self._freed = self._freed | self.jobs.take_stirred(), set()
+        keys, self._freed = self._freed | self.jobs.chains.take_stirred(), set()
         return sorted(keys)
 
     def look_again(self, keys: Iterable[bytes]) -> None:
@@ -113,13 +113,13 @@ class ParkingPipeline(QueuePipeline):
         run: list[Job] = []
         if key not in self.recorded:
             return run
-        for job in islice(self.jobs.in_memory(key), min(jobs, self.rules.max_jobs_per_key)):
+        for job in islice(self.jobs.by_key.in_memory(key), min(jobs, self.rules.max_jobs_per_key)):
             body_bytes -= job.body_bytes
             if job.offset in self._held_back.numbers:
                 self._held_back_keys[job.offset] = key
             if self._is_out(job) or self.jobs.waits(job) or (run and body_bytes < 0):
                 break
-            if self.jobs.read_back(job):
+            if self.jobs.residency.read_back(job):
                 break  # ``_is_back`` tells of it
             run.append(job)
         return run
@@ -154,7 +154,7 @@ class ParkingPipeline(QueuePipeline):
             if job.key is None or job.key in changed:
                 continue
             self._freed.add(job.key)  # there may be more
-            if next(self.jobs.in_memory(job.key), None) is not job:
+            if self.jobs.by_key.head(job.key) is not job:
                 changed.add(job.key)
                 continue
             if job.state is RUNNING:
@@ -171,7 +171,7 @@ class ParkingPipeline(QueuePipeline):
         as that is possible, and the others of the key go on to be copied.
         """
         effects = Effects()
-        if self.closed or job.key is None or next(self.jobs.in_memory(job.key), None) is not job:
+        if self.closed or job.key is None or self.jobs.by_key.head(job.key) is not job:
             return effects
         if job.state is RUNNING:
             self._withdraw(job)
@@ -200,19 +200,19 @@ class ParkingPipeline(QueuePipeline):
         return keys
 
     def _may_leave(self, key: bytes, twin: TwinPipeline) -> bool:
-        head = next(self.jobs.in_memory(key), None)
-        if twin.jobs.knows_key(key) or (head is not None and head.state is RUNNING):
+        head = self.jobs.by_key.head(key)
+        if key in twin.jobs.by_key or (head is not None and head.state is RUNNING):
             return False  # the head was given up
         # An owner before may have copied messages that are unfinished here: first they are again.
         read = twin.parked[key].first
-        lowest = self.jobs.lowest_of(key)
+        lowest = self.jobs.by_key.lowest(key)
         return self.position >= read and (lowest is None or lowest >= read)
 
     def left(self, keys: Iterable[bytes]) -> Effects:
         """Records of the queue and of its twin say that *keys* are parked no more."""
         for key in keys:
             self.leaving.discard(key)
-            self.jobs.release_key(key)
+            self.jobs.chains.release(key)
             self.jobs.unparked([key])
         return self._with_refills(Effects())
 
@@ -276,15 +276,15 @@ class ParkingPipeline(QueuePipeline):
     def _with_refills(self, effects: Effects) -> Effects:
         if self.jobs.quiet:
             return effects  # as nearly always
-        if self.jobs.held_keys:
+        if self.jobs.chains.held_keys:
             effects.parking = True
         return super()._with_refills(effects)
 
     def statistics(self) -> PipelineStatistics:
         """A frozen record of this moment."""
         statistics = super().statistics()
-        if self.trouble or self.jobs.held_keys:
-            uncopied = sum(self.jobs.unfinished_of(key) for key in self.jobs.held_keys)
+        if self.trouble or self.jobs.chains.held_keys:
+            uncopied = sum(self.jobs.by_key.unfinished(key) for key in self.jobs.chains.held_keys)
             trouble = "; ".join(filter(None, (self.trouble, statistics.trouble)))
             return replace(statistics, uncopied=uncopied, trouble=trouble)
         return statistics  # mostly

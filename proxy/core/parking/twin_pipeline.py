@@ -61,8 +61,8 @@ class TwinPipeline(QueuePipeline):
         self._next_ns = 0  # when a redrive with a rate hands out the next
         self._pausing = False  # until then
         self._paces_ns: Ranking[bytes] = Ranking()  # between two hand-outs, of redrives with a rate
-        self.jobs.wanted = {key for key, each in self.parked.items() if each.redriven}
-        for key in sorted(self.jobs.wanted):
+        self._wanted.update(key for key, each in self.parked.items() if each.redriven)
+        for key in sorted(self._wanted):
             self._pace(key, self.parked[key].rate)
             self._want(key)
 
@@ -73,7 +73,7 @@ class TwinPipeline(QueuePipeline):
     @property
     def redriven(self) -> Collection[bytes]:
         """Keys whose copies are handed out."""
-        return self.jobs.wanted or ()
+        return self.jobs.residency.wanted or ()
 
     @property
     def is_read(self) -> bool:
@@ -82,7 +82,7 @@ class TwinPipeline(QueuePipeline):
 
     def room(self, *, demand: bool = False) -> int:
         """Reading never pauses but for full memory: what is not redriven costs an offset each."""
-        return 0 if self.draining or self.closed else self.jobs.room(demand=True)
+        return 0 if self.draining or self.closed else self.jobs.residency.room(demand=True)
 
     def may_hand_out(self, now_ns: int) -> bool:
         """As long as the queue itself is owned."""
@@ -139,14 +139,14 @@ class TwinPipeline(QueuePipeline):
 
     def _want(self, key: bytes) -> None:
         """Read the copies of *key*, which is redriven; it may be without any."""
-        if not self.jobs.knows_key(key):
-            self.jobs.emptied.add(key)
-        self.jobs.refill(key)
+        if key not in self.jobs.by_key:
+            self._emptied.add(key)
+        self.jobs.residency.refill(key)
 
     def emptied(self) -> list[bytes]:
         """Keys that are redriven, and have no copy here that was read and has not ended."""
-        emptied, redriven = self.jobs.emptied, self.redriven
-        emptied -= {key for key in emptied if key not in redriven or self.jobs.knows_key(key)}
+        emptied, redriven = self._emptied, self._wanted
+        emptied -= {key for key in emptied if key not in redriven or key in self.jobs.by_key}
         return sorted(emptied)
 
     def redrive(self, key: bytes, *, rate: float = 0.0, by: str = "") -> Effects:
@@ -169,7 +169,7 @@ class TwinPipeline(QueuePipeline):
         self._to_stop.discard(key)
         self._stopping.discard(key)
         self._pace(key, rate)
-        for offset in self.jobs.spilled_offsets(key):
+        for offset in self.jobs.by_key.spilled_offsets(key):
             self._failures.begin_anew(offset)
         self._want(key)
 
@@ -204,8 +204,14 @@ class TwinPipeline(QueuePipeline):
             self.parked[key] = cut
 
     @property
+    def _emptied(self) -> set[bytes]:
+        emptied = self.jobs.spilled_chains.emptied
+        assert emptied is not None
+        return emptied
+
+    @property
     def _wanted(self) -> set[bytes]:
-        wanted = self.jobs.wanted
+        wanted = self.jobs.residency.wanted
         assert wanted is not None
         return wanted
 
@@ -220,7 +226,7 @@ class TwinPipeline(QueuePipeline):
                 self.parked[key] = ParkedKey(
                     origin + 1, parked.epoch, known.redriven, known.rate, by
                 )
-                if not self.jobs.spill(key, message.queue_offset):
+                if not self.jobs.residency.spill(key, message.queue_offset):
                     self.jobs.admit(self._job(message, key))
                 return
         self.jobs.pass_over(message.queue_offset)
@@ -268,11 +274,11 @@ class TwinPipeline(QueuePipeline):
         self._paces_ns.remove(key)
         if key in self.parked:
             self.parked[key] = replace(self.parked[key], redriven=False, rate=0.0, by="")
-        in_memory = list(self.jobs.in_memory(key))
+        in_memory = list(self.jobs.by_key.in_memory(key))
         if any(self._buffer.live_at(job.offset) is not None for job in in_memory):
             self._stopping.add(key)  # once more when that lease has ended
             return
-        self.jobs.put_back(key)
+        self.jobs.residency.put_back(key)
         for job in in_memory:
             if job.state is JobState.RUNNING:  # offered again, or about to be
                 self._withdraw(job)

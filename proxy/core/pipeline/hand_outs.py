@@ -195,7 +195,7 @@ class HandOuts(HandingOut):
         handled, unhandled = _at_expiry(behind)
         for lease in handled:
             self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
-            self.jobs.unfollow(lease.job)
+            self.jobs.chains.unfollow(lease.job)
         effects.released += unhandled
         self._unfollow(unhandled)
         self._failed(first.job, nack=None, now_ns=now_ns, effects=effects)
@@ -265,13 +265,13 @@ class HandOuts(HandingOut):
     def _unfollow(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
             lease.job.attempts -= 1
-            self.jobs.unfollow(lease.job)
+            self.jobs.chains.unfollow(lease.job)
             self._free(lease.job)
 
     def _withdraw(self, job: Job) -> None:
         """Hand *job*, which is running and of which no lease lives, out no more."""
         self._buffer.withdraw(job)
-        self.jobs.down.somebody_may_have(job)
+        self.jobs.residency.down.somebody_may_have(job)
         if job.key is not None and self._set_aside.get(job.key) is job:
             del self._set_aside[job.key]
 

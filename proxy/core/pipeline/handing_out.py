@@ -12,7 +12,7 @@ from proxy.actions.document import Subject
 from proxy.actions.pipeline import Dropped, Failed, Passed
 from proxy.core.jobs.chains import REACTIVATION_BURST, RUNNING, Job
 from proxy.core.jobs.changes import Noted
-from proxy.core.jobs.changing_jobs import ChangingJobs
+from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.measures import Measures
 from proxy.core.jobs.ranking import Ranking
 from proxy.core.jobs.window import Budget
@@ -31,7 +31,7 @@ class HandingOut:
 
     def __init__(
         self,
-        jobs: ChangingJobs,
+        jobs: Jobs,
         rules: TopicRules,
         *,
         trusted_until_ns: int,
@@ -55,8 +55,8 @@ class HandingOut:
         self.extensions_refused = False
         self.closed = False
         self._buffer = PullBuffer(leases_of_group, jobs.window.memory)
-        self._ready_queues = (self._buffer.offered, *jobs.ready_queues)
-        self._stale = jobs.stale
+        self._ready_queues = (self._buffer.offered, *jobs.chains.queues)
+        self._stale = jobs.chains.stale
         self._unreported = Unreported()
         #: What actions may look at in the present pull; the group buffer's.
         self.work = Budget(MAX_WORK)
@@ -78,7 +78,7 @@ class HandingOut:
         self.hot = HotKeys()
         self.events = KeyEvents()
         self._noted_keys = self.events.keys
-        self._now = jobs.now
+        self._now = jobs.chains.now
         self.measures = Measures()
         self.measured_by(self.measures)
 
@@ -91,7 +91,7 @@ class HandingOut:
     def measured_by(self, measures: Measures) -> None:
         """Add what is measured to *measures* from now on. Caller: group lane."""
         self.measures = measures
-        self.jobs.measured_by(measures)
+        self.jobs.chains.measured_by(measures)
 
     # ---- handing out; caller: group buffer ------------------------------------------------------
 
@@ -117,7 +117,7 @@ class HandingOut:
             return 0
         offered, main, reactivated = self._ready_queues  # asked for at every message
         if self._stale:
-            return len(offered) + self.jobs.ready
+            return len(offered) + self.jobs.chains.ready
         return len(offered) + len(main) + len(reactivated)
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
@@ -172,7 +172,7 @@ class HandingOut:
         """
         if self.paused and job.key is not None and job.key in self.paused:
             self._set_aside[job.key] = job
-            self.jobs.down.nobody_has(job, paused=True)
+            self.jobs.residency.down.nobody_has(job, paused=True)
         elif (due_ns := self._held_back.numbers.get(job.offset, 0)) > now_ns:
             self._retry_at(job, due_ns)
         elif self._failures.given_up and self._failures.were_used_up(job.offset):
@@ -184,7 +184,7 @@ class HandingOut:
 
     def _is_set_down(self, job: Job) -> bool:
         """True if the message of *job* has to be read first: it waited for older messages."""
-        if not self.jobs.read_back(job):
+        if not self.jobs.residency.read_back(job):
             return False
         _ = self._unreported.effects  # there is something to be told
         return True
@@ -192,20 +192,20 @@ class HandingOut:
     def _retry_at(self, job: Job, due_ns: int) -> None:
         """Offer *job* again at *due_ns*; until then nobody can have it."""
         self._buffer.retry_at(job, due_ns)
-        self.jobs.down.nobody_has(job, paused=False)
+        self.jobs.residency.down.nobody_has(job, paused=False)
 
     def _offer(self, job: Job, since_ns: int = 0) -> None:
         """Somebody may have *job* again, once its message is there."""
-        self.jobs.down.somebody_may_have(job)
-        if not self.jobs.read_back(job):
+        self.jobs.residency.down.somebody_may_have(job)
+        if not self.jobs.residency.read_back(job):
             self._buffer.offer(job, since_ns)
 
     def _is_back(self, job: Job) -> None:
         """The message of *job* was read again; what it waits for may be another thing by now."""
         if self._buffer.due_ns(job.offset) is not None:
-            self.jobs.down.nobody_has(job, paused=False)
+            self.jobs.residency.down.nobody_has(job, paused=False)
         elif job.key is not None and self._set_aside.get(job.key) is job:
-            self.jobs.down.nobody_has(job, paused=True)
+            self.jobs.residency.down.nobody_has(job, paused=True)
         elif job.state is RUNNING and not (
             job.offset in self._hastened or job.offset in self._dead_lettering
         ):
@@ -274,7 +274,7 @@ class HandingOut:
                 if following.attempts or not self.work.left:
                     continue
                 acted = self._act(following)
-                if isinstance(acted, Passed) and self.jobs.follow(last):
+                if isinstance(acted, Passed) and self.jobs.chains.follow(last):
                     run.append(self._buffer.follow(run[-1], following, made_body=acted.body))
                     followers.append(run[-1])
                     max_jobs -= 1
@@ -292,12 +292,12 @@ class HandingOut:
         one of each kind that is ready, offered, reactivated and new, the oldest of its kind.
         """
         if self._buffer.offered and (
-            self._offered_in_a_row < REACTIVATION_BURST or not self.jobs.ready
+            self._offered_in_a_row < REACTIVATION_BURST or not self.jobs.chains.ready
         ):
             self._offered_in_a_row += 1
             return self._buffer.take_offered()
         self._offered_in_a_row = 0
-        return self.jobs.poll()
+        return self.jobs.chains.poll()
 
     #: The job whose turn it is. Some pass jobs over.
     _next_job = _polled
@@ -368,6 +368,6 @@ class HandingOut:
         effects.dead_letters.append(job)
 
     def _with_refills(self, effects: Effects) -> Effects:
-        if refills := self.jobs.take_refills():
+        if refills := self.jobs.residency.take_refills():
             effects.refills += refills
         return effects

@@ -52,7 +52,7 @@ class KeyActs(HandOuts):
         """Offset of the first unfinished job of *key* if nothing of it is in memory, nor being read
         again: so it is with parked copies. None otherwise.
         """
-        return self.jobs.first_stored(key)
+        return self.jobs.by_key.first_stored(key)
 
     def skip_stored(self, why: Skip) -> Effects:
         """Finish that job, which nobody has read since."""
@@ -68,8 +68,8 @@ class KeyActs(HandOuts):
 
         Raises WrongState while its message is being read again.
         """
-        job = next(self.jobs.in_memory(key), None)
-        if job is None and self.jobs.knows_key(key):
+        job = self.jobs.by_key.head(key)
+        if job is None and key in self.jobs.by_key:
             raise WrongState(
                 f"the first message of key {key_text(key)!r} is being read again: ask once more"
             )
@@ -81,7 +81,7 @@ class KeyActs(HandOuts):
         Raises WrongState if a client has it, or may have it.
         """
         self.in_nobodys_hands(job)
-        self.jobs.take_ready(job)
+        self.jobs.chains.take_ready(job)
         self._withdraw(job)
         effects = Effects(skips={job.offset: why})
         self._finish(job, Outcome.SKIPPED, effects)
@@ -105,7 +105,7 @@ class KeyActs(HandOuts):
                 " handed out as soon as a client may have it"
             )
         before = job.attempts
-        self.jobs.take_ready(job)
+        self.jobs.chains.take_ready(job)
         self._withdraw(job)
         self._hastened.add(job.offset)
         if anew:
@@ -155,7 +155,7 @@ class KeyActs(HandOuts):
     @property
     def unordered_ready(self) -> int:
         """How many of the ``ready`` jobs have no key. O(ready)."""
-        ready = (self._buffer.offered, self.jobs.ready_jobs())
+        ready = (self._buffer.offered, self.jobs.chains.ready_jobs())
         return sum(job.key is None for jobs in ready for job in jobs)
 
     def retry_ns(self, offset: int) -> int | None:

@@ -35,8 +35,8 @@ def key_counts(pipeline: QueuePipeline) -> dict[KeyCount, int]:
     running = {lease.job.key for lease in pipeline.leases()} - parked - {None}
     paused = {key for key in pipeline.paused if key is not EVERYTHING} - parked - running
     retrying = {job.key for job in pipeline.retrying_jobs()} - parked - paused - {None}
-    elsewhere = sum(jobs.knows_key(key) for key in (*parked, *paused) if key is not None)
-    left = max(0, jobs.keys - len(running) - len(retrying) - elsewhere)
+    elsewhere = sum(key in jobs.by_key for key in (*parked, *paused) if key is not None)
+    left = max(0, len(jobs.by_key) - len(running) - len(retrying) - elsewhere)
     ready = min(left, pipeline.ready)
     if pipeline.key_record.rule.missing is MissingKey.UNORDERED:
         ready = min(left, max(0, pipeline.ready - pipeline.unordered_ready))

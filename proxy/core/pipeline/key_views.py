@@ -92,14 +92,14 @@ class KeyViews:
         pipeline, twin = self._pipeline, self._pipeline.twin
         parked = pipeline.parked.get(key)
         pause = pipeline.paused.get(key) or pipeline.paused.get(EVERYTHING)
-        backlog = pipeline.jobs.backlog_of(key)
-        copies = 0 if twin is None else twin.jobs.backlog_of(key)
+        backlog = pipeline.jobs.by_key.backlog(key)
+        copies = 0 if twin is None else twin.jobs.by_key.backlog(key)
         if parked is not None and twin is not None and copies:
             about = self._head(twin, key)
         else:
             about = self._head(pipeline, key)
         if parked is not None:
-            redriven = twin is not None and key in (twin.jobs.wanted or ())
+            redriven = twin is not None and key in (twin.jobs.residency.wanted or ())
             about["state"] = KeyState.REDRIVEN if redriven else KeyState.PARKED
         elif pause is not None and about["state"] is not KeyState.LEASED:
             about["state"] = KeyState.PAUSED
@@ -117,12 +117,12 @@ class KeyViews:
         )
 
     def _head(self, pipeline: QueuePipeline, key: bytes) -> dict[str, Any]:
-        spilled = pipeline.jobs.waiting_of(key)
-        job = next(pipeline.jobs.in_memory(key), None)
+        spilled = pipeline.jobs.by_key.waiting(key)
+        job = pipeline.jobs.by_key.head(key)
         if job is None:
             state = KeyState.READING if spilled else KeyState.NONE
-            return {"state": state, "offset": pipeline.jobs.lowest_of(key), "spilled": spilled}
-        stored_ms = pipeline.jobs.down.stored_ms(job)
+            return {"state": state, "offset": pipeline.jobs.by_key.lowest(key), "spilled": spilled}
+        stored_ms = pipeline.jobs.residency.down.stored_ms(job)
         about: dict[str, Any] = {
             "state": KeyState.READY,
             "offset": job.offset,
@@ -147,7 +147,7 @@ class KeyViews:
             return {"state": KeyState.RETRYING, "retry_ms": max(0, due_ns - self._now_ns) // MS}
         if pipeline.is_dead_lettering(job):
             return {"state": KeyState.DEAD_LETTERING}
-        if pipeline.jobs.down.has(job):
+        if pipeline.jobs.residency.down.has(job):
             return {"state": KeyState.READING}
         return {}
 

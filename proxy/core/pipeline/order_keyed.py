@@ -10,7 +10,7 @@ from typing import Any
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.changes import Noted
-from proxy.core.jobs.changing_jobs import ChangingJobs
+from proxy.core.jobs.jobs import Jobs
 from proxy.core.keys.key_rules import KeyRecord, KeyRule
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.pipeline.effects import Effects
@@ -21,12 +21,12 @@ from proxy.core.records.parked_key import ParkedKey
 class OrderKeyed(KeyActs):
     """The order key of one queue. Of a parked twin the queue itself has the say."""
 
-    jobs: ChangingJobs
+    jobs: Jobs
     parked: Noted[bytes, ParkedKey]
 
     def __init__(
         self,
-        jobs: ChangingJobs,
+        jobs: Jobs,
         rules: TopicRules,
         *,
         keys: KeyRecord | None,

@@ -16,7 +16,7 @@ from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
 from proxy.core.jobs.chains import NEW, RUNNING, Job
 from proxy.core.jobs.changes import Noted
-from proxy.core.jobs.changing_jobs import ChangingJobs
+from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.ids import Epoch, qid_text
@@ -73,7 +73,7 @@ class QueuePipeline(OrderKeyed):
         *twin_of*: *queue* holds the parked messages of that one's. *life*: the incarnation of its
         topic that all offsets are of, None if the broker tells none apart.
         """
-        jobs = ChangingJobs(
+        jobs = Jobs(
             start_offset,
             window=FlowWindow(rules.max_jobs, memory),
             max_jobs_per_key=rules.max_jobs_per_key,
@@ -141,7 +141,9 @@ class QueuePipeline(OrderKeyed):
         """
         self.rules = rules
         self._failures.policy = rules.retry
-        self.jobs.change_limits(max_jobs=rules.max_jobs, max_jobs_per_key=rules.max_jobs_per_key)
+        self.jobs.residency.change_limits(
+            max_jobs=rules.max_jobs, max_jobs_per_key=rules.max_jobs_per_key
+        )
         return self._with_refills(Effects())
 
     @property
@@ -181,17 +183,17 @@ class QueuePipeline(OrderKeyed):
         if EVERYTHING in self.paused:
             demand = False  # whoever waits has no use for more
         has_many_keys = self.key_record.rule.order_key.has_many_keys
-        return self.jobs.room(demand=demand and has_many_keys, idle=self._idle)
+        return self.jobs.residency.room(demand=demand and has_many_keys, idle=self._idle)
 
     @property
     def offers(self) -> bool:
         """True if something is ready, whether or not all of the queue is paused."""
-        return bool(self.jobs.ready or self._buffer.offered)
+        return bool(self.jobs.chains.ready or self._buffer.offered)
 
     @property
     def _idle(self) -> bool:
         """True if it has nothing for any client, and nothing comes that is being read again."""
-        return not (self.offers or self.jobs.being_read)
+        return not (self.offers or self.jobs.residency.being_read)
 
     @property
     def oldest_is_out(self) -> bool:
@@ -208,7 +210,7 @@ class QueuePipeline(OrderKeyed):
             return "memory"
         # For clients that wait the whole window is filled, but with one key, where it helps nobody.
         has_many_keys = self.key_record.rule.order_key.has_many_keys
-        return "jobs" if (self.jobs.left <= 0 if has_many_keys else window.full) else ""
+        return "jobs" if (self.jobs.residency.left <= 0 if has_many_keys else window.full) else ""
 
     def anchored(self, anchor: Anchor | None) -> None:
         """*anchor* is the last message that was read, here or by the owner before."""
@@ -227,14 +229,15 @@ class QueuePipeline(OrderKeyed):
             return effects
         jobs = self.jobs
         position = jobs.position
-        rules, resumes, memory = self.rules, jobs.resumes, jobs.window.memory
-        left, limit = jobs.left, memory.limit
-        jobs.scarce = memory.used * 2 >= limit
+        residency, memory = jobs.residency, jobs.window.memory
+        rules, resumes = self.rules, jobs.resumes
+        left, limit = residency.left, memory.limit
+        residency.look_at_memory()
         for message in messages:
             offset = message.queue_offset
             if offset < position:
                 continue
-            if left <= 0 and (left := jobs.left) <= 0:  # some may have been spilled
+            if left <= 0 and (left := residency.left) <= 0:  # some may have been spilled
                 next_offset = offset
                 break
             left -= 1
@@ -259,7 +262,7 @@ class QueuePipeline(OrderKeyed):
     def _has_place(self, message: StoredMessage) -> bool:
         """Whether *message* may come while memory is full."""
         key = self._rule_of(message).order_key.of(message)
-        return self.jobs.has_place(key, idle=self._idle)
+        return self.jobs.residency.has_place(key, idle=self._idle)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         key = self._rule_of(message).order_key.of(message)
@@ -276,7 +279,7 @@ class QueuePipeline(OrderKeyed):
                 return
             if rule.missing is MissingKey.BY_QUEUE:
                 key = QUEUE_CHAIN
-        if not self.jobs.spill(key, message.queue_offset):
+        if not self.jobs.residency.spill(key, message.queue_offset):
             self.jobs.admit(self._job(message, key))
 
     def _job(self, message: StoredMessage, key: bytes | None) -> Job:
@@ -322,9 +325,11 @@ class QueuePipeline(OrderKeyed):
     def _came_back(self, offset: int, message: StoredMessage | None) -> Effects:
         """The message of a job that is set down was read again, or (None) is gone."""
         effects = Effects()
-        job = self.jobs.came_back(offset, None if message is None else self._job(message, None))
+        job = self.jobs.residency.came_back(
+            offset, None if message is None else self._job(message, None)
+        )
         if job is not None and message is None:
-            self.jobs.take_ready(job)
+            self.jobs.chains.take_ready(job)
             self._withdraw(job)
             self._finish(job, Outcome.DELETED, effects)
             if job.key is not None:
@@ -338,7 +343,7 @@ class QueuePipeline(OrderKeyed):
     @property
     def refills_due(self) -> bool:
         """True if there is room for something that is to be read again, and nobody was told."""
-        return self.jobs.has_refills and not self.closed
+        return bool(self.jobs.residency.refills) and not self.closed
 
     def take_refills(self) -> Effects:
         """What ``refills_due`` says."""
@@ -431,7 +436,7 @@ class QueuePipeline(OrderKeyed):
             leased=leased,
             retrying=retrying,
             blocked=unfinished - ready - leased - retrying - len(self._dead_lettering),
-            keys=self.jobs.keys,
+            keys=len(self.jobs.by_key),
             spilled=self.jobs.spilled,
             held_bytes=self.jobs.window.used_bytes,
             base=self.committable,
@@ -450,9 +455,9 @@ class QueuePipeline(OrderKeyed):
             older=self.jobs.older,
             key_change=self.key_change_in_words,
             reading_paused=self._reading_paused,
-            oldest_ms=None if oldest is None else self.jobs.down.stored_ms(oldest),
+            oldest_ms=None if oldest is None else self.jobs.residency.down.stored_ms(oldest),
             most_attempts=max(self.attempts.values(), default=0),
-            window_used=self.jobs.taken / self.rules.max_jobs,
+            window_used=self.jobs.residency.taken / self.rules.max_jobs,
             committed_ns=self.committed_ns,
         )
 

@@ -96,7 +96,7 @@ async def _look_at_copies(
         end += store_ms is not None and store_ms < near_ms  # brokers mean the nearest one
         near = [
             key
-            for key, chain in twin.jobs.spilled_chains()
+            for key, chain in twin.jobs.spilled_chains
             if chain.offsets[chain.head] < end and key in twin.origin.parked
         ]
     for key in near:
