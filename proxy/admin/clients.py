@@ -78,7 +78,7 @@ class ClientSurface:
             (lease.holder.connection, lane.name)
             for lane in self._lanes
             for pipeline in lane.buffer
-            for lease in pipeline.leases()
+            for lease in pipeline.leases
         )
         rows = [
             _row(each, leases)

@@ -61,7 +61,7 @@ class _Attempt:
     @property
     def alive(self) -> bool:
         """True while its lease is."""
-        return self.pipeline.lease_of(self.lease.lease_id) is self.lease
+        return self.pipeline.leases.live(self.lease.lease_id) is self.lease
 
 
 class TopicDelivery:

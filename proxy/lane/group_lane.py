@@ -90,7 +90,7 @@ class GroupLane:
 
     def leased_queues(self) -> set[QueueName]:
         """Owned queues of which clients hold something, parked copies included. O(leases)."""
-        return {each.origin.queue for each in self.buffer if each.leases()}
+        return {each.origin.queue for each in self.buffer if each.leases}
 
     def starves(self, pipeline: QueuePipeline, *, stuck: bool = False) -> bool:
         """True if *pipeline* has little for clients that wait for its topic, or nothing for those
@@ -117,7 +117,7 @@ class GroupLane:
         if pipeline.twin is not None:
             self.remove(pipeline.twin)
         if self.tracing is not None:
-            self.tracing.lost(pipeline, pipeline.leases())
+            self.tracing.lost(pipeline, list(pipeline.leases))
         self.buffer.remove(pipeline)
         self.rates.gate.remove(pipeline, now_ns=now_ns())
         place = (pipeline.topic, pipeline.qid)

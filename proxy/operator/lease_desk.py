@@ -120,7 +120,7 @@ class LeaseDesk:
         topic, place, epoch, number = _parts(name)
         for pipeline in lane.buffer:
             if (pipeline.topic, pipeline.place) == (topic, place):
-                lease = pipeline.lease_of(number)
+                lease = pipeline.leases.live(number)
                 if lease is not None and pipeline.epoch == epoch:
                     return pipeline, lease
                 raise UnknownName(f"there is no lease {name} any more: it has ended")
@@ -152,7 +152,7 @@ def _queue(topic: Topic, place: str) -> QueueName:
 
 
 def _rows(pipeline: QueuePipeline) -> Iterator[dict[str, Any]]:
-    return (_row(pipeline, lease) for lease in pipeline.leases())
+    return (_row(pipeline, lease) for lease in pipeline.leases)
 
 
 def _row(pipeline: QueuePipeline, lease: Lease) -> dict[str, Any]:

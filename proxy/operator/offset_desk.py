@@ -231,6 +231,6 @@ def _place(owned: OwnedQueue) -> Place:
     return Place(
         pipeline.committable,
         parked=len(pipeline.parked),
-        leased=len(pipeline.leases()),
+        leased=len(pipeline.leases),
         unfinished=pipeline.jobs.unfinished,
     )

@@ -144,7 +144,7 @@ async def test_a_lost_connection_stops_handing_out_until_the_record_was_looked_a
         await eventually(lambda: us.ready(queue))
         assert us.lease() == 1
         owned.connection_lost()
-        held = [*pipeline._buffer._leases]
+        held = [lease.lease_id for lease in pipeline.leases]
         assert us.lane.extend(queue.topic, pipeline.qid, held, ms=1000) == [], "still leased"
         us.lane.settle(Verdicts(queue.topic, pipeline.qid, acked=held), connection=1)
         assert us.lease() == 0

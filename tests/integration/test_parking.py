@@ -240,7 +240,7 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
             await send(gateway, "b", "b", "a")
             await eventually(lambda: desk.failed["a"] == 1 and len(desk.done["b"]) == 2)
             found = parking(proxy, gateway)
-            await eventually(lambda: bool(found.pipeline.attempts))
+            await eventually(lambda: bool(found.pipeline.leases.attempts))
             await look_at(proxy._context, found)
             assert not found.keys()  # the broker never deleted anything
             monkeypatch.setattr(BrokerClient, "min_offset", first_is_kept)

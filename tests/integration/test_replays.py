@@ -79,7 +79,7 @@ async def test_an_answer_is_repeated_of_the_topics_that_are_asked_for_alone() ->
         await client.pull(GROUP, requestId="1", manyQueues=True)
         got = await other.pull(GROUP, requestId="1", topics=["a"], manyQueues=True)
         assert ([each.value for each in got.messages], got.more) == ([b"a"], None)
-        kept = [lease.holder.connection for each in pipelines for lease in each.leases()]
+        kept = [lease.holder.connection for each in pipelines for lease in each.leases]
         assert len(set(kept)) == 2
 
 

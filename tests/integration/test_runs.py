@@ -84,7 +84,7 @@ async def test_a_run_is_extended_and_expires_as_one_and_comes_again_one_by_one()
         pipeline = it.own()
         it.feed(pipeline, *(keyed(n, "k") for n in range(3)))
         got = await client.pull(GROUP, maxRun=3)
-        leases = [pipeline.lease_of(LeaseId(number)) for number in (1, 2, 3)]
+        leases = [pipeline.leases.live(LeaseId(number)) for number in (1, 2, 3)]
         before = {lease.deadline_ns for lease in leases if lease}
         reference = consumer.LeaseRef(context=got.context, leaseId=2)
         request = consumer.ExtendRequest(groupId=GROUP, leases=[reference], ms=10_000)

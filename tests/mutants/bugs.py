@@ -22,7 +22,7 @@ from proxy.core.jobs.residency import Residency
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import RetryPolicy
-from proxy.core.leases.lease_book import PullBuffer
+from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.leases.verdicts import Outcome
 from proxy.core.ownership.steady_members import SteadyMembers
 from proxy.core.parking import twin_pipeline
@@ -82,9 +82,9 @@ def _successor_at_once(original: Any, chains: JobChains) -> Any:
     return job
 
 
-def _offered_while_leased(original: Any, buffer: PullBuffer, lease: Any, deadline_ns: int) -> None:
-    original(buffer, lease, deadline_ns)
-    buffer.offer(lease.job)
+def _offered_while_leased(original: Any, book: LeaseBook, lease: Any, deadline_ns: int) -> None:
+    original(book, lease, deadline_ns)
+    book.offer(lease.job)
 
 
 _later_owner = False
@@ -121,32 +121,32 @@ async def _acks_at_work(original: Any, worker: Worker, context: Any, message: An
     await original(worker, context, message)
 
 
-def _expired_is_alive(original: Any, buffer: PullBuffer, lease_id: Any) -> Any:
+def _expired_is_alive(original: Any, book: LeaseBook, lease_id: Any) -> Any:
     """The lease of that id, dead or alive."""
-    return original(buffer, lease_id) or _EXPIRED.pop((id(buffer), lease_id), None)
+    return original(book, lease_id) or _EXPIRED.pop((id(book), lease_id), None)
 
 
 _EXPIRED: dict[tuple[int, Any], Any] = {}
 
 
-def _remembered(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
-    ended = original(buffer, now_ns)
+def _remembered(original: Any, book: LeaseBook, now_ns: int) -> Any:
+    ended = original(book, now_ns)
     leases = chain.from_iterable(ended)
-    _EXPIRED.update({(id(buffer), lease.lease_id): lease for lease in leases})
+    _EXPIRED.update({(id(book), lease.lease_id): lease for lease in leases})
     return ended
 
 
-def _no_end(original: Any, buffer: PullBuffer, lease: Any) -> Any:
+def _no_end(original: Any, book: LeaseBook, lease: Any) -> Any:
     """It may have ended before, or another one of its job."""
-    buffer._by_offset.setdefault(lease.job.offset, lease)
-    return original(buffer, lease) if lease.lease_id in buffer._leases else lease
+    book._by_offset.setdefault(lease.job.offset, lease)
+    return original(book, lease) if lease.lease_id in book._leases else lease
 
 
 def _expiry_finishes(original: Any, pipeline: QueuePipeline, *, now_ns: int) -> Any:
     effects = original(pipeline, now_ns=now_ns)
     for lease in effects.expired:
-        if lease.job in pipeline._buffer.offered:
-            pipeline._buffer.offered.pop(lease.job)
+        if lease.job in pipeline.leases.offered:
+            pipeline.leases.offered.pop(lease.job)
             pipeline._finish(lease.job, Outcome.OK, effects)
     return effects
 
@@ -157,8 +157,8 @@ def _told_twice(original: Any, pipeline: QueuePipeline, job: Any) -> Any:
     return effects
 
 
-def _expiry_is_free(original: Any, buffer: PullBuffer, now_ns: int) -> Any:
-    ended = original(buffer, now_ns)
+def _expiry_is_free(original: Any, book: LeaseBook, now_ns: int) -> Any:
+    ended = original(book, now_ns)
     for lease in chain.from_iterable(ended):
         lease.job.attempts -= 1
     return ended
@@ -252,7 +252,7 @@ def _no_push(original: Any, chains: JobChains, job: Any) -> Any:
 
 
 def _no_room_beside_a_lease(original: Any, pipeline: QueuePipeline, **how: Any) -> int:
-    return 0 if pipeline._buffer.leased else original(pipeline, **how)
+    return 0 if pipeline.leases else original(pipeline, **how)
 
 
 def _hashed(original: Any, pipeline: QueuePipeline, message: Any, key: bytes) -> Any:
@@ -265,9 +265,9 @@ def _filled_up(original: Any, gate: RateGate, pipeline: QueuePipeline, **now: An
         limit.bucket.tokens = limit.max_rate
 
 
-def _never_again(original: Any, buffer: PullBuffer, job: Any, since_ns: int = 0) -> None:
+def _never_again(original: Any, book: LeaseBook, job: Any, since_ns: int = 0) -> None:
     if job.offset != 17:
-        original(buffer, job)
+        original(book, job)
 
 
 def _longer_each_time(
@@ -301,8 +301,8 @@ MUTANTS = (
     Mutant("O2", "the next of a key is pushed before the one before has finished",
            method_of(JobChains, "poll", _successor_at_once)),
     Mutant("O3", "an extended lease is offered to others",
-           all_of(method_of(PullBuffer, "extend", _offered_while_leased),
-                  method_of(PullBuffer, "end_one", _no_end))),
+           all_of(method_of(LeaseBook, "extend", _offered_while_leased),
+                  method_of(LeaseBook, "end_one", _no_end))),
     Mutant("O3b", "a client acks what it has not handled yet",
            method_of(Worker, "handle", _acks_first), short),
     Mutant("A1", "a client acks what it is still at work on",
@@ -316,9 +316,9 @@ MUTANTS = (
     Mutant("W2", "trust never lapses",
            method_of(QueuePipeline, "may_hand_out", _trusts_for_ever), cut_off),
     Mutant("W3", "an ack of an expired lease counts",
-           all_of(method_of(PullBuffer, "live", _expired_is_alive),
-                  method_of(PullBuffer, "expired", _remembered),
-                  method_of(PullBuffer, "end_one", _no_end))),
+           all_of(method_of(LeaseBook, "live", _expired_is_alive),
+                  method_of(LeaseBook, "expired", _remembered),
+                  method_of(LeaseBook, "end_one", _no_end))),
     Mutant("C1", "now and then less is committed than before",
            all_of(method_of(Committer, "commit", _now_and_then_stale),
                   property_of(QueuePipeline, "committable", _stale))),
@@ -339,7 +339,7 @@ MUTANTS = (
     Mutant("D3", "a dead letter is told as acked as well",
            method_of(QueuePipeline, "dead_lettered", _told_twice)),
     Mutant("D3b", "an expired hand-out does not count",
-           method_of(PullBuffer, "expired", _expiry_is_free)),
+           method_of(LeaseBook, "expired", _expiry_is_free)),
     Mutant("D3b", "a hand-out on which an action fails does not count",
            method_of(Unreported, "ended", action_bugs.error_is_free), acting),
     Mutant("D4", "a new owner passes over the ownership records",
@@ -350,7 +350,7 @@ MUTANTS = (
     Mutant("R1", "retries come at once",
            method_of(RetryPolicy, "delay_ns", lambda *_: 0)),
     Mutant("R2", "extensions are answered and forgotten",
-           method_of(PullBuffer, "extend", lambda *_: None)),
+           method_of(LeaseBook, "extend", lambda *_: None)),
     Mutant("R3", "what stands behind a parked message is handed out",
            all_of(method_of(JobChains, "hold", _held_in_name),
                   method_of(ParkingPipeline, "_next_job", _whatever_is_ready)), parked),
@@ -372,7 +372,7 @@ MUTANTS = (
            all_of(method_of(FlowWindow, "room", lambda *_, **__: 256),
                   property_of(Residency, "left", lambda *_: 256)), burst),
     Mutant("N3", "an expired job is not offered again",
-           method_of(PullBuffer, "offer", _never_again), short),
+           method_of(LeaseBook, "offer", _never_again), short),
     Mutant("N4", "the reactivation push is forgotten",
            method_of(JobChains, "finish", _no_push), short),
     Mutant("N5", "a dead member keeps its share of queues",

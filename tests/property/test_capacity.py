@@ -168,7 +168,7 @@ class Capacity(RuleBasedStateMachine):
             for ended in here.return_unsent([each]):
                 self.live.pop(ended)
             # What followed it in its run went back with it.
-            alive = set(here._buffer.leases())
+            alive = set(here.leases)
             self.live = {k: v for k, v in self.live.items() if v is not here or k in alive}
             self.buffer.refresh(here)
 

@@ -65,7 +65,7 @@ class FairnessMachine(RuleBasedStateMachine):
         for number, here in enumerate(self.queues):
             self.buffer.refresh(here)
             ready = {job.key for jobs in here.jobs.chains.queues for job in jobs} | {
-                job.key for job in here._buffer.offered
+                job.key for job in here.leases.offered
             }
             assert len(ready) == here.ready
             for key in ready - self.waiting[number].keys():
@@ -136,7 +136,7 @@ class FairnessMachine(RuleBasedStateMachine):
             here.settle(**said[how](lease), now_ns=0)  # type: ignore[arg-type]
         for here in self.queues:
             here.on_time(now_ns=0)
-        self.held = [(here, lease) for here, lease in self.held if here.lease_of(lease.lease_id)]
+        self.held = [(here, lease) for here, lease in self.held if here.leases.live(lease.lease_id)]
         self.look()
 
     settle_again = settle

@@ -95,7 +95,7 @@ class Model:
             assert not out
 
     def live(self) -> list[Any]:
-        return [each for each in self.leases if self.queue.lease_of(each.lease_id) is each]
+        return [each for each in self.leases if self.queue.leases.live(each.lease_id) is each]
 
     def pull(self, jobs: int) -> None:
         self.queue.on_time(now_ns=self.now_ns)

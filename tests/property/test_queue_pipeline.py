@@ -326,9 +326,9 @@ class PipelineMachine(RuleBasedStateMachine):
     def claim_3_a_job_has_at_most_one_live_lease(self) -> None:
         for here in self.queues:
             live = {job.lease: job.sent.offset for job in here.naive.leased()}
-            buffer = here.pipeline._buffer
-            assert {number: each.job.offset for number, each in buffer._leases.items()} == live
-            assert set(buffer._by_offset) == set(live.values())
+            leases = here.pipeline.leases
+            assert {each.lease_id: each.job.offset for each in leases} == live
+            assert all(leases.at(each.job.offset) is each for each in leases)
         assert self.budgets.leases.used == sum(h.naive.count("leased") for h in self.queues)
 
     @invariant()
@@ -342,7 +342,7 @@ class PipelineMachine(RuleBasedStateMachine):
     def claim_5_a_key_without_unfinished_jobs_costs_no_memory(self) -> None:
         for here in self.queues:
             assert here.pipeline.statistics().keys == len(here.naive.chains)
-            assert set(here.pipeline._failures.attempts) >= set(here.naive.failed_attempts)
+            assert set(here.pipeline.leases.attempts) >= set(here.naive.failed_attempts)
         assert self.budgets.memory.used == sum(
             OFFSET_BYTES
             if offset in here.elsewhere

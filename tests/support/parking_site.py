@@ -336,7 +336,7 @@ class ParkingSite:
         pipeline, lease = self.leases.pop(0)
         self.now_ns += 2 * MS
         offset, key = self._origin(pipeline, lease)
-        if pipeline.lease_of(lease.lease_id) is not lease:
+        if pipeline.leases.live(lease.lease_id) is not lease:
             return
         if key in self.broken:
             nack = Nack(lease.lease_id)
@@ -387,7 +387,7 @@ class ParkingSite:
         assert key not in live, f"{key} is in two hands"
 
     def _lives(self, pipeline: QueuePipeline, lease: Lease) -> bool:
-        return pipeline.lease_of(lease.lease_id) is lease
+        return pipeline.leases.live(lease.lease_id) is lease
 
     def _origin(self, pipeline: QueuePipeline, lease: Lease) -> tuple[int, str]:
         offset = lease.job.offset

@@ -124,7 +124,7 @@ def test_a_failed_action_is_a_failed_hand_out() -> None:
     reason = "action 1 (filter) gave a number, neither true nor false"
     assert lease(here) == []
     assert acted(here).failed_actions == [FailedAction(0, 0, b"a", 1, reason)]
-    assert (here.attempts, here.next_due_ns(0)) == ({0: 1}, 10 * MS)
+    assert (here.leases.attempts, here.next_due_ns(0)) == ({0: 1}, 10 * MS)
     assert here.on_time(now_ns=10 * MS) == Effects()
     assert lease(here, now_ns=10 * MS) == [], "its key waits with it"
     assert acted(here).failed_actions == [FailedAction(0, 0, b"a", 2, reason)]
@@ -139,7 +139,7 @@ def test_a_body_that_cannot_be_inflated_is_a_failed_hand_out(actions: tuple[Any,
     here = pipeline(rules, messages=[broken, sent(1), sent(2, "b")])
     assert offsets(lease(here)) == [2]
     (failed,) = acted(here).failed_actions
-    assert (failed.offset, failed.key, here.attempts) == (0, b"a", {0: 1})
+    assert (failed.offset, failed.key, here.leases.attempts) == (0, b"a", {0: 1})
     assert failed.reason.startswith("the body is flagged as compressed by zlib, which cannot read")
     here.on_time(now_ns=10 * MS)
     assert lease(here, now_ns=10 * MS) == []

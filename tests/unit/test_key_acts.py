@@ -122,7 +122,7 @@ def test_a_message_that_failed_or_is_paused_may_be_skipped() -> None:
     queue.settle(nacked=[Nack(first.lease_id)], now_ns=0)
     queue.skip(head(queue), WHY)
     assert queue.next_due_ns(0) == second.deadline_ns, "nothing is left of its retry"
-    assert 0 not in queue.attempts
+    assert 0 not in queue.leases.attempts
     queue.pause(b"a", HOW)
     assert lease(queue) == []
     queue.skip(head(queue), WHY)

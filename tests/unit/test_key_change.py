@@ -33,7 +33,7 @@ def changed(*, counted: bool = True) -> QueuePipeline:
 
 
 def finish(here: QueuePipeline, offset: int) -> None:
-    each = here._buffer.live_at(offset)
+    each = here.leases.at(offset)
     assert each is not None
     here.settle(acked=[each.lease_id], now_ns=0)
 

@@ -72,7 +72,7 @@ def test_a_message_waits_for_its_key_then_in_the_queue_then_for_its_client() -> 
 
 
 def lease_id_at(owned: QueuePipeline, offset: int) -> LeaseId:
-    found = owned.lease_at(offset)
+    found = owned.leases.at(offset)
     assert found is not None
     return found.lease_id
 

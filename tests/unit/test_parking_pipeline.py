@@ -160,7 +160,7 @@ def test_another_rate_counts_no_hand_outs_anew() -> None:
     (held,) = lease(twin, now_ns=1 * MS)
     twin.settle(nacked=[Nack(held.lease_id, retry_after_ms=1)], now_ns=1 * MS)
     twin.pace(b"a", rate=5)
-    assert (twin.parked[b"a"].rate, dict(twin.attempts)) == (5, {0: 1})
+    assert (twin.parked[b"a"].rate, dict(twin.leases.attempts)) == (5, {0: 1})
     twin.on_time(now_ns=3 * MS)
     (again,) = lease(twin, now_ns=3 * MS)
     assert again.job.attempts == 2
@@ -262,7 +262,7 @@ def test_a_key_that_had_left_when_its_owner_was_killed_is_not_redriven_once_more
     site.record_parked()
     twin = site.twin
     assert twin is not None
-    assert (set(twin.redriven), twin.jobs.unfinished, dict(twin.attempts)) == (set(), 0, {})
+    assert (set(twin.redriven), twin.jobs.unfinished, dict(twin.leases.attempts)) == (set(), 0, {})
     site.copy(heard=True)
     site.read_twin()
     assert twin.jobs.by_key.spilled_offsets(b"a")[:] == array("q", [2])

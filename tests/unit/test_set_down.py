@@ -94,8 +94,8 @@ def test_one_that_is_skipped_or_retried_meanwhile() -> None:
     ]
     effects = queue.skip(skipped, Skip("audit", skipped.key or b"", None))
     assert effects.finished == [(skipped.offset, Outcome.SKIPPED)]
-    for job in [*others, *queue.retrying_jobs()]:
-        if queue.retry_ns(job.offset) is not None:
+    for job in [*others, *queue.leases.retrying()]:
+        if queue.leases.due_ns(job.offset) is not None:
             queue.retry(job, anew=False)
             read_again(queue, queue.offer_again(job))
     leases = lease(queue)
@@ -123,7 +123,7 @@ def test_one_that_retention_took_meanwhile_has_ended() -> None:
     effects = queue.on_time(now_ns=100 * MS)
     gone = [(refill.offsets[0], Outcome.DELETED) for refill in effects.refills]
     assert read_again(queue, effects, gone=True).finished[: len(gone)] == gone
-    assert queue.attempts.keys().isdisjoint(offset for offset, _ in gone)
+    assert queue.leases.attempts.keys().isdisjoint(offset for offset, _ in gone)
 
 
 def test_one_that_is_paused_while_it_is_read_stays() -> None:

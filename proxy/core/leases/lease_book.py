@@ -11,22 +11,26 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 from typing import Any, NamedTuple, cast
 
 from proxy.core.jobs.chains import SEVERAL_CONNECTIONS, Job
+from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.ranking import Ranking
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
+from proxy.core.keys.retry_policy import MS
+from proxy.core.leases.failures import Failures
 from proxy.core.leases.verdicts import Nack
 
 #: Stale deadlines that may stay, beside as many as there are live leases.
 _SLACK = 1024
 #: What a message takes in an answer at most beside its body, properties and order key.
 BESIDE_BYTES = 128
+_NONE: Mapping[int, int] = {}
 
 
 #: When leases end, the id of the first, and of the last of them.
@@ -110,32 +114,60 @@ class Judged:
     behind: list[Lease] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class PullBuffer:
-    """The running jobs of one queue. ``leases_of_group`` counts over all queues of the group,
-    ``memory`` what is held of bodies that actions made.
+class LeaseBook:
+    """The running jobs of one queue in one ownership period: who has them, until when, and when
+    those that failed are offered again. All times are ns.
+
+    Caller: the pipeline; others look. Affects: attempts of jobs, the two budgets.
     """
 
-    leases_of_group: Budget
-    memory: Budget = field(default_factory=lambda: Budget(0))
-    _leases: dict[LeaseId, Lease] = field(default_factory=dict)
-    _by_offset: dict[int, Lease] = field(default_factory=dict)
-    _deadlines: list[_Deadline] = field(default_factory=list)
-    _newest: _Deadline | None = None  # among them
-    _retries: Ranking[int] = field(default_factory=Ranking)  # when due, by offset
-    _waiting: dict[int, Job] = field(default_factory=dict)  # the same jobs
-    offered: OrderedDict[Job, None] = field(default_factory=OrderedDict)
-    """Jobs to be handed out again now, the next first. Others only look at it."""
-    _ids: Iterator[LeaseId] = field(default_factory=lambda: cast(Iterator[LeaseId], count(1)))
+    __slots__ = (
+        *("_by_offset", "_deadlines", "_ids", "_leases", "_newest", "_retries", "_waiting"),
+        *("failures", "held_back", "leases_of_group", "memory", "offered"),
+    )
 
-    def number_from(self, first: int) -> None:
-        """Let the ids of leases, none of which was granted yet, begin at *first*."""
-        self._ids = cast(Iterator[LeaseId], count(first))
+    def __init__(
+        self,
+        leases_of_group: Budget,
+        memory: Budget,
+        failures: Failures,
+        *,
+        first_id: int = 1,
+        held_back_ns: Mapping[int, int] = _NONE,
+    ) -> None:
+        """*leases_of_group* counts over all queues of the group, *memory* what is held of bodies
+        that actions made. The ids of leases begin at *first_id*. *held_back_ns*: until when a
+        client of an owner before may have the job at an offset.
+        """
+        self.leases_of_group, self.memory = leases_of_group, memory
+        #: Hand-outs of unfinished jobs that failed.
+        self.failures = failures
+        self._leases: dict[LeaseId, Lease] = {}
+        self._by_offset: dict[int, Lease] = {}
+        self._deadlines: list[_Deadline] = []
+        self._newest: _Deadline | None = None  # among them
+        self._retries: Ranking[int] = Ranking()  # when due, by offset
+        self._waiting: dict[int, Job] = {}  # the same jobs
+        #: Jobs to be handed out again now, the next first. Read-only for others.
+        self.offered: OrderedDict[Job, None] = OrderedDict()
+        self._ids = cast(Iterator[LeaseId], count(first_id))
+        #: Until when clients of owners before may have a job, by its offset.
+        self.held_back: Ranking[int] = Ranking()
+        for offset, until_ns in held_back_ns.items():
+            self.held_back.set(offset, until_ns)
 
-    @property
-    def leased(self) -> int:
+    def __len__(self) -> int:
         """Live leases."""
         return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        """The live leases, as they were granted."""
+        return iter(self._leases.values())
+
+    @property
+    def attempts(self) -> Noted[int, int]:
+        """Hand-outs by offset of the unfinished jobs that failed at least once."""
+        return self.failures.attempts
 
     @property
     def waiting(self) -> int:
@@ -143,21 +175,35 @@ class PullBuffer:
         return len(self._waiting)
 
     @property
-    def last_deadline_ns(self) -> int:
-        """When the last of the live leases ends; 0 without any. O(leases)."""
-        return max((lease.deadline_ns for lease in self._leases.values()), default=0)
-
-    def leases(self) -> Iterable[Lease]:
-        """The live leases."""
-        return self._leases.values()
+    def end_ns(self) -> int:
+        """When the last of the live leases ends, or of those that an owner before left alive; 0
+        without any. O(leases).
+        """
+        last_ns = max((lease.deadline_ns for lease in self._leases.values()), default=0)
+        return max(last_ns, self.held_back.last or 0)
 
     def live(self, lease_id: LeaseId) -> Lease | None:
         """The live lease of that id."""
         return self._leases.get(lease_id)
 
-    def live_at(self, offset: int) -> Lease | None:
+    def at(self, offset: int) -> Lease | None:
         """The live lease of the job at that offset."""
         return self._by_offset.get(offset)
+
+    def may_be_out(self, offset: int) -> bool:
+        """True if a client has the job there, or may have it from an owner before."""
+        return offset in self._by_offset or offset in self.held_back.numbers
+
+    def times_left_ms(self, now_ns: int, *, with_live: bool) -> dict[int, int]:
+        """By offset for how many ms from now clients may have jobs: those of owners before, and
+        (*with_live*) the live leases.
+        """
+        ends = dict(self.held_back.numbers)
+        if with_live:
+            ends |= {lease.job.offset: lease.deadline_ns for lease in self}
+        return {offset: -((now_ns - end) // MS) for offset, end in ends.items() if end > now_ns}
+
+    # ---- granting and ending --------------------------------------------------------------------
 
     def grant(
         self,
@@ -210,6 +256,19 @@ class PullBuffer:
                 each.deadline_ns = deadline_ns
                 self._watch(each)
 
+    def extend_all(
+        self, lease_ids: Iterable[LeaseId], deadline_ns: int, *, now_ns: int
+    ) -> list[LeaseId]:
+        """``extend`` those of *lease_ids* that are alive; returns the others."""
+        not_held = []
+        for lease_id in lease_ids:
+            lease = self._leases.get(lease_id)
+            if lease is None or lease.deadline_ns <= now_ns:
+                not_held.append(lease_id)
+            else:
+                self.extend(lease, deadline_ns)
+        return not_held
+
     def judge(self, lease: Lease, verdict: Plain | Nack) -> Iterator[Judged]:
         """End the live leases that a verdict decides, in order: none while one ahead of *lease* in
         its run is open, and with it those behind it that were judged before. The first verdict on
@@ -250,6 +309,8 @@ class PullBuffer:
                 run.pop()
         return lease
 
+    # ---- offering again -------------------------------------------------------------------------
+
     def offer(self, job: Job, since_ns: int = 0) -> None:
         """Hand *job* out again, before anything new; since when it may be, 0: nobody knows."""
         job.since_ns = since_ns
@@ -265,7 +326,7 @@ class PullBuffer:
         """When the job there is offered again; None if it waits for no retry."""
         return self._retries.numbers.get(offset)
 
-    def retrying_jobs(self) -> list[Job]:
+    def retrying(self) -> list[Job]:
         """The jobs that wait for their retry. O(waiting)."""
         return list(self._waiting.values())
 
@@ -279,6 +340,8 @@ class PullBuffer:
     def take_offered(self) -> Job | None:
         """The next job to hand out again, or None."""
         return self.offered.popitem(last=False)[0] if self.offered else None
+
+    # ---- time -----------------------------------------------------------------------------------
 
     def is_due(self, now_ns: int) -> bool:
         """True if ``expired`` or ``take_due`` may have something to do now."""
@@ -304,8 +367,12 @@ class PullBuffer:
         return [(self._waiting.pop(offset), due_ns) for due_ns, offset in due]
 
     def next_due_ns(self) -> int | None:
-        """When ``expired`` or ``take_due`` has something to do next; stale entries are dropped."""
+        """When ``expired`` or ``take_due`` has something to do next, or a job is held back no more;
+        stale entries are dropped.
+        """
         due_ns: int | None = self._retries.lowest if self._waiting else None
+        if (held_back := self.held_back.first) is not None:
+            due_ns = held_back[0] if due_ns is None else min(due_ns, held_back[0])
         while self._deadlines:
             entry = self._deadlines[0]
             deadline_ns: int

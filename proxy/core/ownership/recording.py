@@ -86,7 +86,7 @@ class Recording:
             (jobs.committable, jobs.read) != (self._base, self._read)
             or jobs.never_spilled != self._count
             or jobs.spilled_chains.changed
-            or pipeline.attempts.changed
+            or pipeline.leases.attempts.changed
             or pipeline.parked.changed
             or pipeline.recorded_pauses.changed
             or pipeline.recorded_keys != self._keys
@@ -172,7 +172,7 @@ class Recording:
             *(
                 jobs.spilled_chains.rewritten,
                 jobs.spilled_chains.changed,
-                pipeline.attempts.changed,
+                pipeline.leases.attempts.changed,
             ),
             *(pipeline.parked.changed, pipeline.recorded_pauses.changed),
         ):
@@ -211,7 +211,7 @@ class Recording:
         self._base, self._read, self._keys = base, read, keys
         self._longest_lease_ms = delta.longest_lease_ms
         if self._compares:
-            self._attempts = dict(self._pipeline.attempts)
+            self._attempts = dict(self._pipeline.leases.attempts)
             self._parked = dict(self._pipeline.parked)
             self._paused = dict(pauses)
         self._took_notes()
@@ -230,7 +230,7 @@ class Recording:
 
     def _attempts_changes(self, left: Iterable[int], *, base: int) -> dict[int, int]:
         """Those that others are told of anew: of what *left*, records keep none by themselves."""
-        now = self._pipeline.attempts
+        now = self._pipeline.leases.attempts
         offsets = now.changed.union(left)
         if self._compares:
             offsets.update(each for each, count in now.items() if self._attempts.get(each) != count)

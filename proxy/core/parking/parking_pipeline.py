@@ -83,7 +83,7 @@ class ParkingPipeline(QueuePipeline):
             for head in self.jobs.chains.heads()
             if head.key is not None
             and head.key not in self.parked
-            and head.offset in self.attempts
+            and head.offset in self.leases.attempts
             and (stored_ms := self.jobs.residency.down.stored_ms(head)) is not None
             and stored_ms < stored_before_ms
         ]
@@ -133,8 +133,7 @@ class ParkingPipeline(QueuePipeline):
         is on its way.
         """
         offset = job.offset
-        is_held = self._buffer.live_at(offset) is not None or offset in self._held_back.numbers
-        return is_held or self.is_given_up(job)
+        return self.leases.may_be_out(offset) or self.is_given_up(job)
 
     def _held_back_no_more(self, offset: int) -> None:
         if (key := self._held_back_keys.pop(offset, None)) is not None:

@@ -275,7 +275,7 @@ class TwinPipeline(QueuePipeline):
         if key in self.parked:
             self.parked[key] = replace(self.parked[key], redriven=False, rate=0.0, by="")
         in_memory = list(self.jobs.by_key.in_memory(key))
-        if any(self._buffer.live_at(job.offset) is not None for job in in_memory):
+        if any(self.leases.at(job.offset) is not None for job in in_memory):
             self._stopping.add(key)  # once more when that lease has ended
             return
         self.jobs.residency.put_back(key)

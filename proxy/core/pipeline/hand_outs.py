@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
 from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import Judged, Lease, Plain
@@ -23,14 +22,6 @@ class HandOuts(HandingOut):
     """The running jobs of one queue in one ownership period. All times are ns."""
 
     # ---- verdicts; caller: group lane -----------------------------------------------------------
-
-    def lease_of(self, lease_id: LeaseId) -> Lease | None:
-        """The lease of that id, if it is alive."""
-        return self._buffer.live(lease_id)
-
-    def leases(self) -> list[Lease]:
-        """The live leases, as they were granted. O(leases)."""
-        return list(self._buffer.leases())
 
     def settle(
         self,
@@ -47,7 +38,7 @@ class HandOuts(HandingOut):
         """
         effects = self._on_time(now_ns)
         expired = 0 if effects.plain else len(effects.released)  # they ended with a run that did
-        live, end, ended = self._buffer.live, self._buffer.end_one, []
+        live, end, ended = self.leases.live, self.leases.end_one, []
         for lease_id in acked:
             lease = live(lease_id)
             if lease is not None and (lease.run is None or _leads_alone(lease.run, lease)):
@@ -100,7 +91,7 @@ class HandOuts(HandingOut):
         nack_of: dict[int, Nack | None] = {offset: Nack(LeaseId(0)) for offset in failed}
         nack_of.update(dict.fromkeys(success))  # success wins
         for offset, nack in nack_of.items():
-            lease = self._buffer.live_at(offset)
+            lease = self.leases.at(offset)
             if lease is None or not lease.may_be_settled_on(connection, open_connections):
                 effects.fenced.append(offset)
             else:
@@ -114,22 +105,17 @@ class HandOuts(HandingOut):
         later than that.
         """
         deadline_ns = now_ns + min(ms * MS, self.visibility_ns)
-        refused = self.extensions_refused or now_ns >= self.trusted_until_ns
-        not_held = []
-        for lease_id in lease_ids:
-            lease = self._buffer.live(lease_id)
-            if refused or lease is None or lease.deadline_ns <= now_ns:
-                not_held.append(lease_id)
-            else:
-                self._buffer.extend(lease, deadline_ns)
-        return not_held
+        if self.extensions_refused or now_ns >= self.trusted_until_ns:
+            return list(lease_ids)
+        return self.leases.extend_all(lease_ids, deadline_ns, now_ns=now_ns)
 
     def return_unsent(self, leases: Collection[Lease]) -> list[Lease]:
         """Their answer was never written: offer the jobs again, uncounted; returns the live."""
-        live = [lease for lease in leases if self.lease_of(lease.lease_id) is lease]
+        is_live = self.leases.live
+        live = [lease for lease in leases if is_live(lease.lease_id) is lease]
         for lease in live:
-            if self.lease_of(lease.lease_id) is lease:  # it did not go with the head of its run
-                ended = self._buffer.end(lease)
+            if is_live(lease.lease_id) is lease:  # it did not go with the head of its run
+                ended = self.leases.end(lease)
                 if not lease.run:  # else it followed one that is alive
                     self._take_back(ended.pop(0).job)
                 self._unfollow(ended)
@@ -159,10 +145,10 @@ class HandOuts(HandingOut):
         """The same, with what is to be read again left to whoever has more to do."""
         self._now.ns = now_ns
         effects = Effects()
-        if self._buffer.is_due(now_ns):
-            for leases in self._buffer.expired(now_ns):
+        if self.leases.is_due(now_ns):
+            for leases in self.leases.expired(now_ns):
                 effects.expired += self._ended(leases, effects, now_ns=now_ns)
-            for job, due_ns in self._buffer.take_due(now_ns):
+            for job, due_ns in self.leases.take_due(now_ns):
                 self._offer(job, due_ns)
         if self._held_back.numbers:
             for _, offset in self._held_back.up_to(now_ns):
@@ -178,7 +164,7 @@ class HandOuts(HandingOut):
         """
         effects = self._on_time(now_ns)
         if (lease := self._live(lease_id, effects)) is not None:
-            leases = self._buffer.end(lease.run[0] if lease.run else lease)
+            leases = self.leases.end(lease.run[0] if lease.run else lease)
             effects.revoked += self._ended(leases, effects, now_ns=now_ns)
         return self._with_refills(effects)
 
@@ -203,35 +189,21 @@ class HandOuts(HandingOut):
 
     def next_due_ns(self, now_ns: int) -> int | None:
         """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
-        due_ns = self._buffer.next_due_ns()
-        held_back = self._held_back.first
-        if held_back is None and self.hold_until_ns <= now_ns:
+        due_ns = self.leases.next_due_ns()
+        if self.hold_until_ns <= now_ns:
             return due_ns
-        times = [] if due_ns is None else [due_ns]
-        if held_back is not None:
-            times.append(held_back[0])
-        if self.hold_until_ns > now_ns:
-            times.append(self.hold_until_ns)
-        return min(times)
+        return self.hold_until_ns if due_ns is None else min(due_ns, self.hold_until_ns)
 
     def lease_times(self, now_ns: int) -> dict[int, int]:
         """By offset for how many ms from now clients may have what a hand-over leaves in their
         hands: leases of this period that are not extended any more, and of those before.
         """
-        ends = dict(self._held_back.numbers)
-        if self.extensions_refused:
-            ends |= {lease.job.offset: lease.deadline_ns for lease in self._buffer.leases()}
-        return {offset: -((now_ns - end) // MS) for offset, end in ends.items() if end > now_ns}
-
-    @property
-    def attempts(self) -> Noted[int, int]:
-        """Hand-outs by offset of the unfinished jobs that failed at least once."""
-        return self._failures.attempts
+        return self.leases.times_left_ms(now_ns, with_live=self.extensions_refused)
 
     # ---- inside ----------------------------------------------------------------------------------
 
     def _live(self, lease_id: LeaseId, effects: Effects) -> Lease | None:
-        if (lease := self._buffer.live(lease_id)) is None:
+        if (lease := self.leases.live(lease_id)) is None:
             effects.fenced.append(lease_id)
         return lease
 
@@ -239,7 +211,7 @@ class HandOuts(HandingOut):
         self, lease: Lease | None, verdict: Plain | Nack, effects: Effects, *, now_ns: int
     ) -> list[LeaseId]:
         """Do what *verdict* decides; returns the leases that went back with it."""
-        judged: list[Judged] = [] if lease is None else list(self._buffer.judge(lease, verdict))
+        judged: list[Judged] = [] if lease is None else list(self.leases.judge(lease, verdict))
         for each in judged:
             if each.verdict is not Plain.RELEASE:
                 self.measures.handler.note_since([each.lease.granted_ns], now_ns)
@@ -259,7 +231,7 @@ class HandOuts(HandingOut):
 
     def _take_back(self, job: Job) -> None:
         job.attempts -= 1  # handed back unhandled: it does not count
-        self._buffer.offer(job, self._now.ns)
+        self.leases.offer(job, self._now.ns)
         self._free(job)
 
     def _unfollow(self, leases: Iterable[Lease]) -> None:
@@ -270,7 +242,7 @@ class HandOuts(HandingOut):
 
     def _withdraw(self, job: Job) -> None:
         """Hand *job*, which is running and of which no lease lives, out no more."""
-        self._buffer.withdraw(job)
+        self.leases.withdraw(job)
         self.jobs.residency.down.somebody_may_have(job)
         if job.key is not None and self._set_aside.get(job.key) is job:
             del self._set_aside[job.key]

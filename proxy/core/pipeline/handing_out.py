@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from broker_core.names import QueueName
 from proxy.actions.document import Subject
@@ -14,14 +14,12 @@ from proxy.core.jobs.chains import REACTIVATION_BURST, RUNNING, Job
 from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.measures import Measures
-from proxy.core.jobs.ranking import Ranking
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.topic_rules import TopicRules
-from proxy.core.leases.lease_book import Holder, Lease, PullBuffer
+from proxy.core.leases.lease_book import Holder, Lease, LeaseBook
 from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.actions import MAX_WORK, PASSED, Acted, Unreported, work_of
 from proxy.core.pipeline.effects import Effects
-from proxy.core.pipeline.failures import Failures
 from proxy.core.pipeline.recent_keys import HotKeys, KeyEvent, KeyEvents
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 
@@ -32,17 +30,13 @@ class HandingOut:
     def __init__(
         self,
         jobs: Jobs,
+        leases: LeaseBook,
         rules: TopicRules,
         *,
         trusted_until_ns: int,
         hold_until_ns: int,
-        leases_of_group: Budget,
-        attempts: Mapping[int, int],
-        held_back_ns: Mapping[int, int],
     ) -> None:
-        """*attempts* are those of earlier periods; nothing is handed out before *hold*, and no job
-        before what *held_back* says for its offset: a client may have it still.
-        """
+        """Nothing is handed out before *hold*."""
         self.jobs = jobs
         self.rules = rules
         #: How long a lease may be by what the records say: the next owner waits no longer.
@@ -54,17 +48,15 @@ class HandingOut:
         self.draining = False
         self.extensions_refused = False
         self.closed = False
-        self._buffer = PullBuffer(leases_of_group, jobs.window.memory)
-        self._ready_queues = (self._buffer.offered, *jobs.chains.queues)
+        self.leases = leases
+        self._ready_queues = (leases.offered, *jobs.chains.queues)
         self._stale = jobs.chains.stale
         self._unreported = Unreported()
         #: What actions may look at in the present pull; the group buffer's.
         self.work = Budget(MAX_WORK)
         self._dead_lettering: set[int] = set()  # offsets whose copies are being stored
-        self._failures = Failures(rules.retry, attempts)
-        self._held_back: Ranking[int] = Ranking()  # until when, by offset
-        for offset, until_ns in held_back_ns.items():
-            self._held_back.set(offset, until_ns)
+        self._failures = leases.failures
+        self._held_back = leases.held_back
         #: Keys of which it is noted in ``_freed`` that a job ended, or went back.
         self._watched: Collection[bytes | None] = ()
         self._freed: set[bytes] = set()
@@ -135,7 +127,7 @@ class HandingOut:
         if (ready := sum(map(len, self._ready_queues))) < max_jobs:
             max_jobs = ready
         deadline_ns = now_ns + self.visibility_ns
-        work, next_job, grant = self.work, self._next_job, self._buffer.grant
+        work, next_job, grant = self.work, self._next_job, self.leases.grant
         some_stay = self.paused or self._held_back.numbers or self._failures.given_up
         acts = self.rules.actions.each
         since_ns: list[int] = []
@@ -191,25 +183,25 @@ class HandingOut:
 
     def _retry_at(self, job: Job, due_ns: int) -> None:
         """Offer *job* again at *due_ns*; until then nobody can have it."""
-        self._buffer.retry_at(job, due_ns)
+        self.leases.retry_at(job, due_ns)
         self.jobs.residency.down.nobody_has(job, paused=False)
 
     def _offer(self, job: Job, since_ns: int = 0) -> None:
         """Somebody may have *job* again, once its message is there."""
         self.jobs.residency.down.somebody_may_have(job)
         if not self.jobs.residency.read_back(job):
-            self._buffer.offer(job, since_ns)
+            self.leases.offer(job, since_ns)
 
     def _is_back(self, job: Job) -> None:
         """The message of *job* was read again; what it waits for may be another thing by now."""
-        if self._buffer.due_ns(job.offset) is not None:
+        if self.leases.due_ns(job.offset) is not None:
             self.jobs.residency.down.nobody_has(job, paused=False)
         elif job.key is not None and self._set_aside.get(job.key) is job:
             self.jobs.residency.down.nobody_has(job, paused=True)
         elif job.state is RUNNING and not (
             job.offset in self._hastened or job.offset in self._dead_lettering
         ):
-            self._buffer.offer(job, self._now.ns)
+            self.leases.offer(job, self._now.ns)
 
     def _note_hand_outs(self, leases: Collection[Lease]) -> None:
         """Who got what, of keys to which something happened lately."""
@@ -275,7 +267,7 @@ class HandingOut:
                     continue
                 acted = self._act(following)
                 if isinstance(acted, Passed) and self.jobs.chains.follow(last):
-                    run.append(self._buffer.follow(run[-1], following, made_body=acted.body))
+                    run.append(self.leases.follow(run[-1], following, made_body=acted.body))
                     followers.append(run[-1])
                     max_jobs -= 1
                     max_bytes -= run[-1].wire_bytes
@@ -291,11 +283,11 @@ class HandingOut:
         at once would starve all other keys: of (REACTIVATION_BURST + 1)² jobs in a row there is
         one of each kind that is ready, offered, reactivated and new, the oldest of its kind.
         """
-        if self._buffer.offered and (
+        if self.leases.offered and (
             self._offered_in_a_row < REACTIVATION_BURST or not self.jobs.chains.ready
         ):
             self._offered_in_a_row += 1
-            return self._buffer.take_offered()
+            return self.leases.take_offered()
         self._offered_in_a_row = 0
         return self.jobs.chains.poll()
 
@@ -352,7 +344,7 @@ class HandingOut:
         if next_try_ns is None:
             self._give_up(job, effects)
         elif nack is None:
-            self._buffer.offer(job, now_ns)
+            self.leases.offer(job, now_ns)
         else:
             self._retry_at(job, next_try_ns)
         self._free(job)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from proxy.core.jobs.chains import Job, JobState
 from proxy.core.keys.order_key import key_text
-from proxy.core.leases.lease_book import Lease
 from proxy.core.leases.verdicts import Outcome, Skip
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.hand_outs import HandOuts
@@ -99,7 +98,7 @@ class KeyActs(HandOuts):
                 f"message {job.offset} of key {key_text(job.key)!r} waits for older messages while"
                 " the order key changes: ask again in a moment"
             )
-        if not anew and self._buffer.due_ns(job.offset) is None:
+        if not anew and self.leases.due_ns(job.offset) is None:
             raise WrongState(
                 f"message {job.offset} of key {key_text(job.key)!r} waits for no retry: it is"
                 " handed out as soon as a client may have it"
@@ -127,7 +126,7 @@ class KeyActs(HandOuts):
     def in_nobodys_hands(self, job: Job) -> None:
         """Raises WrongState if a client has *job*, or may have it, or it is being dead-lettered."""
         what = f"message {job.offset} of key {key_text(job.key)!r}"
-        if (lease := self._buffer.live_at(job.offset)) is not None:
+        if (lease := self.leases.at(job.offset)) is not None:
             client = lease.holder.client or f"connection {lease.holder.connection}"
             raise WrongState(
                 f"{what} is leased to client {client} (lease {lease.lease_id}): wait for its"
@@ -144,23 +143,11 @@ class KeyActs(HandOuts):
 
     # ---- looking; caller: key views -------------------------------------------------------------
 
-    def lease_at(self, offset: int) -> Lease | None:
-        """The live lease of the job there."""
-        return self._buffer.live_at(offset)
-
-    def retrying_jobs(self) -> list[Job]:
-        """Those that wait for their retry. O(waiting)."""
-        return self._buffer.retrying_jobs()
-
     @property
     def unordered_ready(self) -> int:
         """How many of the ``ready`` jobs have no key. O(ready)."""
-        ready = (self._buffer.offered, self.jobs.chains.ready_jobs())
+        ready = (self.leases.offered, self.jobs.chains.ready_jobs())
         return sum(job.key is None for jobs in ready for job in jobs)
-
-    def retry_ns(self, offset: int) -> int | None:
-        """When the job there is offered again; None if it waits for no retry."""
-        return self._buffer.due_ns(offset)
 
     def is_dead_lettering(self, job: Job) -> bool:
         """True while its copy is being stored."""

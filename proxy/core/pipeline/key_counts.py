@@ -32,9 +32,9 @@ def key_counts(pipeline: QueuePipeline) -> dict[KeyCount, int]:
     """
     jobs = pipeline.jobs
     parked = set(pipeline.parked)
-    running = {lease.job.key for lease in pipeline.leases()} - parked - {None}
+    running = {lease.job.key for lease in pipeline.leases} - parked - {None}
     paused = {key for key in pipeline.paused if key is not EVERYTHING} - parked - running
-    retrying = {job.key for job in pipeline.retrying_jobs()} - parked - paused - {None}
+    retrying = {job.key for job in pipeline.leases.retrying()} - parked - paused - {None}
     elsewhere = sum(key in jobs.by_key for key in (*parked, *paused) if key is not None)
     left = max(0, len(jobs.by_key) - len(running) - len(retrying) - elsewhere)
     ready = min(left, pipeline.ready)

@@ -134,7 +134,7 @@ class KeyViews:
         return {**about, **self._state(pipeline, job)}
 
     def _state(self, pipeline: QueuePipeline, job: Job) -> dict[str, Any]:
-        if (lease := pipeline.lease_at(job.offset)) is not None:
+        if (lease := pipeline.leases.at(job.offset)) is not None:
             return {
                 "state": KeyState.LEASED,
                 "holder": lease.holder.client or f"connection {lease.holder.connection}",
@@ -142,7 +142,7 @@ class KeyViews:
                 "lease_ends_ms": max(0, lease.deadline_ns - self._now_ns) // MS,
                 "overdue": self._now_ns > lease.first_deadline_ns,
             }
-        due_ns = pipeline.retry_ns(job.offset)
+        due_ns = pipeline.leases.due_ns(job.offset)
         if job.state is JobState.RUNNING and due_ns is not None:
             return {"state": KeyState.RETRYING, "retry_ms": max(0, due_ns - self._now_ns) // MS}
         if pipeline.is_dead_lettering(job):

@@ -13,6 +13,7 @@ from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.keys.key_rules import KeyRecord, KeyRule
 from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.key_acts import KeyActs
 from proxy.core.records.parked_key import ParkedKey
@@ -27,6 +28,7 @@ class OrderKeyed(KeyActs):
     def __init__(
         self,
         jobs: Jobs,
+        leases: LeaseBook,
         rules: TopicRules,
         *,
         keys: KeyRecord | None,
@@ -35,7 +37,7 @@ class OrderKeyed(KeyActs):
         **arguments: Any,
     ) -> None:
         """*keys*: what the records say, None if they do not. Others are those of ``HandOuts``."""
-        super().__init__(jobs, rules, **arguments)
+        super().__init__(jobs, leases, rules, **arguments)
         #: By which rule messages have their keys; may be ahead of what the records say.
         self.key_record = keys or KeyRecord.first(rules)
         #: The switch is chosen, and no record says so yet: nothing is read meanwhile.

@@ -23,6 +23,8 @@ from proxy.core.keys.ids import Epoch, qid_text
 from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.keys.retry_policy import MS
 from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
+from proxy.core.leases.failures import Failures
+from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.leases.verdicts import Filtered, Outcome
 from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.order_keyed import OrderKeyed
@@ -80,20 +82,25 @@ class QueuePipeline(OrderKeyed):
             resume=resume,
             spill_all=twin_of is not None,
         )
+        failures = Failures(rules.retry, {} if resume is None else resume.attempts)
+        leases = LeaseBook(
+            leases_of_group,
+            memory,
+            failures,
+            first_id=_first_lease(now_ns),
+            held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
+        )
         super().__init__(
             jobs,
+            leases,
             rules,
             keys=None if resume is None else resume.keys,
             parked=Noted(() if resume is None else resume.parked),
             is_twin=twin_of is not None,
             trusted_until_ns=trusted_until_ns,
             hold_until_ns=hold_until_ns,
-            leases_of_group=leases_of_group,
-            attempts={} if resume is None else resume.attempts,
-            held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
         self.queue, self.epoch, self.life = queue, epoch, life
-        self._buffer.number_from(_first_lease(now_ns))
         self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
         self.topic, self.place = queue.topic, queue.qid  # as clients and histories name the queue
         if twin_of is not None:
@@ -140,7 +147,7 @@ class QueuePipeline(OrderKeyed):
         Affects: window, spilled chains.
         """
         self.rules = rules
-        self._failures.policy = rules.retry
+        self._failures.change_policy(rules.retry)
         self.jobs.residency.change_limits(
             max_jobs=rules.max_jobs, max_jobs_per_key=rules.max_jobs_per_key
         )
@@ -188,7 +195,7 @@ class QueuePipeline(OrderKeyed):
     @property
     def offers(self) -> bool:
         """True if something is ready, whether or not all of the queue is paused."""
-        return bool(self.jobs.chains.ready or self._buffer.offered)
+        return bool(self.jobs.chains.ready or self.leases.offered)
 
     @property
     def _idle(self) -> bool:
@@ -386,7 +393,7 @@ class QueuePipeline(OrderKeyed):
         """When the last of its live leases ends, or of those that an owner before left alive; 0
         without any.
         """
-        return max(self._buffer.last_deadline_ns, self._held_back.last or 0)
+        return self.leases.end_ns
 
     def may_unlock(self, now_ns: int) -> bool:
         """True if no lease is alive that the last snapshot would not name, nor may be one of the
@@ -394,7 +401,7 @@ class QueuePipeline(OrderKeyed):
 
         The next owner does not wait after a clean end, so it must not come during our own wait.
         """
-        done = not self._buffer.leased or self.extensions_refused
+        done = not self.leases or self.extensions_refused
         return done and self.hold_until_ns <= now_ns
 
     def drained(self, now_ns: int) -> bool:
@@ -403,7 +410,7 @@ class QueuePipeline(OrderKeyed):
 
     def snapshot(self, *, now_ns: int = 0) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished."""
-        jobs = self.jobs.snapshot(self.epoch, self.attempts, self.lease_times(now_ns))
+        jobs = self.jobs.snapshot(self.epoch, self.leases.attempts, self.lease_times(now_ns))
         return replace(
             jobs,
             parked=dict(self.parked),
@@ -422,12 +429,12 @@ class QueuePipeline(OrderKeyed):
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""
         self.closed = True
         self.jobs.close()
-        self._buffer.clear()
+        self.leases.clear()
 
     def statistics(self) -> PipelineStatistics:
         """A frozen record of this moment."""
         unfinished, ready, oldest = self.jobs.unfinished, self.ready, self.jobs.oldest
-        leased, retrying = self._buffer.leased, self._buffer.waiting
+        leased, retrying = len(self.leases), self.leases.waiting
         return PipelineStatistics(
             queue=self.queue,
             epoch=self.epoch,
@@ -456,7 +463,7 @@ class QueuePipeline(OrderKeyed):
             key_change=self.key_change_in_words,
             reading_paused=self._reading_paused,
             oldest_ms=None if oldest is None else self.jobs.residency.down.stored_ms(oldest),
-            most_attempts=max(self.attempts.values(), default=0),
+            most_attempts=max(self.leases.attempts.values(), default=0),
             window_used=self.jobs.residency.taken / self.rules.max_jobs,
             committed_ns=self.committed_ns,
         )

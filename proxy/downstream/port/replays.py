@@ -118,7 +118,7 @@ class Replays:
             pipeline = pipeline_of(part.queue)
             if pipeline is None or pipeline.epoch != part.epoch:
                 continue
-            found = [pipeline.lease_of(each) for each in part.leases]
+            found = [pipeline.leases.live(each) for each in part.leases]
             alive = [lease for lease in found if lease is not None and lease.deadline_ns > now_ns]
             for lease in alive:
                 lease.held_by(holder)

@@ -65,7 +65,7 @@ async def look_at(context: UpstreamContext, parking: Parking) -> None:
     if settings is None or pipeline.draining:
         return
     oldest_ms = None
-    if pipeline.attempts or (twin is not None and pipeline.parked):
+    if pipeline.leases.attempts or (twin is not None and pipeline.parked):
         oldest_ms = await _oldest_ms(context, lane, pipeline, twin)
     near_ms = -math.inf
     if oldest_ms is not None:

@@ -1,52 +1,57 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from proxy.core.jobs.chains import SEVERAL_CONNECTIONS, Job
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
-from proxy.core.leases.lease_book import Holder, Lease, PullBuffer
+from proxy.core.keys.retry_policy import RetryPolicy
+from proxy.core.leases.failures import Failures
+from proxy.core.leases.lease_book import Holder, Lease, LeaseBook
 
 A, B = Holder(1, "a"), Holder(2, "b")
 
 
-def buffer() -> PullBuffer:
-    return PullBuffer(Budget(100))
+def book(leases_of_group: Budget | None = None, **others: Any) -> LeaseBook:
+    failures = Failures(RetryPolicy(), {})
+    return LeaseBook(leases_of_group or Budget(100), Budget(0), failures, **others)
 
 
-def granted(held: PullBuffer, offset: int, *, deadline_ns: int = 10, holder: Holder = A) -> Lease:
+def granted(held: LeaseBook, offset: int, *, deadline_ns: int = 10, holder: Holder = A) -> Lease:
     return held.grant(Job(offset, b"k"), holder=holder, deadline_ns=deadline_ns)
 
 
 def test_a_hand_out_is_a_lease_with_an_id_of_its_own_and_counts_as_an_attempt() -> None:
-    held = buffer()
+    held = book()
     first, second = granted(held, 4), granted(held, 5)
     assert first.lease_id != second.lease_id
-    assert (held.live(first.lease_id), held.live_at(5)) == (first, second)
-    assert (first.job.attempts, held.leased, held.leases_of_group.used) == (1, 2, 2)
+    assert (held.live(first.lease_id), held.at(5)) == (first, second)
+    assert (first.job.attempts, len(held), held.leases_of_group.used) == (1, 2, 2)
 
 
 def test_a_lease_ends_once() -> None:
-    held = buffer()
+    held = book()
     lease = granted(held, 4)
     assert held.end(lease) == [lease]
-    assert (held.live(lease.lease_id), held.live_at(4), held.leased) == (None, None, 0)
+    assert (held.live(lease.lease_id), held.at(4), len(held)) == (None, None, 0)
     assert held.leases_of_group.used == 0
     with pytest.raises(KeyError):
         held.end(lease)
 
 
 def test_leases_expire_at_their_deadline_in_its_order() -> None:
-    held = buffer()
+    held = book()
     late, early = granted(held, 1, deadline_ns=20), granted(held, 2, deadline_ns=10)
     assert held.expired(9) == []
     assert held.expired(10) == [[early]]
     assert held.expired(30) == [[late]]
-    assert (held.leased, held.leases_of_group.used) == (0, 0)
+    assert (len(held), held.leases_of_group.used) == (0, 0)
 
 
 def test_an_extended_lease_expires_at_its_new_deadline_alone() -> None:
-    held = buffer()
+    held = book()
     lease = granted(held, 1, deadline_ns=10)
     held.extend(lease, 15)
     assert held.expired(14) == []
@@ -54,21 +59,21 @@ def test_an_extended_lease_expires_at_its_new_deadline_alone() -> None:
 
 
 def test_an_extension_never_shortens_a_lease() -> None:
-    held = buffer()
+    held = book()
     lease = granted(held, 1, deadline_ns=10)
     held.extend(lease, 5)
     assert (lease.deadline_ns, held.expired(9)) == (10, [])
 
 
 def test_an_ended_lease_does_not_expire() -> None:
-    held = buffer()
+    held = book()
     held.end(granted(held, 1, deadline_ns=10))
     assert held.next_due_ns() is None
     assert held.expired(10) == []
 
 
 def test_a_retry_is_due_when_its_time_has_come_in_order_of_time() -> None:
-    held = buffer()
+    held = book()
     late, early = Job(1, b"a"), Job(2, b"b")
     held.retry_at(late, 20)
     held.retry_at(early, 10)
@@ -77,7 +82,7 @@ def test_a_retry_is_due_when_its_time_has_come_in_order_of_time() -> None:
 
 
 def test_the_next_due_time_is_the_earliest_deadline_or_retry() -> None:
-    held = buffer()
+    held = book()
     assert held.next_due_ns() is None
     held.retry_at(Job(1, None), 30)
     assert held.next_due_ns() == 30
@@ -90,7 +95,7 @@ def test_the_next_due_time_is_the_earliest_deadline_or_retry() -> None:
 
 
 def test_a_job_remembers_whether_one_connection_had_all_its_leases() -> None:
-    held = buffer()
+    held = book()
     lease = granted(held, 1, holder=A)
     held.grant(held.end(lease)[0].job, holder=A, deadline_ns=20)
     assert lease.job.sole_connection == A.connection
@@ -100,23 +105,23 @@ def test_a_job_remembers_whether_one_connection_had_all_its_leases() -> None:
 
 def test_a_dropped_queue_gives_back_its_leases_and_no_one_elses() -> None:
     leases_of_group = Budget(100)
-    dropped, other = PullBuffer(leases_of_group), PullBuffer(leases_of_group)
+    dropped, other = book(leases_of_group), book(leases_of_group)
     lease = granted(dropped, 1)
     granted(other, 1)
     dropped.clear()
-    assert (leases_of_group.used, dropped.leased, dropped.live(lease.lease_id)) == (1, 0, None)
-    assert dropped.live_at(1) is None
+    assert (leases_of_group.used, len(dropped), dropped.live(lease.lease_id)) == (1, 0, None)
+    assert dropped.at(1) is None
 
 
 def test_ids_are_not_used_again_within_a_period() -> None:
-    held = buffer()
+    held = book()
     first = granted(held, 1)
     held.end(first)
     assert granted(held, 1).lease_id > first.lease_id > LeaseId(0)
 
 
 def test_a_lease_that_lives_long_costs_no_memory_for_those_that_ended() -> None:
-    held = buffer()
+    held = book()
     stuck = granted(held, 0, deadline_ns=5)
     for offset in range(1, 20_000):
         lease = granted(held, offset, deadline_ns=10 + offset)
@@ -130,7 +135,7 @@ def test_a_lease_that_lives_long_costs_no_memory_for_those_that_ended() -> None:
 
 
 def leased_to(*holders: Holder) -> Lease:
-    held, job = buffer(), Job(1, b"k")
+    held, job = book(), Job(1, b"k")
     for holder in holders:
         lease = held.grant(job, holder=holder, deadline_ns=10)
         held.end(lease)
@@ -153,3 +158,34 @@ def test_who_may_settle_by_offset(
     holders: list[Holder], connection: int, open_connections: set[int], counts: bool
 ) -> None:
     assert leased_to(*holders).may_be_settled_on(connection, open_connections) is counts
+
+
+def test_a_job_that_a_client_of_an_owner_before_may_have_is_held_back_until_then() -> None:
+    held = book(held_back_ns={7: 30})
+
+    assert (held.may_be_out(7), held.may_be_out(8)) == (True, False)
+    assert (held.next_due_ns(), held.end_ns) == (30, 30)
+    assert [offset for _, offset in held.held_back.up_to(30)] == [7]
+    assert (held.may_be_out(7), held.next_due_ns(), held.end_ns) == (False, None, 0)
+
+
+def test_what_a_hand_over_leaves_with_clients_is_told_in_ms_rounded_up() -> None:
+    held = book(held_back_ns={7: 3_000_000})
+    granted(held, 1, deadline_ns=2_000_001)
+
+    assert held.times_left_ms(1_000_000, with_live=False) == {7: 2}
+    assert held.times_left_ms(1_000_000, with_live=True) == {7: 2, 1: 2}
+    assert held.times_left_ms(3_000_000, with_live=True) == {}
+
+
+def test_the_leases_that_are_not_extended_are_told() -> None:
+    held = book()
+    alive, over = granted(held, 1, deadline_ns=10), granted(held, 2, deadline_ns=5)
+
+    ids = [alive.lease_id, over.lease_id, LeaseId(99)]
+    assert held.extend_all(ids, 20, now_ns=5) == [over.lease_id, LeaseId(99)]
+    assert (alive.deadline_ns, over.deadline_ns) == (20, 5)
+
+
+def test_ids_begin_where_the_period_says() -> None:
+    assert granted(book(first_id=500), 1).lease_id == 500
