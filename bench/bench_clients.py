@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.frame.cpu import cpu_s
+from bench.cpu import cpu_s
 from bench.preload import Backlog, Place
 from bench.report import ROOT, shown, spread, write_result
 from bench.site import EMBEDDED, ProxyProcess, running_brokers

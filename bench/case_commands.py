@@ -20,7 +20,7 @@ from proxy.errors import OrderlaneError
 
 if TYPE_CHECKING:
     from bench.frame.case import Case, Scale
-    from bench.frame.runner import Plan
+    from bench.runner import Plan
 
 _Vs = Annotated[
     list[str] | None, typer.Option(help="measure this peer as well, such as rocketmq-orderly")
@@ -100,7 +100,7 @@ def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -
     """All cases; the results go to *folder*. With *full* also those that have their own options, as
     far as their tools are there. Raises OrderlaneError that lists what did not finish.
     """
-    from bench.frame.runner import Plan
+    from bench.runner import Plan
 
     failed = []
     for case in _cases().values():
@@ -159,7 +159,7 @@ def _command_of(case: Case) -> Any:
         out: _Out = None,
     ) -> None:
         check_broker(broker)
-        from bench.frame.runner import Plan
+        from bench.runner import Plan
 
         plan = Plan(
             "full" if full else "short",
@@ -198,8 +198,8 @@ def _single(case: Case, run: Callable[..., None]) -> Any:
 
 def _measure(case: Case, plan: Plan, out: Path, said: str) -> list[str]:
     """What did not finish."""
-    from bench.frame.runner import measure
     from bench.frame.summary import failures, rows
+    from bench.runner import measure
 
     signal.signal(signal.SIGTERM, _end)
     result: dict[str, Any] = measure(case, plan, out, command=said, say=say)

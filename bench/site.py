@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from bench.frame.cpu import cpu_s
+from bench.cpu import cpu_s
 from bench.preload import Backlog, Place
 from broker_core.client import BrokerClient
 from broker_core.clock import now_ns

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from bench.cpu import CpuMeter
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.cpu import CpuMeter
 from bench.frame.peer import Figures
 from bench.load.idle import allow_descriptors
 from bench.load.stage import Stage, stage

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
+from bench.cpu import cpu_s
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.cpu import cpu_s
 from bench.frame.peer import Figures
 from bench.load.stage import stage
 from bench.site import EMBEDDED, Brokers, open_site

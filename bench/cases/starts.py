@@ -8,9 +8,9 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+from bench.cpu import cpu_s
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.cpu import cpu_s
 from bench.frame.peer import Figures
 from bench.load.idle import allow_descriptors
 from bench.load.links import Links

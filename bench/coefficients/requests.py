@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from bench.frame.cpu import cpu_s
+from bench.cpu import cpu_s
 from bench.site import Brokers
 from broker_core.client import BrokerClient
 from broker_core.names import Group, QueueName, Topic

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.frame.cpu import CpuMeter
+from bench.cpu import CpuMeter
 from bench.load.stage import Stage, stage
 from bench.site import Brokers, ProxyProcess, open_site
 from testkit.processes import Child, wait_until

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bench.frame.cpu import CpuMeter, microseconds_each
+from bench.cpu import CpuMeter, microseconds_each
 
 _NUMBER = struct.Struct("<q")
 _LOOK_S = 0.01

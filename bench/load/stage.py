@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
+from bench.cpu import CpuMeter, microseconds_each
 from bench.frame.context import OrderViolated
-from bench.frame.cpu import CpuMeter, microseconds_each
 from bench.frame.progress import Counter, Stretch
 from bench.site import HISTORY, Brokers, ProxyProcess, Site
 from broker_core.client.connection_pool import ConnectionPool

@@ -16,17 +16,17 @@ from xml.etree import ElementTree
 import orjson
 import pytest
 
+from bench.cpu import cpu_s
 from bench.document import chart, plots, table
 from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.checkpoint import Checkpoint, Run
 from bench.frame.context import RunContext
-from bench.frame.cpu import cpu_s
 from bench.frame.pace import codec_us
 from bench.frame.plot import Chart, svg
 from bench.frame.progress import Counter, stretch
-from bench.frame.runner import Plan, measure
 from bench.frame.schedule import WARM_UP, Turn, schedule
 from bench.frame.summary import failures, rows
+from bench.runner import Plan, measure
 from proxy.errors import OrderlaneError
 from testkit.processes import wait_until
 from tools.tables import ROOT
