@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from proxy.admin.keys import DryRun, Rate
 from proxy.admin.operations import NDJSON, Call, Operation, Pieces, get, post
 from proxy.operator.asked import PLAIN_KEY, Answer, Asked, ChangeBody
 from proxy.operator.dead_letter_desk import DeadLetterDesk, Wish
+from proxy.operator.key_models import DryRun, Rate
 
 _PLACE = "/api/groups/{group}/dead-letters"
 MOST_SHOWN = 10_000

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from proxy.admin.keys import KeyRow
 from proxy.admin.operations import LOOKS, Call, Operation, get
 from proxy.operator.asked import PLAIN_KEY, Answer, Asked
 from proxy.operator.key_board import KeyBoard
+from proxy.operator.key_models import KeyRow
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 MOST_SHOWN = 1000

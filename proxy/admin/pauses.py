@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from proxy.admin.keys import PauseView
 from proxy.admin.operations import OWNED, Call, Operation, post
 from proxy.operator.asked import ChangeBody
 from proxy.operator.key_desk import KeyDesk
+from proxy.operator.key_table import PAUSE, RESUME, KeyVerb
 
 
 class PauseSurface:
@@ -20,21 +20,20 @@ class PauseSurface:
     def operations(self) -> list[Operation]:
         """What it serves."""
         return [
-            self._verb("pause", self._desk.pause, "Hand nothing of a group out, in any queue."),
-            self._verb("resume", self._desk.resume, "Hand a paused group out again."),
+            self._verb(PAUSE, "Hand nothing of a group out, in any queue."),
+            self._verb(RESUME, "Hand a paused group out again."),
         ]
 
-    def _verb(self, verb: str, do: Any, summary: str) -> Operation:
+    def _verb(self, verb: KeyVerb, summary: str) -> Operation:
         return post(
-            f"/api/groups/{{group}}/{verb}",
+            f"/api/groups/{{group}}/{verb.name}",
             summary,
-            partial(self._act, do),
+            partial(self._act, verb),
             body=ChangeBody,
-            answer=PauseView,
+            answer=verb.answer,
             errors=OWNED,
         )
 
-    async def _act(self, do: Any, call: Call) -> dict[str, Any]:
+    async def _act(self, verb: KeyVerb, call: Call) -> dict[str, Any]:
         group = call.path["group"]
-        done: dict[str, Any] = await do(group, None, None, **call.why)
-        return done
+        return await self._desk.everywhere(verb, group, None, None, call.body, by=call.by)

@@ -8,8 +8,7 @@ not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from broker_core.errors import RemotingError
@@ -18,26 +17,13 @@ from proxy.core.access.audit_record import Change
 from proxy.core.keys.order_key import key_text, known_as
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName, WrongState
+from proxy.operator.asked import ChangeBody
+from proxy.operator.key_models import KeyBody
+from proxy.operator.key_table import KeyVerb, Reach, Wish
 from proxy.operator.key_verbs import Act, KeyVerbs
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.parking.parked_keys import Parking
-
-
-@dataclass(frozen=True, slots=True)
-class KeyWish:
-    """A change that is asked for. ``queue``: that of the key, None for the first that has it;
-    ``offset``: where its first message has to stand, None for wherever it does.
-    """
-
-    key: str
-    by: str
-    reason: str = ""
-    queue: str | None = None
-    offset: int | None = None
-    anew: bool = False
-    rate: float = 0.0
-    dry_run: bool = False
 
 
 class KeyDesk:
@@ -57,25 +43,29 @@ class KeyDesk:
             for key in sorted(parking.keys())
         ]
 
-    async def act(self, group: str, topic: str, verb: str, wish: KeyWish) -> dict[str, Any]:
-        """Do *verb*; returns what became of the key. Raises OwnedElsewhere if proxies own queues
-        that may have it, another OrderlaneError if it cannot be.
+    async def act(
+        self, verb: KeyVerb, group: str, topic: str, asked: KeyBody, *, by: str
+    ) -> dict[str, Any]:
+        """Do *verb* in one queue; returns what became of the key. Raises OwnedElsewhere if proxies
+        own queues that may have it, another OrderlaneError if it cannot be.
         """
         owned = self._verbs(group, topic)
         able = [
             (each, key)
             for each in owned
-            if wish.queue in (None, each.pipeline.place)
-            and each.may(verb, key := each.named(wish.key))
+            if asked.place in (None, each.pipeline.place)
+            and verb.may(each, key := each.named(asked.key))
         ]
         if not able:
-            await self._refuse(group, topic, verb, wish, owned)
+            await self._refuse(verb, group, topic, asked, owned)
         verbs, key = able[0]
-        if verb in _HEADS and len(able) > 1:
+        if verb.reach is Reach.ONE and len(able) > 1:
             places = ", ".join(each.pipeline.place for each, _ in able)
-            raise WrongState(f"key {wish.key!r} has messages in {places}: say which queue is meant")
-        if not wish.dry_run:
-            await self._do(group, verb, wish, verbs, key)
+            raise WrongState(
+                f"key {asked.key!r} has messages in {places}: say which queue is meant"
+            )
+        if not asked.only_looks:
+            await self._do(verb, group, asked, verbs, key, by=by)
         return verbs.row(key)
 
     async def redrive_all(
@@ -115,68 +105,34 @@ class KeyDesk:
             "owners": sorted({last.own.http for _, last in others if last.own.http}),
         }
 
-    async def pause(
-        self, group: str, topic: str | None, key: str | None, *, by: str, reason: str
-    ) -> dict[str, Any]:
-        """Pause *key* in all queues of *topic*, or (None) all queues of the topic or group. Returns
-        when that is on record, with who owns queues elsewhere. Raises OrderlaneError.
-        """
-        return await self._everywhere("pause", group, topic, key, by=by, reason=reason)
-
-    async def resume(
-        self, group: str, topic: str | None, key: str | None, *, by: str, reason: str
-    ) -> dict[str, Any]:
-        """Undo ``pause``."""
-        return await self._everywhere("resume", group, topic, key, by=by, reason=reason)
-
     # ---- one queue ------------------------------------------------------------------------------
 
-    async def _do(self, group: str, verb: str, wish: KeyWish, verbs: KeyVerbs, key: bytes) -> None:
-        before = verbs.view(key)
-        offset = before.offset if wish.offset is None else wish.offset
-        afters: dict[str, dict[str, Any]] = {
-            "park": {"state": "parked"},
-            "redrive": {"state": "redriven", "rate": wish.rate},
-            "stop": {"state": "parked"},
-            "skip": {"skipped": offset},
-            "retry": {"retried": before.offset, "anew": wish.anew},
-        }
+    async def _do(
+        self, verb: KeyVerb, group: str, asked: KeyBody, at: KeyVerbs, key: bytes, *, by: str
+    ) -> None:
+        before = at.view(key)
         change = Change(
-            wish.by,
-            f"key {verb}",
+            by,
+            f"key {verb.name}",
             group,
-            wish.reason,
+            asked.reason,
             before.topic,
-            known_as(wish.key),
+            known_as(asked.key),
             before.row(),
-            {"queue": before.queue, **afters[verb]},
+            {"queue": before.queue, **verb.after(asked, before.offset)},
         )
         async with self._context.audit.change(change) as entry:
-            act = Act(wish.by, wish.reason, entry.id)
-            match verb:
-                case "park":
-                    verbs.park(key, act)
-                case "redrive":
-                    verbs.redrive(key, act, rate=wish.rate)
-                case "stop":
-                    verbs.stop(key, act)
-                case "skip":
-                    await verbs.skip(key, -1 if offset is None else offset, act)
-                case "retry":
-                    await verbs.retry(key, act, anew=wish.anew)
+            act = Act(by, asked.reason, entry.id)
+            await verb.effect(at, key, Wish(asked, act, before.offset))
 
     async def _refuse(
-        self, group: str, topic: str, verb: str, wish: KeyWish, owned: Sequence[KeyVerbs]
+        self, verb: KeyVerb, group: str, topic: str, asked: KeyBody, owned: Sequence[KeyVerbs]
     ) -> None:
-        places = ", ".join(each.pipeline.place for each in owned) or "none now"
-        why = (
-            f"{_WHY_NOT[verb].format(key=wish.key)} in the queues of {topic!r} that this proxy owns"
-            f" for {group!r} ({places})"
-        )
-        if wish.queue is not None:
-            why = f"{why}: {wish.queue} was asked for"
+        why = _not_able(verb, group, topic, asked.key, owned)
+        if asked.place is not None:
+            why = f"{why}: {asked.place} was asked for"
         others, _ = await self._others(Group(group), [Topic(topic)], why)
-        others = [each for each in others if _lists(each[1], wish.key)] or others
+        others = [each for each in others if _lists(each[1], asked.key)] or others
         if not others:
             raise OrderlaneError(
                 f"{why}, and no other proxy owns one: ask once more in a moment if it should be"
@@ -185,43 +141,60 @@ class KeyDesk:
 
     # ---- all queues -----------------------------------------------------------------------------
 
-    async def _everywhere(
-        self, verb: str, group: str, topic: str | None, text: str | None, *, by: str, reason: str
+    async def everywhere(
+        self,
+        verb: KeyVerb,
+        group: str,
+        topic: str | None,
+        text: str | None,
+        asked: ChangeBody,
+        *,
+        by: str,
     ) -> dict[str, Any]:
+        """Do *verb* to the key *text* in all queues of *topic*, or (None) to all queues of the
+        topic or group. Returns when that is on record, with who owns queues elsewhere. Raises
+        OrderlaneError.
+        """
         ownership = self._ownership(group, topic)
         topics = [Topic(topic)] if topic is not None else ownership.topics
         owned = [KeyVerbs(self._context, each) for each in ownership.parkings(topic)]
         why = f"this proxy owns no queue of {', '.join(topics)} for {group!r}"
         others, free = await self._others(Group(group), topics, why)
-        if not owned:
+        able = [each for each in owned if verb.may(each, _named_at(each, text))]
+        if owned and not able:
+            why = _not_able(verb, group, ", ".join(topics), text or "", owned)
+        if not able:
             if others:
                 raise _elsewhere(why, others)
+            if owned:
+                raise OrderlaneError(f"{why}, and no other proxy owns one")
             raise OrderlaneError(
                 f"{why}, nor does another: a queue has an owner once clients of the group came"
             )
+        after = verb.after(asked, None)
         change = Change(
             by,
-            f"{'group' if text is None else 'key'} {verb}",
+            f"{'group' if text is None else 'key'} {verb.name}",
             group,
-            reason,
+            asked.reason,
             topic or "",
             known_as(text or ""),
-            [_pause_of(each, text) for each in owned],
-            [{"queue": each.pipeline.place, "paused": verb == "pause"} for each in owned],
+            [_state_of(verb, each, text) for each in able],
+            [{"queue": each.pipeline.place, **after} for each in able],
         )
         async with self._context.audit.change(change) as entry:
-            act = Act(by, reason, entry.id)
-            failed = await _in_all(owned, verb, text, act)
+            wish = Wish(asked, Act(by, asked.reason, entry.id))
+            failed = await _in_all(able, verb, text, wish)
             if failed:
-                entry.after = [_pause_of(each, text) for each in owned]
+                entry.after = [_state_of(verb, each, text) for each in able]
         if failed:
             raise failed[0]
         return {
             "group": group,
             "topic": topic,
             "key": text,
-            "paused": verb == "pause",
-            "queues": [f"{each.pipeline.topic}/{each.pipeline.place}" for each in owned],
+            **after,
+            "queues": [f"{each.pipeline.topic}/{each.pipeline.place}" for each in able],
             "owners": sorted({last.own.http for _, last in others if last.own.http}),
             "unowned": [f"{queue.topic}/{queue.qid}" for queue in free],
             "unaddressed": [
@@ -272,18 +245,12 @@ class KeyDesk:
 
 
 async def _in_all(
-    owned: Sequence[KeyVerbs], verb: str, text: str | None, act: Act
+    owned: Sequence[KeyVerbs], verb: KeyVerb, text: str | None, wish: Wish
 ) -> list[OrderlaneError]:
     """Do it in all queues, whatever fails in some of them."""
-
-    def begun(each: KeyVerbs) -> Awaitable[None]:
-        key = None if text is None else each.named(text)
-        do: Callable[[bytes | None, Act], Awaitable[None]] = (
-            each.pause if verb == "pause" else each.resume
-        )
-        return do(key, act)
-
-    done = await asyncio.gather(*map(begun, owned), return_exceptions=True)
+    done = await asyncio.gather(
+        *(verb.effect(each, _named_at(each, text), wish) for each in owned), return_exceptions=True
+    )
     failed = []
     for each in done:
         if isinstance(each, OrderlaneError):
@@ -293,15 +260,27 @@ async def _in_all(
     return failed
 
 
+def _not_able(verb: KeyVerb, group: str, topic: str, key: str, owned: Sequence[KeyVerbs]) -> str:
+    places = ", ".join(each.pipeline.place for each in owned) or "none now"
+    return (
+        f"{verb.refusal.format(key=key)} in the queues of {topic!r} that this proxy owns for"
+        f" {group!r} ({places})"
+    )
+
+
+def _named_at(at: KeyVerbs, text: str | None) -> bytes | None:
+    return None if text is None else at.named(text)
+
+
 def _ready_to_redrive(parking: Parking) -> dict[str, Any]:
     keys, twin = parking.may_redrive(), parking.pipeline.twin
     copies = 0 if twin is None else sum(map(twin.jobs.by_key.backlog, keys))
     return {"queue": parking.place, "keys": [*map(key_text, keys)], "copies": copies}
 
 
-def _pause_of(verbs: KeyVerbs, text: str | None) -> dict[str, Any]:
-    key = None if text is None else verbs.named(text)
-    return {"queue": verbs.pipeline.place, "paused": key in verbs.pipeline.paused}
+def _state_of(verb: KeyVerb, at: KeyVerbs, text: str | None) -> dict[str, Any]:
+    state = {} if verb.before is None else verb.before(at, _named_at(at, text))
+    return {"queue": at.pipeline.place, **state}
 
 
 def _lists(last: LastOwner, key: str) -> bool:
@@ -322,14 +301,3 @@ def _named(owner: str, others: Sequence[tuple[QueueName, LastOwner]]) -> str:
     queues = ", ".join(queue.qid for queue, last in others if last.own.owner == owner)
     http = next(last.own.http for _, last in others if last.own.owner == owner)
     return f"{owner} ({f'HTTP {http}' if http else 'address unknown'}), which owns {queues}"
-
-
-#: Verbs on the first message of a key.
-_HEADS = frozenset({"skip", "retry"})
-_WHY_NOT = {
-    "park": "key {key!r} has nothing unfinished in memory, or is parked,",
-    "redrive": "key {key!r} is not parked",
-    "stop": "key {key!r} is not redriven",
-    "skip": "key {key!r} has nothing unfinished",
-    "retry": "key {key!r} has nothing unfinished",
-}

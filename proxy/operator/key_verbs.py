@@ -52,6 +52,11 @@ class KeyVerbs:
         return self._parking.pipeline
 
     @property
+    def parking(self) -> Parking:
+        """What parks keys of the queue."""
+        return self._parking
+
+    @property
     def _pipelines(self) -> Sequence[QueuePipeline]:
         twin = self.pipeline.twin
         return [self.pipeline] if twin is None else [self.pipeline, twin]
@@ -76,41 +81,13 @@ class KeyVerbs:
         kept = key in pipeline.parked or key in pipeline.paused or key in pipeline.jobs.by_key
         return kept or any(each.events.of(key) for each in self._pipelines)
 
-    def may(self, verb: str, key: bytes) -> bool:
-        """True if *verb* has something to do with *key* here."""
-        pipeline, twin = self.pipeline, self.pipeline.twin
-        parked = key in pipeline.parked
-        match verb:
-            case "park":
-                return not parked and any(True for _ in pipeline.jobs.by_key.in_memory(key))
-            case "redrive":
-                return parked
-            case "stop":
-                return twin is not None and key in twin.redriven
-        return parked or key in pipeline.jobs.by_key
-
-    def park(self, key: bytes, act: Act) -> None:
-        """Park *key*. Raises WrongState if that cannot be."""
-        if not self._parking.park(key, by=act.by, reason=act.reason):
-            raise self._changed(key)
-
-    def redrive(self, key: bytes, act: Act, *, rate: float) -> None:
-        """Hand out what is parked of *key*, or go on with another rate. Raises WrongState if that
-        cannot be.
-        """
-        if not self._parking.redrive(key, by=act.by, rate=rate, audit=act.audit):
-            raise self._changed(key)
-
-    def stop(self, key: bytes, act: Act) -> None:
-        """Redrive *key* no longer. Raises WrongState if that cannot be."""
-        if not self._parking.stop(key, by=act.by):
-            raise self._changed(key)
-
-    def _changed(self, key: bytes) -> WrongState:
-        return WrongState(
-            f"key {key_text(key)!r} is not ready for that in {self.pipeline.place}: its records or"
-            " copies are on their way, so ask again in a moment"
-        )
+    def check(self, key: bytes, *, done: bool) -> None:
+        """Raises WrongState unless it was *done*."""
+        if not done:
+            raise WrongState(
+                f"key {key_text(key)!r} is not ready for that in {self.pipeline.place}: its records"
+                " or copies are on their way, so ask again in a moment"
+            )
 
     def row(self, key: bytes) -> dict[str, Any]:
         """What is to be seen of *key* now, what is parked of it apart."""
