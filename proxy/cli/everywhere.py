@@ -84,10 +84,16 @@ def look_everywhere(http: str, group: str, topic: str, path: str, **query: Any) 
 
 
 def change_everywhere(
-    http: str, path: str, output: OutputFormat, *, columns: Sequence[str], **asked: Any
+    http: str,
+    path: str,
+    output: OutputFormat,
+    *,
+    columns: Sequence[str],
+    result: str = "paused",
+    **asked: Any,
 ) -> None:
-    """Pause or resume at the proxy at *http*, and at those that own other queues; print where it
-    was done. Raises OrderlaneError for where it was not.
+    """Change something at the proxy at *http*, and at those that own other queues; print where it
+    was done, with the field *result* of the answers. Raises OrderlaneError for where it was not.
     """
     done, failed = change_at_all(one_of(http), path, body_of({"by": actor(), **asked}))
     rows = [
@@ -95,7 +101,7 @@ def change_everywhere(
             "group": each["group"],
             "key": each["key"],
             "queue": queue,
-            "paused": each["paused"],
+            result: each[result],
             "proxy": address,
         }
         for address, each in done.items()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import typer
 
 _WHY = "--reason 'ticket 4711'"
 
-#: By verb, as it stands behind ``orderlane``; each without that word.
+#: By verb, as it stands behind ``orderlane``; each without that word. Those of verbs on a key stand
+#: in their table.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "up": ("up", "up --settings orderlane.yaml --data /var/lib/orderlane --workers 2"),
     "nameserver": ("nameserver --listen 0.0.0.0:9876",),
@@ -53,17 +56,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "key parked": ("key parked billing",),
     "key show": ("key show billing customer-17",),
     "key history": ("key history billing customer-17 --limit 20",),
-    "key park": (f"key park billing customer-17 {_WHY}",),
-    "key redrive": (
-        "key redrive billing customer-17 --dry-run",
-        f"key redrive billing customer-17 --rate 10 {_WHY}",
-        f"key redrive billing --all {_WHY}",
-    ),
-    "key stop": (f"key stop billing customer-17 {_WHY}",),
-    "key skip": (f"key skip billing customer-17 --offset 1042 {_WHY}",),
-    "key retry": (f"key retry billing customer-17 {_WHY}",),
-    "key pause": (f"key pause billing customer-17 {_WHY}",),
-    "key resume": (f"key resume billing customer-17 {_WHY}",),
     "keys top": ("keys top billing", "keys top billing --limit 5 -o json"),
     "keys hot": ("keys hot billing",),
     "keys blocked": ("keys blocked billing",),
@@ -112,15 +104,29 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
+def all_examples() -> dict[str, tuple[str, ...]]:
+    """By verb, those on a key among them."""
+    from proxy.operator.key_table import KEY_VERBS  # other verbs start sooner without it
+
+    of_key = {
+        f"key {verb.name}": tuple(
+            f"key {verb.name} billing {example.format(why=_WHY)}" for example in verb.examples
+        )
+        for verb in KEY_VERBS
+    }
+    return {**EXAMPLES, **of_key}
+
+
 def add_examples(app: typer.Typer, verb: str) -> None:
     """Let the help of *verb*, just added to *app*, and of those below it end with examples."""
+    known = all_examples() if verb == "key" else EXAMPLES
     for each in app.registered_commands:
         if each.name == verb:
-            each.epilog = _epilog(verb)
+            each.epilog = _epilog(known, verb)
     for group in app.registered_groups:
         if group.name == verb and group.typer_instance is not None:
             for each in group.typer_instance.registered_commands:
-                each.epilog = _epilog(f"{verb} {each.name or _name_of(each.callback)}")
+                each.epilog = _epilog(known, f"{verb} {each.name or _name_of(each.callback)}")
 
 
 def _name_of(function: object) -> str:
@@ -128,7 +134,7 @@ def _name_of(function: object) -> str:
     return str(getattr(function, "__name__", "")).lower().replace("_", "-")
 
 
-def _epilog(verb: str) -> str | None:
+def _epilog(known: Mapping[str, tuple[str, ...]], verb: str) -> str | None:
     """A paragraph a line: help text is folded otherwise."""
-    lines = [f"orderlane {each}" for each in EXAMPLES.get(verb, ())]
+    lines = [f"orderlane {each}" for each in known.get(verb, ())]
     return "\n\n".join(["Examples:", *lines]) if lines else None

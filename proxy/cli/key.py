@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
 import orjson
@@ -23,12 +25,13 @@ from proxy.cli.everywhere import Seen, change_everywhere, look_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.errors import OrderlaneError, OwnedElsewhere
+from proxy.operator.key_models import Cli
+from proxy.operator.key_table import KEY_VERBS, REDRIVE, KeyVerb, Reach
 
 app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
 
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
 _REDRIVEN = ("key", "queue", "proxy")
-_PAUSES = ("key", "queue", "paused", "proxy")
 _HISTORY = ("at", "queue", "what", "offset", "attempt", "by", "detail")
 _COLUMNS = (
     *("key", "queue", "state", "offset", "age_ms", "backlog", "copies", "attempts", "holder"),
@@ -90,20 +93,6 @@ def history(
     seen.tell()
 
 
-@app.command("park")
-def park(
-    group: str,
-    key: str,
-    reason: Reason,
-    topic: Topic = None,
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Park a key: its messages wait in the parked topic, in order, until it is redriven."""
-    _act(http, group, topic, "park", output, key=key, reason=reason)
-
-
-@app.command("redrive")
 def redrive(
     group: str,
     key: Annotated[str | None, typer.Argument(help="the key; none with --all")] = None,
@@ -116,10 +105,7 @@ def redrive(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Hand out what is parked of a key, in order; then it goes on as any other.
-
-    --all leaves keys alone that are redriven already; --queue and --topic say of which.
-    """
+    """Redrive one key, or all that are parked."""
     if (key is None) != every:
         raise OrderlaneError("say which key is redriven: its name, or --all")
     asked = {"dry_run": dry_run, "rate": rate, **given_reason(reason, dry_run)}
@@ -140,85 +126,59 @@ def redrive(
         raise OrderlaneError("\n".join(failed))
 
 
-@app.command("stop")
-def stop(
-    group: str,
-    key: str,
-    reason: Reason,
-    topic: Topic = None,
-    queue: Queue = None,
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Redrive a key no longer: the rest of it stays parked."""
-    _act(http, group, topic, "stop", output, key=key, reason=reason, queue=queue)
+def _command(verb: KeyVerb) -> Callable[..., None]:
+    """The command of *verb*: group, key and reason, its own options, and those of all."""
+    fields = verb.body.model_fields
+
+    def run(
+        group: str,
+        key: str,
+        *,
+        topic: str | None = None,
+        http: str = DEFAULT_HTTP,
+        output: OutputFormat = OutputFormat.TABLE,
+        **others: Any,
+    ) -> None:
+        asked = {"key": key, **others}
+        if verb.reach is Reach.ALL:
+            _everywhere(http, group, topic, verb, output, **asked)
+        else:
+            _act(http, group, topic, verb.name, output, **asked)
+
+    parameters = [
+        _parameter("group", str),
+        _parameter("key", str),
+        _parameter("reason", Reason),
+        *(
+            _parameter(name, _option(name, cli), field.get_default())
+            for name, field in fields.items()
+            for cli in field.metadata
+            if isinstance(cli, Cli)
+        ),
+        _parameter("topic", Topic, None),
+        *([_parameter("queue", Queue, None)] if "queue" in fields else []),
+        _parameter("http", HttpOption, DEFAULT_HTTP),
+        _parameter("output", Output, OutputFormat.TABLE),
+    ]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # of typer's making
+    return run
 
 
-@app.command("skip")
-def skip(
-    group: str,
-    key: str,
-    reason: Reason,
-    offset: Annotated[
-        int | None, typer.Option(help="only if the key's first message stands there", min=0)
-    ] = None,
-    topic: Topic = None,
-    queue: Queue = None,
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Give up the first unfinished message of a key; the key goes on behind it.
-
-    Not while a client has it: pause the key and wait, or revoke the lease.
-    """
-    asked = {"key": key, "reason": reason, "offset": offset, "queue": queue}
-    _act(http, group, topic, "skip", output, **asked)
+def _option(name: str, cli: Cli) -> Any:
+    flags = [f"--{name}"] if cli.type is bool else []
+    return Annotated[cli.type, typer.Option(*flags, help=cli.help, min=cli.minimum)]
 
 
-@app.command("retry")
-def retry(
-    group: str,
-    key: str,
-    reason: Reason,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="its hand-outs so far count no more")
-    ] = False,
-    topic: Topic = None,
-    queue: Queue = None,
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Hand the first message of a key, which failed, out without waiting for its delay."""
-    _act(http, group, topic, "retry", output, key=key, reason=reason, anew=anew, queue=queue)
+def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+    return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=default)
 
 
-@app.command("pause")
-def pause(
-    group: str,
-    key: str,
-    reason: Reason,
-    topic: Topic = None,
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Hand nothing of a key out until it is resumed; what clients have they may finish.
+#: By verb; that of redrive takes all keys as well.
+COMMANDS = {each.name: redrive if each is REDRIVE else _command(each) for each in KEY_VERBS}
 
-    It holds in all queues of the topic, at all proxies, and over restarts.
-    """
-    _everywhere(http, group, topic, "pause", output, key=key, reason=reason)
-
-
-@app.command("resume")
-def resume(
-    group: str,
-    key: str,
-    reason: Reason,
-    topic: Topic = None,
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Hand a paused key out again, in order."""
-    _everywhere(http, group, topic, "resume", output, key=key, reason=reason)
+for _verb in KEY_VERBS:
+    app.command(_verb.name, help=_verb.help)(COMMANDS[_verb.name])
 
 
 def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: Any) -> Seen:
@@ -229,10 +189,11 @@ def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: A
 
 
 def _everywhere(
-    http: str, group: str, topic: str | None, verb: str, output: OutputFormat, **asked: Any
+    http: str, group: str, topic: str | None, verb: KeyVerb, output: OutputFormat, **asked: Any
 ) -> None:
-    path = f"{place_of(http, group, topic)}/{verb}"
-    change_everywhere(http, path, output, columns=_PAUSES, **asked)
+    path = f"{place_of(http, group, topic)}/{verb.name}"
+    columns = ("key", "queue", verb.result, "proxy")
+    change_everywhere(http, path, output, columns=columns, result=verb.result, **asked)
 
 
 def _act(

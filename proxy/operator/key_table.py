@@ -73,8 +73,10 @@ class KeyVerb:
     """The state that the audit names, from the body and the head; of ALL it is in the answer."""
     before: Callable[[KeyVerbs, Any], dict[str, Any]] | None = None
     """Of ALL: the state before; of other verbs it is the whole row of the key."""
-    examples: tuple[str, ...] = ("",)
-    """Of the command line: what stands behind group and key, but for the reason."""
+    result: str = ""
+    """Of ALL: the field of the answer that the command line shows."""
+    examples: tuple[str, ...] = ("customer-17 {why}",)
+    """Of the command line: what stands behind the group."""
     dialog: Dialog
 
 
@@ -167,6 +169,7 @@ PAUSE = KeyVerb(
     effect=_pause,
     before=_is_paused,
     after=lambda _asked, _head: {"paused": True},
+    result="paused",
     dialog=Dialog(
         rank=1,
         label="Pause",
@@ -189,6 +192,7 @@ RESUME = KeyVerb(
     effect=_resume,
     before=_is_paused,
     after=lambda _asked, _head: {"paused": False},
+    result="paused",
     dialog=Dialog(
         rank=2,
         label="Resume",
@@ -196,6 +200,41 @@ RESUME = KeyVerb(
         shown=(Shown(Stage.QUEUE, paused=True),),
         lines=(("Key", "paused", "handed out"),),
         done="Resumed {everywhere}",
+    ),
+)
+
+REDRIVE = KeyVerb(
+    name="redrive",
+    summary="Hand out what is parked of a key, in order.",
+    help="""Hand out what is parked of a key, in order; then it goes on as any other.
+
+--all leaves keys alone that are redriven already; --queue and --topic say of which.""",
+    reach=Reach.FIRST,
+    body=RedriveKeyBody,
+    may=_is_parked,
+    refusal="key {key!r} is not parked",
+    effect=_redrive,
+    after=lambda asked, _head: {"state": "redriven", "rate": asked.rate},
+    examples=("customer-17 --dry-run", "customer-17 --rate 10 {why}", "--all {why}"),
+    dialog=Dialog(
+        rank=5,
+        label="Redrive",
+        sentence="What is parked of the key is handed out again, in its order; then the key"
+        " goes on in its queue.",
+        shown=(Shown(Stage.PARKED),),
+        fields=(
+            DialogField(
+                "rate",
+                "Messages a second",
+                value="0",
+                inputmode="decimal",
+                hint="0: as fast as clients take them",
+                read="number",
+            ),
+        ),
+        preview=True,
+        lines=(("Key", "{state}", "redriven"), ("Copies to hand out", "{copies_count}", "0")),
+        done="{key} is redriven: {copies} to hand out",
     ),
 )
 
@@ -224,39 +263,7 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
             done="Parked {key}: {copies}, {not_copied} to come",
         ),
     ),
-    KeyVerb(
-        name="redrive",
-        summary="Hand out what is parked of a key, in order.",
-        help="""Hand out what is parked of a key, in order; then it goes on as any other.
-
-    --all leaves keys alone that are redriven already; --queue and --topic say of which.""",
-        reach=Reach.FIRST,
-        body=RedriveKeyBody,
-        may=_is_parked,
-        refusal="key {key!r} is not parked",
-        effect=_redrive,
-        after=lambda asked, _head: {"state": "redriven", "rate": asked.rate},
-        dialog=Dialog(
-            rank=5,
-            label="Redrive",
-            sentence="What is parked of the key is handed out again, in its order; then the key"
-            " goes on in its queue.",
-            shown=(Shown(Stage.PARKED),),
-            fields=(
-                DialogField(
-                    "rate",
-                    "Messages a second",
-                    value="0",
-                    inputmode="decimal",
-                    hint="0: as fast as clients take them",
-                    read="number",
-                ),
-            ),
-            preview=True,
-            lines=(("Key", "{state}", "redriven"), ("Copies to hand out", "{copies_count}", "0")),
-            done="{key} is redriven: {copies} to hand out",
-        ),
-    ),
+    REDRIVE,
     KeyVerb(
         name="stop",
         summary="Redrive a key no longer: the rest stays parked.",
@@ -288,7 +295,7 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
         refusal="key {key!r} has nothing unfinished",
         effect=_skip,
         after=lambda asked, head: {"skipped": _skipped(asked, head)},
-        examples=("--offset 1042",),
+        examples=("customer-17 --offset 1042 {why}",),
         dialog=Dialog(
             rank=6,
             label="Skip the first message",

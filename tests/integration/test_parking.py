@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +92,8 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             await send(gateway, "a")
             await eventually(lambda: desk.done["a"][-1] == 8)
             with pytest.raises(OrderlaneError, match="has nothing unfinished in memory"):
-                await asyncio.to_thread(
-                    command_line.park, gateway.group, "nobody", reason="a test", http=at.http
-                )
+                park = partial(command_line.COMMANDS["park"], reason="a test", http=at.http)
+                await asyncio.to_thread(park, gateway.group, "nobody")
     report = gateway.verify()
     assert report.clean, report.violations
 

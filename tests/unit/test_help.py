@@ -13,9 +13,10 @@ import typer
 
 from proxy.cli.examples import EXAMPLES
 from testkit.processes import ROOT
+from proxy.cli.examples import all_examples
 from tests.support.cli_words import typed, verbs
 
-VERBS = verbs()
+VERBS, EXAMPLES = verbs(), all_examples()
 
 
 def test_examples_are_of_verbs_that_there_are() -> None:
