@@ -91,8 +91,8 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             await eventually(lambda: not parking(proxy, gateway).keys())
             await send(gateway, "a")
             await eventually(lambda: desk.done["a"][-1] == 8)
+            park = partial(command_line.COMMANDS["park"], reason="a test", http=at.http)
             with pytest.raises(OrderlaneError, match="has nothing unfinished in memory"):
-                park = partial(command_line.COMMANDS["park"], reason="a test", http=at.http)
                 await asyncio.to_thread(park, gateway.group, "nobody")
     report = gateway.verify()
     assert report.clean, report.violations
