@@ -88,7 +88,7 @@ def _has_jobs(at: KeyVerbs, key: bytes | None) -> bool:
     return (
         key is not None
         and key not in pipeline.parked
-        and any(True for _ in pipeline.jobs.in_memory(key))
+        and any(True for _ in pipeline.jobs.by_key.in_memory(key))
     )
 
 
@@ -119,7 +119,7 @@ async def _stop(at: KeyVerbs, key: bytes, wish: Wish) -> None:
 
 def _is_unfinished(at: KeyVerbs, key: bytes | None) -> bool:
     pipeline = at.pipeline
-    return key is not None and (key in pipeline.parked or pipeline.jobs.knows_key(key))
+    return key is not None and (key in pipeline.parked or key in pipeline.jobs.by_key)
 
 
 async def _skip(at: KeyVerbs, key: bytes, wish: Wish) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import typer
 
-from proxy.cli.examples import EXAMPLES
-from testkit.processes import ROOT
 from proxy.cli.examples import all_examples
+from testkit.processes import ROOT
 from tests.support.cli_words import typed, verbs
 
 VERBS, EXAMPLES = verbs(), all_examples()
