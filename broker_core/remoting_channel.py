@@ -147,7 +147,8 @@ class RemotingChannel(asyncio.Protocol):
         if not self._writable.is_set():
             timeout_s -= await self._wait_writable(command, timeout_s)
         self._refuse_if_closed()
-        opaque = command.opaque = next(self._opaques) & 0x7FFFFFFF
+        opaque = next(self._opaques) & 0x7FFFFFFF
+        command.number(opaque)
         frame = self._connection.send(command)
         answer: asyncio.Future[RemotingCommand] = loop.create_future()
         self._waiting[opaque] = answer
@@ -164,7 +165,7 @@ class RemotingChannel(asyncio.Protocol):
     def send_oneway(self, command: RemotingCommand) -> None:
         """Send a request that gets no answer; raises ConnectionLost if already closed."""
         self._refuse_if_closed()
-        command.opaque = next(self._opaques) & 0x7FFFFFFF
+        command.number(next(self._opaques) & 0x7FFFFFFF)
         self._write(self._connection.send(command.oneway()))
 
     async def close(self, *, grace_s: float = 0.0) -> None:

@@ -64,7 +64,7 @@ class ConnectionPool:
                 ) from None
             timeout_s -= asyncio.get_running_loop().time() - started
         if self._credentials is not None:
-            command.ext = self._credentials.signed(command.ext, command.body)
+            command.sign(self._credentials.signed(command.ext, command.body))
         return await channel.request(command, timeout_s=timeout_s)
 
     async def close(self) -> None:

@@ -106,6 +106,18 @@ class RemotingCommand:
             serialize=self.serialize,
         )
 
+    def number(self, opaque: int) -> None:
+        """Give it the number by which its answer is found."""
+        self.opaque = opaque
+
+    def sign(self, signed: dict[str, str]) -> None:
+        """Replace its fields by *signed*, which are the same and a signature."""
+        self.ext = signed
+
+    def complete(self, body: bytes) -> None:
+        """Add the body to a header that was read alone."""
+        self.body = body
+
     def encode(self) -> bytes:
         """Return the whole frame; raises LocalProtocolError on what the header cannot carry."""
         try:
@@ -136,7 +148,7 @@ def decode(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
         start + 4 + header_bytes(data[start : start + 4], end - start),
     )
     command = decode_header(bytes(data[header_at:header_end]), data[start])
-    command.body = bytes(data[header_end:end])
+    command.complete(bytes(data[header_end:end]))
     return command
 
 

@@ -174,7 +174,7 @@ class RemotingConnection:
             missing -= len(self._more[taken])
             taken += 1
         parts.append(memoryview(self._more[taken])[:missing])
-        command.body = b"".join(parts)
+        command.complete(b"".join(parts))
         self._data = self._more[taken]
         del self._more[: taken + 1]
         self._keep(self._data, missing)

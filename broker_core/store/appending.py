@@ -30,6 +30,10 @@ class Appender:
         #: Of queues with messages that are not visible yet.
         self.next_offsets: dict[ConsumeQueue, int] = {}
 
+    def not_before(self, store_ms: int) -> None:
+        """Store nothing with an earlier time than *store_ms* from now on."""
+        self.last_store_ms = max(self.last_store_ms, store_ms)
+
     def append(
         self,
         parts: Sequence[Part],

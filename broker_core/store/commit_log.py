@@ -86,7 +86,7 @@ class CommitLog:
         self._allocated = False  # the whole of it
         self._full: list[int] = []  # descriptors of segments left since the last sync
         self._failure: OSError | None = None
-        self.deletion_unsynced = False  #: Kept by whoever deletes: a segment may come back.
+        self.deletion_unsynced = False  #: The first segment was deleted, and may come back.
         folder.mkdir(parents=True, exist_ok=True)
         self.segments = find_segments(folder, segment_bytes)
         self.end_offset = self.segments[-1].start if self.segments else 0
@@ -219,7 +219,7 @@ class CommitLog:
                 f" {segment_start}"
             )
         elif self.segments[-1].capacity != segment_bytes:  # found by a start with another setting
-            self.segments[-1].capacity = segment_bytes
+            self.segments[-1].resize(segment_bytes)
             os.ftruncate(self._active, max(segment_bytes, end - segment_start))
             self._allocated = False
         if not self._allocated:
@@ -324,6 +324,10 @@ class CommitLog:
     def keep(self, segment: Segment) -> None:
         """Take back what ``leave_first_segment`` returned: a later start would find a hole."""
         self.segments.insert(0, segment)
+
+    def deleted_first_segment(self, *, synced: bool) -> None:
+        """What ``leave_first_segment`` returned has no file any more; *synced*: for certain."""
+        self.deletion_unsynced = not synced
 
     def close(self) -> None:
         """Close the files, unsynced."""

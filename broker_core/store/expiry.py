@@ -40,9 +40,9 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
             log.keep(segment)
             reader.log_was_shortened()
         else:
-            log.deletion_unsynced = True
+            log.deleted_first_segment(synced=False)
         raise
-    log.deletion_unsynced = False
+    log.deleted_first_segment(synced=True)
 
 
 def _delete_file(path: Path) -> None:

@@ -264,7 +264,7 @@ class _Scan:
         """True if *segment* ends at *end*, as a filler says."""
         if segment is self._log.segments[-1] and segment.start < end < segment.end:
             # The last one of a copied log: how long its files are is not our setting.
-            segment.capacity = end - segment.start
+            segment.resize(end - segment.start)
         return end == segment.end
 
     def _messages(self, segment: Segment) -> Iterator[StoredMessage]:

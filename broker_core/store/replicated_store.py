@@ -55,8 +55,7 @@ class ReplicatedStore(MessageStore):
             raise RuntimeError("start() comes before copy()")
         for message in self.copies.append(chunk):
             self._hold(message)
-        appender = self._appender
-        appender.last_store_ms = max(appender.last_store_ms, self.copies.last_store_ms)
+        self._appender.not_before(self.copies.last_store_ms)
         await self._as_flushed(self._group_commit)
 
     def confirm(self, end: int) -> None:

@@ -24,6 +24,10 @@ class Segment:
         """Where the next segment starts."""
         return self.start + self.capacity
 
+    def resize(self, capacity: int) -> None:
+        """Take it for *capacity* bytes long; its file is left alone."""
+        self.capacity = capacity
+
 
 def allocate(segment: Segment) -> int:
     """Make its file, of its whole length, on disk; return the descriptor. Raises OSError."""

@@ -25,6 +25,14 @@ class Unfinished:
     before: int = 0  # what ``shown`` was when it began anew
     anew_ns: int = 0  # and when that was, if perhaps no record says so
 
+    def fails_at_action(self, *, failed: bool) -> None:
+        """Whether an action *failed* on it, under the rules that hold."""
+        self.failed_action = failed
+
+    def rekey(self, slot: Slot) -> None:
+        """Another order key holds for it."""
+        self.slot = slot
+
     def begin_anew(self, *, at_ns: int = 0) -> None:
         """Its hand-outs until now count no longer. *at_ns*: it is redriven, which the next record
         of its owner says; 0: a record says so already.

@@ -164,7 +164,7 @@ class HistoryChecker:
 
     def _whose(self, event: Event, present: Lane) -> Lane:
         """*present*, or the same queue in the life before."""
-        former = present.life.former
+        former = present.former
         return former if former is not None and present.life.is_of_former(event) else present
 
     def _present(self, event: Event) -> Lane:
@@ -190,9 +190,16 @@ class HistoryChecker:
             self._sends.times(topic, queue),
             reads_all=former is not None,
         )
-        number = self._lives.of(topic, queue)
-        life = Life(facts, number, former=former, began_ns=t_ns)
-        lane = Lane(facts, self._sites, self._answers, self._audits, origin=origin, life=life)
+        lane = Lane(
+            facts,
+            self._sites,
+            self._answers,
+            self._audits,
+            origin=origin,
+            former=former,
+            number=self._lives.of(topic, queue),
+            began_ns=t_ns,
+        )
         self._lanes[group, topic, queue] = lane
         return lane
 
@@ -208,7 +215,7 @@ class HistoryChecker:
             self._lives.deleted(topic, t_ns, broker)
             self._sends.deleted(topic, broker)
             for _, lane in lanes:
-                lane.facts.deleted = True
+                lane.facts.end_life()
         elif what == "created":
             for name, lane in lanes:
                 if lane.facts.deleted:
@@ -229,7 +236,7 @@ class HistoryChecker:
         if lane.facts.deleted and asked_ns > self._lives.deleted_ns(topic, event["queue"]):
             self._begin_anew(event["group"], topic, event["queue"], event["t_ns"])
             lane = self._present(event)
-        former = lane.life.former
+        former = lane.former
         if former is not None:
             if asked_ns <= self._lives.deleted_ns(topic, event["queue"]):
                 lane = former  # granted in the life before, its owner being slow to say so
@@ -291,7 +298,7 @@ class HistoryChecker:
         """The lane of a handler event; None if its message belongs to an unknown life."""
         lane = self._present(event)
         former = UNKNOWN < self._sends.life_of(event) < lane.life.number
-        return lane.life.former if former else lane
+        return lane.former if former else lane
 
     def _handle_start(self, event: Event) -> None:
         self._handled += 1

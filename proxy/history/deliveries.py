@@ -169,13 +169,13 @@ class Deliveries:
                 f" (offset {other.offset}) was alive",
             )
         message = self._goes_out(event, head=True, together=set())
-        message.failed_action = True
+        message.fails_at_action(failed=True)
         self._retry(offset, slot, event)
 
     def acts_anew(self) -> None:
         """Other rules may hold: what an action failed on may pass it now. O(unfinished)."""
         for message in self._unfinished.values():
-            message.failed_action = False
+            message.fails_at_action(failed=False)
 
     def _goes_out(self, event: Event, *, head: bool, together: set[int]) -> Unfinished:
         """A hand-out that counts, behind those *together* with it in its run."""
@@ -218,7 +218,7 @@ class Deliveries:
         self._open[message.slot].discard(offset)
         if not self._open[message.slot]:
             del self._open[message.slot]
-        message.slot = slot
+        message.rekey(slot)
         self._open.setdefault(slot, set()).add(offset)
 
     def _judge_again(self, offset: int, flags: int) -> None:

@@ -55,7 +55,7 @@ class Durability:
         due_ns = self._alive_ns - ns(self._facts.limits.durable_s)
         if self._writes and self._facts.calm.during(due_ns):
             known_ns = max(known_ns, due_ns)  # that much it had time to write down
-        self._facts.known_ns = known_ns
+        self._facts.know_until(known_ns)
         self._seal(known_ns)
         self._volatile.clear()
         self._records.clear()

@@ -188,9 +188,90 @@ class LaneFacts:
         """Report that *invariant* did not hold in this queue."""
         self.findings.add(invariant, f"group {self.group}, {self.topic}/{self.queue}: {text}")
 
+    def report_to(self, findings: Findings) -> None:
+        """Add violations to *findings* from now on."""
+        self.findings = findings
+
+    # ---- the group's rules ----------------------------------------------------------------------
+
+    def go_by(self, rules: Rules) -> None:
+        """Other rules hold."""
+        self.rules = rules
+        self.tag_rules.add(rules.tags)
+
     def go_by_order_key(self, text: str | None) -> None:
         """Another order key holds."""
         self.rules = replace(self.rules, order_key=text)
+
+    def change_keys(self, since: int | None, t_ns: int) -> None:
+        """Messages below offset *since* have their order keys by the rule before; None: the change
+        was through at *t_ns*.
+        """
+        self.key_since = since
+        if since is None:
+            self.keys_settled_ns = t_ns
+
+    def ask_for_open_keys(self, keys_open_ns: Callable[[Slot], int | None]) -> None:
+        """Have that function tell ``keys_open_ns``."""
+        self.keys_open_ns = keys_open_ns
+
+    def allow_jobs(self, jobs: int) -> None:
+        """At least so many jobs may be in memory, until ``jobs_fit``."""
+        self.jobs_before = max(self.jobs_before, jobs)
+
+    def jobs_fit(self) -> None:
+        """No more jobs are in memory than the limit allows."""
+        self.jobs_before = 0
+
+    # ---- ownership periods ----------------------------------------------------------------------
+
+    def new_period(self, epoch: int, *, site: Site, clock: WaitClock, serves_from_ns: int) -> None:
+        """A proxy at *site* owns the queue."""
+        self.epoch = max(epoch, self.epoch)
+        self.judged_by_proxy = True
+        self.served_until_ns = None
+        self.serves_from_ns = serves_from_ns
+        self.site, self.clock = site, clock
+
+    def serve_until(self, t_ns: int) -> None:
+        """The owner hands out nothing more."""
+        self.served_until_ns = t_ns
+
+    def know_until(self, t_ns: int) -> None:
+        """The owner knows by records what was done before *t_ns*."""
+        self.known_ns = t_ns
+
+    def end_life(self) -> None:
+        """The topic was deleted."""
+        self.deleted = True
+
+    # ---- offsets --------------------------------------------------------------------------------
+
+    def begin_at(self, offset: int) -> None:
+        """The group reads from *offset* on."""
+        self.begin = offset
+
+    def commit(self, offset: int) -> None:
+        """*offset* is committed; 0: it may be forgotten."""
+        self.committed = offset
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def pause_only(self, keys: set[str | None], t_ns: int) -> set[str | None]:
+        """These are paused, and no others. The keys that were paused until now."""
+        resumed = self.paused - keys
+        for key in resumed:
+            self.resumed_ns[key] = t_ns
+        self.paused = keys
+        return resumed
+
+    def unpark(self, keys: set[str], t_ns: int) -> None:
+        """These are not parked any more."""
+        self.parked -= keys
+        for key in keys:
+            self.unparked_ns[key] = t_ns
+
+    # ---- questions ------------------------------------------------------------------------------
 
     def wants(self, tag: str | None) -> bool:
         """True if every rule so far accepts *tag*: a queue is read once, by the rules of then."""

@@ -25,7 +25,7 @@ class KeyChanges:
         self._ended_ns: dict[str, int] = {}  # by key, old or new: when the last older one ended
         self._unknown_ended_ns = 0  # of those whose new key nobody knows
         self._any_parked = False  # copies are waited for as well, whatever their new keys are
-        facts.keys_open_ns = self._open_ns
+        facts.ask_for_open_keys(self._open_ns)
 
     def own(self, event: Event) -> None:
         """A period begins; it may go on with a change, or have missed one."""
@@ -41,13 +41,11 @@ class KeyChanges:
         self._facts.go_by_order_key(event["order_key"])
 
     def _begin(self, since: int | None, t_ns: int) -> None:
-        if since is None:
-            self._facts.keys_settled_ns = t_ns
-        else:
+        if since is not None:
             self._began_ns, self._since, self._unknown_ended_ns = t_ns, since, t_ns
             self._ended_ns.clear()
             self._any_parked = bool(self._facts.parked)
-        self._facts.key_since = since
+        self._facts.change_keys(since, t_ns)
         for known in (
             *(self._open, self._key_of, self._old_key_of),
             *(self._newer, self._newer_before),

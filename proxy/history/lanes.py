@@ -24,7 +24,10 @@ _OF_MESSAGES = frozenset(
 
 
 class Lane:
-    """One queue as one group sees it. *origin* is the lane whose parked messages it holds."""
+    """One queue as one group sees it, in the life *number* of its topic, from *began_ns* on.
+
+    *origin* is the lane whose parked messages it holds, *former* the same in the life before.
+    """
 
     __slots__ = (
         "_answers",
@@ -34,6 +37,7 @@ class Lane:
         "_origin",
         "deliveries",
         "facts",
+        "former",
         "handlings",
         "life",
         "ownership",
@@ -50,11 +54,20 @@ class Lane:
         audits: Audits,
         *,
         origin: Lane | None,
-        life: Life,
+        former: Lane | None,
+        number: int,
+        began_ns: int,
     ) -> None:
         self.facts = facts
-        self.life = life
+        self.former: Lane | None = former
         self.deliveries = Deliveries(facts, sites.demands)
+        self.life: Life = Life(
+            facts,
+            number,
+            deliveries=self.deliveries,
+            former=None if former is None else former.life,
+            began_ns=began_ns,
+        )
         self.ownership = Ownership(facts, self.deliveries, sites)
         self.handlings = Handlings(facts)
         self.parking = Parking(facts)
@@ -63,7 +76,7 @@ class Lane:
         self._keys = KeyChanges(facts)
         self._handler_acks = HandlerAcks(facts)
         waits = None if origin is None else origin.take_overs
-        before = None if life.former is None else life.former.take_overs
+        before = None if former is None else former.take_overs
         self.take_overs: TakeOvers = TakeOvers(facts, origin=waits, former=before)
         self._answers = answers
         self._origin = origin
@@ -211,7 +224,8 @@ class Lane:
     def reset(self, event: Event) -> None:
         """A person had the group go on at another offset, after the end of the period."""
         if event["epoch"] == self.facts.epoch:
-            self.facts.begin, self.facts.committed = event["to"], 0
+            self.facts.begin_at(event["to"])
+            self.facts.commit(0)
             self.facts.gone.forget(event["to"])
             self.deliveries.reset(event["to"], event["t_ns"])
             self.handlings.reset()
@@ -222,7 +236,7 @@ class Lane:
         if event["jobs"] >= event["limit"] or event.get("memory_full"):
             self.deliveries.wanted.full(event["t_ns"])
         if event["jobs"] <= event["limit"]:
-            self.facts.jobs_before = 0
+            self.facts.jobs_fit()
         elif event["jobs"] > self.facts.jobs_before:
             self.facts.violation(
                 "N2", f"{event['jobs']} messages were in memory, {event['limit']} may be"

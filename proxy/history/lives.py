@@ -7,13 +7,11 @@ the life before, and every queue begins anew. A deletion at one broker ends the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from proxy.history.deliveries import Deliveries
 from proxy.history.facts import LaneFacts
 from proxy.history.reader import Event
-
-if TYPE_CHECKING:
-    from proxy.history.lanes import Lane
 
 #: Number of an unknown life.
 UNKNOWN = -1
@@ -63,25 +61,35 @@ def broker_of(queue: str) -> str:
 
 
 class Life:
-    """One queue and group in one life of the topic. *former*: the same in the life before."""
+    """One queue and group in one life of the topic, with its *deliveries*. *former*: the same in
+    the life before.
+    """
 
     __slots__ = (
         "_claimed",
+        "_deliveries",
         "_epochs",
         "_facts",
         "_foreign",
+        "_former",
         "_seen",
         "began_ns",
-        "former",
         "number",
     )
 
     def __init__(
-        self, facts: LaneFacts, number: int, *, former: Lane | None, began_ns: int
+        self,
+        facts: LaneFacts,
+        number: int,
+        *,
+        deliveries: Deliveries,
+        former: Life | None,
+        began_ns: int,
     ) -> None:
         self._facts = facts
+        self._deliveries = deliveries
+        self._former = former
         self.number = number
-        self.former = former
         self.began_ns = began_ns
         self._epochs: set[int] = set()  # of this life
         self._foreign: dict[int, int] = {}  # leases of messages of another life, by offset
@@ -93,9 +101,9 @@ class Life:
     def is_of_former(self, event: Event) -> bool:
         """True if *event* comes from an ownership period of the life before."""
         epoch = event.get("epoch")
-        if self.former is None or epoch is None or self._is_foreign(event):
+        if self._former is None or epoch is None or self._is_foreign(event):
             return False
-        deliveries = self.former.deliveries
+        deliveries = self._former._deliveries
         match event["e"]:
             case "ack_ok" | "expire" | "revoke" | "unsent":
                 if deliveries.leases.alive(event["lease"], offset=event["offset"]):
@@ -103,7 +111,7 @@ class Life:
             case "finish":
                 if deliveries.unfinished(event["offset"]) is not None:
                     return not self.has(event["offset"])
-        return epoch <= self.former.facts.epoch and epoch not in self._epochs
+        return epoch <= self._former._facts.epoch and epoch not in self._epochs
 
     def has(self, offset: int) -> bool:
         """True if the message there was handed out in this life."""
@@ -158,9 +166,9 @@ class Life:
 
     def judge_end(self) -> None:
         """G1 if an offset counts as done that the former life had, and this one never."""
-        if self.former is None or self.former.facts.sent.last < 0:
+        if self._former is None or self._former._facts.sent.last < 0:
             return  # producers may not know where their messages stand
-        if self.highest < self._claimed <= self.former.life.highest:
+        if self.highest < self._claimed <= self._former.highest:
             self._facts.violation(
                 "G1",
                 f"offset {self._claimed} of a former life of the topic was finished or committed in"

@@ -58,11 +58,11 @@ class Ownership:
             if epoch < facts.epoch:
                 return  # granted before the newest, its owner being slow to say so, or wrongly
         if facts.epoch < 0:
-            facts.begin = 0 if facts.reads_all else event.get("begin", 0)
+            facts.begin_at(0 if facts.reads_all else event.get("begin", 0))
         elif not fenced:
             self._deliveries.repeated_in_vain(below=event.get("begin", 0))
         self._enter(event)
-        facts.jobs_before = 0
+        facts.jobs_fit()
         self.go_by(event)
 
     def was_asked_later(self, event: Event) -> bool:
@@ -73,10 +73,9 @@ class Ownership:
         """The rules that *event* tells hold from now on."""
         facts, rules = self._facts, Rules.of(event)
         if rules != facts.rules:
-            facts.jobs_before = max(facts.jobs_before, event.get("jobs", 0))
+            facts.allow_jobs(event.get("jobs", 0))
             self._deliveries.rules_changed()
-        facts.rules = rules
-        facts.tag_rules.add(rules.tags)
+        facts.go_by(rules)
         self._deliveries.acts_anew()
         if facts.site is not None and event["node"] == self.node:
             facts.site.limit_leases(event.get("max_leased"), event["t_ns"])
@@ -98,7 +97,7 @@ class Ownership:
         if event.get("reason") == "handed over":
             self._handed_over_ns = event["t_ns"]
         elif event.get("reason") == "reset":
-            self._facts.committed = 0
+            self._facts.commit(0)
 
     def fenced(self, event: Event) -> bool:
         """True if *event* comes from a period that has ended; a W2 violation if it had an effect
@@ -170,7 +169,7 @@ class Ownership:
         lowest = self._deliveries.lowest_open
         if lowest is not None and lowest < offset:
             facts.violation("C2", f"offset {offset} was committed while {lowest} was unfinished")
-        facts.committed = offset
+        facts.commit(offset)
         self._deliveries.durability.committed(offset, event["t_ns"])
         self._freshness.committed(event["t_ns"])
 
@@ -182,7 +181,7 @@ class Ownership:
         facts = self._facts
         if not self._has_ended(event["epoch"]):
             return False
-        facts.committed = min(facts.committed, event["offset"])
+        facts.commit(min(facts.committed, event["offset"]))
         return True
 
     def forget_commits(self) -> None:
@@ -190,7 +189,7 @@ class Ownership:
 
         It keeps messages, but stores consumer offsets every few seconds only.
         """
-        self._facts.committed = 0
+        self._facts.commit(0)
 
     def judge_end(self) -> None:
         """The histories end: the last owner is judged until its own last event."""
@@ -202,7 +201,7 @@ class Ownership:
     def _serves_no_more(self, t_ns: int) -> None:
         facts = self._facts
         if facts.served_until_ns is None:
-            facts.served_until_ns = t_ns
+            facts.serve_until(t_ns)
             self._deliveries.progress.end(t_ns)
             self._freshness.judge(t_ns)
 
@@ -211,12 +210,13 @@ class Ownership:
         handed_over_ns, self._handed_over_ns = self._handed_over_ns, None
         leased = self._deliveries.end_all_leases(t_ns) or self._leased_then
         self._leased_then = False
-        facts.epoch = max(event["epoch"], facts.epoch)
-        facts.judged_by_proxy = True
-        facts.served_until_ns = None
-        facts.serves_from_ns = max(t_ns, event.get("hold_until_ns") or 0)
-        facts.site = self._sites.of(event["node"], facts.group)
-        facts.clock = facts.site.clock(facts.topic, t_ns)
+        site = self._sites.of(event["node"], facts.group)
+        facts.new_period(
+            event["epoch"],
+            site=site,
+            clock=site.clock(facts.topic, t_ns),
+            serves_from_ns=max(t_ns, event.get("hold_until_ns") or 0),
+        )
         self.node = event["node"]
         self._deliveries.wanted.owned(event["node"], t_ns)
         self._granted_ns = t_ns

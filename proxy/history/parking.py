@@ -52,9 +52,8 @@ class Parking:
         """
         parked, known = self._facts.parked, set(event.get("parked", ()))
         gone = {order for order in parked - known if not self._left(order)}
-        self._facts.parked = (parked | known) - gone
-        for order in gone:
-            self._facts.unparked_ns[order] = event["t_ns"]
+        parked |= known
+        self._facts.unpark(gone, event["t_ns"])
 
     def redrive(self, event: Event) -> None:
         """The copies of *order* (null: of all) are handed out from now on, or no longer."""

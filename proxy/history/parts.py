@@ -291,7 +291,7 @@ class _SiteChecker(HistoryChecker):
     def _own(self, event: Event) -> None:
         lane = self._present(event)
         if event["epoch"] <= lane.facts.epoch and lane.ownership.was_asked_later(event):
-            lane.facts.deleted = True
+            lane.facts.end_life()
         super()._own(event)
 
 

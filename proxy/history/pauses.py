@@ -54,13 +54,10 @@ class Pauses:
     def taken_over(self, event: Event) -> None:
         """A new owner says what it knows to be paused."""
         facts, known = self._facts, set(event.get("paused", ()))
-        for order in sorted(facts.paused - known, key=str):
+        for order in sorted(facts.pause_only(known, event["t_ns"]), key=str):
             facts.violation(
                 "R4", f"{_name(order)} was paused, and its owner of epoch {facts.epoch} knows not"
             )
-        for order in facts.paused - known:
-            facts.resumed_ns[order] = event["t_ns"]
-        facts.paused = known
 
     def handed_out(self, event: Event, facts: LaneFacts) -> None:
         """A message, or a copy of one, was handed out in the queue of *facts*."""

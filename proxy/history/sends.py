@@ -236,10 +236,10 @@ class Sends:
         """What its queues would say if it came to no end elsewhere, too."""
         found = Findings()
         for lane, _ in known:
-            lane.facts.findings = found
+            lane.facts.report_to(found)
         _came_to_no_end(message, known)
         for lane, _ in known:
-            lane.facts.findings = self._findings
+            lane.facts.report_to(self._findings)
         return found.by_id
 
     def _judge_end(

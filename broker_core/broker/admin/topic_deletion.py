@@ -81,7 +81,7 @@ class TopicDeletion:
         # A log that lost its tail may have fewer: the next ones would be taken for those. But what
         # a table knows and replicas have yet to confirm must not be done to it a second time.
         most = None if ahead else reader.next_offset(DELETIONS, 0)
-        topics.deletions = _known(known, number, most)
+        topics.know_deletions(_known(known, number, most))
         self._offsets.know_deletions(_known(self._offsets.deletions, number, most))
         if topics.deletions != known:
             self._directory.must_save()

@@ -55,7 +55,7 @@ class Producers(Generic[C]):
         """Give all clients *time_ns* more: nobody could be heard meanwhile."""
         for clients in self._groups.values():
             for member in clients.values():
-                member.ends_ns += time_ns
+                member.excuse(time_ns)
 
     def clients(self, group: Group) -> Mapping[str, Member[C]]:
         """The clients of *group* by their ids; empty for an unknown group."""

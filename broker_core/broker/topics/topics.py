@@ -54,6 +54,10 @@ class Topics:
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._configs.values())
 
+    def know_deletions(self, number: int) -> None:
+        """*number* deletions of the log count here."""
+        self.deletions = number
+
     def find(self, topic: Topic) -> TopicConfig | None:
         """Return the configuration, None if the topic does not exist here."""
         return self._configs.get(topic)

@@ -95,8 +95,9 @@ class TransactionDesk:
         last = self._offsets.epoch(TRANSACTION_GROUP, HALF_TOPIC, 0)
         found = None if last is None else self._reader.record_at(last)
         if found is not None and found.topic in (HALF_TOPIC, HALF_OP_TOPIC):
-            self._table.half_end = self._committed(HALF_TOPIC)
-            self._table.record_end = self._committed(HALF_OP_TOPIC)
+            self._table.read_on(
+                half_end=self._committed(HALF_TOPIC), record_end=self._committed(HALF_OP_TOPIC)
+            )
             self._last_read = found.physical_offset
         else:
             self._offsets.delete(TRANSACTION_GROUP)
@@ -318,7 +319,7 @@ class TransactionDesk:
             is_open = self._table.newest(number) is not None
             if self._table.was_begun(number) or (is_open and self._is_whole(record)):
                 self._table.add_decision(record.queue_offset, number, decision)
-        self._table.record_end = record.queue_offset + 1
+        self._table.skip_record(record.queue_offset)
 
     def _is_whole(self, record: StoredMessage) -> bool:
         return announces(record, self._reader.record_at(record.physical_offset + record.size))

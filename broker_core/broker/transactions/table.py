@@ -79,6 +79,14 @@ class TransactionTable:
     def __len__(self) -> int:
         return len(self._open)
 
+    def read_on(self, *, half_end: int, record_end: int) -> None:
+        """Start reading the two queues at these offsets."""
+        self.half_end, self.record_end = half_end, record_end
+
+    def skip_record(self, record_offset: int) -> None:
+        """The next record decides nothing that is known here."""
+        self.record_end = record_offset + 1
+
     def add_half(self, half: Half) -> None:
         """The next half message of the queue."""
         self.half_end = half.offset + 1

@@ -119,8 +119,8 @@ def _sweep(spark: SparkSession, path: str) -> None:
     """Delete what jobs that were killed more than a day ago left unfinished."""
     context = spark.sparkContext
     # Spark's own file systems, whatever *path* is on; PySpark has no public way to them.
-    folder = context._jvm.org.apache.hadoop.fs.Path(path)  # noqa: SLF001
-    files = folder.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
+    folder = context._jvm.org.apache.hadoop.fs.Path(path)
+    files = folder.getFileSystem(context._jsc.hadoopConfiguration())
     oldest_ms = time.time_ns() // 1_000_000 - _DAY_MS
     for found in files.listStatus(folder) if files.exists(folder) else ():
         unfinished = found.getPath().getName().startswith(_UNFINISHED)
