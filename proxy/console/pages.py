@@ -7,6 +7,7 @@ from importlib import resources
 from aiohttp import web
 
 from proxy.admin.operations import CONSOLE, CONSOLE_FILE, HTML, Call, Operation, get
+from proxy.console.key_verbs import NAME, key_verbs_js
 from proxy.errors import UnknownName
 
 _KINDS = {
@@ -35,11 +36,12 @@ POLICY = "; ".join(
 
 
 class Pages:
-    """``GET /`` and what it loads. The files are read once, at the start."""
+    """``GET /`` and what it loads; all of it is read, or made, once at the start."""
 
     def __init__(self) -> None:
         folder = resources.files("proxy.console") / "static"
         self._files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+        self._files[NAME] = key_verbs_js()
 
     @property
     def names(self) -> list[str]:

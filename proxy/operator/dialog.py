@@ -40,7 +40,7 @@ class DialogField:
     inputmode: str | None = None
     hint: str | None = None
     read: str | None = None
-    """``number``: the text has to be one."""
+    """``rate``: the text has to be a number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,7 @@ REDRIVE = KeyVerb(
                 value="0",
                 inputmode="decimal",
                 hint="0: as fast as clients take them",
-                read="number",
+                read="rate",
             ),
         ),
         preview=True,

@@ -20,6 +20,7 @@ from proxy.admin.operations import Call
 from proxy.admin.shared import of_any_worker
 from proxy.app import Proxy
 from proxy.console import surface
+from proxy.console.key_verbs import NAME, key_verbs_js
 from proxy.console.pages import POLICY, Pages
 from proxy.errors import OwnedElsewhere
 from testkit.eventually import eventually
@@ -51,7 +52,8 @@ async def test_the_console_and_all_its_files_come_with_a_strict_policy(tmp_path:
         for name in [*Pages().names, ""]:
             path = f"/console/{name}" if name else "/"
             status, headers, body = await ask(http, path)
-            assert (status, body) == (200, (STATIC / (name or "index.html")).read_bytes())
+            file = STATIC / (name or "index.html")
+            assert (status, body) == (200, key_verbs_js() if name == NAME else file.read_bytes())
             kind = kinds.get((name or "index.html").rpartition(".")[2], "image/svg+xml")
             assert headers["Content-Type"] == f"{kind}; charset=utf-8"
             for header, value in SECURITY_HEADERS.items():
@@ -74,7 +76,7 @@ def test_the_pages_load_nothing_inline_and_nothing_from_elsewhere() -> None:
         assert set(outside) <= {"http://www.w3.org/2000/svg"}, path.name
         if path.suffix == ".js":
             for imported in re.findall(r'from "\./([^"]+)"', text):
-                assert (STATIC / imported).exists(), f"{path.name} imports {imported}"
+                assert imported in Pages().names, f"{path.name} imports {imported}"
 
 
 async def test_without_a_token_the_files_are_open_and_nothing_else(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
-// What can be done to a key: each act says what is now and what will be, and needs a reason.
+// What can be done to a key: each act says what is now and what will be, and needs a reason. The
+// verbs and their words come from the proxy's table of them.
 
 import { path, post } from "./api.js";
 import { confirm } from "./dialog.js";
 import { age, count, of } from "./format.js";
 import { headOf } from "./groups.js";
+import { VERBS } from "./key-verbs.js";
+
+const READ = { rate };
 
 /** Ask what to do with the key of *row*, an answer of the API. */
 export function askKey(group, topic, row, done) {
@@ -11,118 +15,68 @@ export function askKey(group, topic, row, done) {
   confirm({
     title: `Key ${row.key}`,
     about: `group ${group}, topic ${topic}, queue ${row.queue}: ${row.state}, ${of(row.backlog, "message")} unfinished`,
-    verbs: verbsOf(row, url),
+    verbs: possible(row).map((verb) => dialogOf(verb, row, url(verb.name))),
     done,
   });
 }
 
-function verbsOf(row, url) {
-  const at = { key: row.key, queue: row.queue };
-  const all = { pause: pause(row, url), resume: resume(row, url), park: park(row, url, at), retry: retry(row, url, at), skip: skip(row, url, at), redrive: redrive(row, url, at), stop: stop(row, url, at) };
-  return possible(row).map((name) => ({ name, ...all[name] }));
-}
-
 /** The verbs that make sense for what is shown; the proxy refuses the others anyway. */
 export function possible(row) {
-  if (row.state === "redriven") return ["stop"];
-  if (row.state === "parked") return row.offset === null ? ["redrive"] : ["redrive", "skip"];
-  const verbs = [row.paused ? "resume" : "pause"];
-  if (row.offset !== null) verbs.push("park", "retry", "skip");
-  return verbs;
+  const stage = row.state === "redriven" || row.state === "parked" ? row.state : "queue";
+  const fits = (shown) => shown.stage === stage && (shown.paused === null || shown.paused === row.paused) && (!shown.head || row.offset !== null);
+  return VERBS.filter((verb) => verb.shown.some(fits));
 }
 
-function pause(row, url) {
+function dialogOf(verb, row, url) {
+  const { name, label, sentence, danger } = verb;
+  const ask = (asked) => post(url, { key: row.key, ...(verb.queued ? { queue: row.queue } : {}), ...Object.fromEntries(verb.sends.map((field) => [field, row[field]])), ...asked });
+  const lines = (seen) => verb.lines.map((line) => line.map((text) => fill(text, before(seen))));
   return {
-    label: "Pause",
-    sentence: "Nothing of the key is handed out, in any queue, until it is resumed. What a client holds it may finish.",
-    lines: () => [["Key", row.state, "paused"]],
-    act: async (asked) => everywhere("Paused", await post(url("pause"), { key: row.key, ...asked })),
+    ...{ name, label, sentence, danger },
+    fields: verb.fields.map((field) => ({ ...field, read: READ[field.read] })),
+    ...(verb.preview ? { preview: async (asked) => lines(await ask({ ...asked, dry_run: true })) } : { lines: () => lines(row) }),
+    act: async (asked) => fill(verb.done, after(row, await ask(asked))),
   };
 }
 
-function resume(row, url) {
+function fill(text, values) {
+  return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
+}
+
+/** What lines may name of a key. */
+function before(row) {
   return {
-    label: "Resume",
-    sentence: "The key is handed out again, in its order.",
-    lines: () => [["Key", "paused", "handed out"]],
-    act: async (asked) => everywhere("Resumed", await post(url("resume"), { key: row.key, ...asked })),
+    state: row.state,
+    backlog: count(row.backlog),
+    backlog_less_one: count(Math.max(0, row.backlog - 1)),
+    copies_count: count(row.copies),
+    head: headOf(row) ?? "none",
+    due: row.retry_ms === null ? row.state : `again in ${age(row.retry_ms)}`,
   };
 }
 
-function everywhere(word, did) {
-  const parts = [`${word} ${did.key} in ${of(did.queues.length, "queue")} of this proxy`];
+/** What the sentence at the end may name. */
+function after(row, did) {
+  return {
+    key: did.key,
+    copies: of(did.copies, "copy", "copies"),
+    not_copied: count(did.not_copied),
+    messages: of(did.backlog, "message"),
+    place: did.offset ?? "its place",
+    shown_offset: row.offset,
+    everywhere: did.queues && everywhere(did),
+  };
+}
+
+function everywhere(did) {
+  const parts = [`${did.key} in ${of(did.queues.length, "queue")} of this proxy`];
   if (did.owners.length) parts.push(`ask these proxies too: ${did.owners.join(", ")}`);
   if (did.unowned.length) parts.push(`nobody owns ${did.unowned.join(", ")}: not done there`);
   if (did.unaddressed.length) parts.push(`not done in ${did.unaddressed.join(", ")}, whose owners left no address`);
   return parts.join("; ");
 }
 
-function park(row, url, at) {
-  return {
-    label: "Park",
-    danger: true,
-    sentence: "All messages of the key go to the parked topic, in order, and wait there until the key is redriven. Other keys go on.",
-    lines: () => [["Key", row.state, "parked"], ["Unfinished in the queue", count(row.backlog), "0, all in the parked topic"]],
-    act: async (asked) => {
-      const did = await post(url("park"), { key: at.key, ...asked });
-      return `Parked ${did.key}: ${of(did.copies, "copy", "copies")}, ${count(did.not_copied)} to come`;
-    },
-  };
-}
-
-function retry(row, url, at) {
-  return {
-    label: "Retry now",
-    sentence: "The first message is handed out at once, before its retry time.",
-    fields: [{ name: "anew", label: "Count hand-outs from 0 again", type: "checkbox", checked: false }],
-    lines: () => [["First message", row.retry_ms === null ? row.state : `again in ${age(row.retry_ms)}`, "handed out at once"]],
-    act: async (asked) => {
-      const did = await post(url("retry"), { ...at, ...asked });
-      return `${did.key}: its first message, at ${did.offset ?? "its place"}, is offered`;
-    },
-  };
-}
-
-function skip(row, url, at) {
-  return {
-    label: "Skip the first message",
-    danger: true,
-    sentence: "The first message is given up for this group: no client gets it any more. The key goes on with the next one.",
-    lines: () => [["First message", headOf(row) ?? "none", "the one behind it"], ["Unfinished", count(row.backlog), count(Math.max(0, row.backlog - 1))]],
-    act: async (asked) => {
-      const did = await post(url("skip"), { ...at, offset: row.offset, ...asked });
-      return `Skipped ${row.offset} of ${did.key}: ${of(did.backlog, "message")} left`;
-    },
-  };
-}
-
-function redrive(row, url, at) {
-  const sent = ({ rate, ...asked }) => ({ ...at, ...asked, rate });
-  return {
-    label: "Redrive",
-    sentence: "What is parked of the key is handed out again, in its order; then the key goes on in its queue.",
-    fields: [{ name: "rate", label: "Messages a second", value: "0", inputmode: "decimal", hint: "0: as fast as clients take them", read: number }],
-    preview: async (asked) => {
-      const seen = await post(url("redrive"), sent({ ...asked, dry_run: true }));
-      return [["Key", seen.state, "redriven"], ["Copies to hand out", count(seen.copies), 0]];
-    },
-    act: async (asked) => {
-      const did = await post(url("redrive"), sent(asked));
-      return `${did.key} is redriven: ${of(did.copies, "copy", "copies")} to hand out`;
-    },
-  };
-}
-
-function stop(row, url, at) {
-  return {
-    label: "Stop the redrive",
-    sentence: "Nothing more of it is handed out; the rest stays parked, in order.",
-    lines: () => [["Key", "redriven", "parked"]],
-    act: async (asked) => `${(await post(url("stop"), { ...at, ...asked })).key} is parked`,
-  };
-}
-
-function number(text) {
+function rate(text) {
   const value = Number(text);
   if (text.trim() === "" || Number.isNaN(value)) throw new Error(`${text || "nothing"} is no rate: it should be a number, 0 for no limit`);
   return value;
