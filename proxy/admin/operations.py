@@ -130,8 +130,8 @@ Pieces = AsyncIterator[bytes]
 class Following(Protocol):
     """What a handler of events returns: pieces without end, for one who keeps up with them."""
 
-    #: Called if who reads does not keep up, to be cut off.
-    on_dropped: Callable[[], None]
+    def call_if_dropped(self, callback: Callable[[], None]) -> None:
+        """Call *callback* if the reader does not keep up, to cut it off."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """The pieces, once."""

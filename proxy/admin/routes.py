@@ -161,7 +161,7 @@ async def _follow(request: web.Request, events: Following) -> web.StreamResponse
     response.headers["X-Accel-Buffering"] = "no"
     await response.prepare(request)
     if request.transport is not None:
-        events.on_dropped = request.transport.abort
+        events.call_if_dropped(request.transport.abort)
     pieces = aiter(events)
     try:
         async for piece in pieces:

@@ -55,7 +55,7 @@ async def _running(
         if file is not None:
             get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
         thrift, http = server.servers
-        thrift.home_port = host_port(addresses.thrift)[1]
+        thrift.lead_back_to(host_port(addresses.thrift)[1])
         await http.share(task.workers or [addresses.http])
         taking = Taking(socket.socket(fileno=task.channel), addresses, thrift, http)
         taking.start()

@@ -28,12 +28,16 @@ def event(name: str, number: int, data: bytes) -> bytes:
 
 
 class Reader:
-    """One page's events: iterate over it once. ``on_dropped`` is called if it was too slow."""
+    """One page's events: iterate over it once."""
 
     def __init__(self, leave: Callable[[Reader], None]) -> None:
         self._leave = leave
         self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
-        self.on_dropped: Callable[[], None] = lambda: None
+        self._on_dropped: Callable[[], None] = lambda: None
+
+    def call_if_dropped(self, callback: Callable[[], None]) -> None:
+        """Call *callback*, and no other, if the page does not keep up."""
+        self._on_dropped = callback
 
     def put(self, piece: bytes) -> bool:
         """False if too many wait already."""
@@ -42,6 +46,10 @@ class Reader:
         except asyncio.QueueFull:
             return False
         return True
+
+    def drop(self) -> None:
+        """The page does not keep up: cut it off."""
+        self._on_dropped()
 
     def end(self) -> None:
         """No further event comes, and those that wait are not read any more."""
@@ -128,7 +136,7 @@ class Events:
             self._readers.discard(reader)
             self.dropped += 1
             reader.end()
-            reader.on_dropped()
+            reader.drop()
             self._on_slow()
 
     def _event(self) -> bytes:

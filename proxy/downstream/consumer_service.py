@@ -65,7 +65,7 @@ class ConsumerService:
         self._lanes = lanes
         self._limits = limits
         self._load = load or Load(limits.max_inflight_bytes)
-        self._load.on_room = self._serve_again
+        self._load.call_on_room(self._serve_again)
         self._pulls_waiting = 0
         self._waiters: dict[Group, Waiters] = {}
         self._replays = Replays()
@@ -253,7 +253,7 @@ class ConsumerService:
 
         def ended() -> None:
             self._pulls_waiting -= 1
-            connection.give_up = None
+            connection.pull_answered()
             waiter.timeout.cancel()
             lane.pull_ends(asked.wish)
             if name is not None:
@@ -274,8 +274,8 @@ class ConsumerService:
 
         waiter = Waiter(asked.wish, answer)
         waiter.timeout = asyncio.get_running_loop().call_later(wait_ms / 1000, give_up)
-        asked.reply.on_lost = lost
-        connection.movable, connection.give_up = asked.ours, give_up
+        asked.reply.call_if_lost(lost)
+        connection.pull_waits(give_up, movable=asked.ours)
         lane.pull_waits(asked.wish)
         self._pulls_waiting += 1
         waiters.add(waiter)
@@ -289,14 +289,14 @@ class ConsumerService:
 
     def _send(self, asked: _Asked, batches: list[Batch]) -> None:
         lane, reply, connection = asked.lane, asked.reply, asked.reply.connection
-        reply.on_lost = None
+        reply.call_if_lost(None)
         if batches:
             self._served_ns = now_ns()
         if batches and asked.name is not None:  # if it is lost, its leases wait to be asked for
             number = connection.connection_id
-            reply.on_lost = lambda: lane.await_replay(batches, connection=number)
+            reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
         elif batches:
-            reply.on_lost = lambda: lane.return_unsent(batches)
+            reply.call_if_lost(lambda: lane.return_unsent(batches))
         response = pull_response(batches, group=lane.name, ours=asked.ours, home=connection.home)
         reply(consumer_service.pull_result(success=response))
 

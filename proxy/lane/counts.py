@@ -62,6 +62,27 @@ class TopicCounts:
         self.passed_over += over
         self.filtered_in_a_row += over
 
+    def deleted(self, messages: int) -> None:
+        """Retention deleted so many unread."""
+        self.deleted_unread += messages
+
+    def taken_over(self, *, recreated: bool = False, damaged: bool = False) -> None:
+        """A take-over found the topic *recreated*, or its records *damaged*."""
+        self.recreated += recreated
+        self.damaged_records += damaged
+
+    def neared_retention(self) -> None:
+        """A key that is stuck came near the end of retention."""
+        self.near_retention += 1
+
+    def voided(self, verdicts: int) -> None:
+        """So many verdicts were on a period of ownership that is not this proxy's."""
+        self.fenced += verdicts
+
+    def lease_expired(self, now_ns: int) -> None:
+        """A lease ran out."""
+        self.last_expired_ns = now_ns
+
     def add(self, effects: Effects, *, missing: MissingKey) -> None:
         """Count what one event of a pipeline led to, but for dead letters. *missing*: what happened
         to messages without their key.

@@ -34,7 +34,7 @@ from proxy.lane.rates import LaneRates
 from proxy.lane.topic_rules import rules_of
 from proxy.lane.tracing import LaneTracing
 from proxy.net.earliest_timer import EarliestTimer
-from proxy.settings.groups import GroupSettings
+from proxy.settings.groups import GroupSettings, TopicSettings
 
 
 @dataclass(slots=True, eq=False)
@@ -173,7 +173,7 @@ class GroupLane:
         """Retention deleted the messages at *offsets* of an owned queue before they were read;
         *lost* of them had neither finished nor been spilled.
         """
-        self.counts[pipeline.topic].deleted_unread += lost
+        self.counts[pipeline.topic].deleted(lost)
         self._notes.deleted(pipeline, offsets)
 
     def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
@@ -182,6 +182,21 @@ class GroupLane:
             self.counts[pipeline.topic].dead_letter(job, pipeline.rules.retry)
             pipeline.at(now := now_ns())
             self._apply(pipeline, pipeline.dead_lettered(job), at_ns=now)
+
+    def created_on_the_fly(self) -> None:
+        """No settings name the group, so further topics may join it."""
+        self.auto_created = True
+
+    def add_topics(self, added: Iterable[TopicSettings]) -> None:
+        """Join further topics."""
+        topics = (*self.settings.topics, *added)
+        self.settings = self.settings.model_copy(update={"topics": topics})
+        self.listener.on_wanted(self)
+
+    def set_up(self, settings: GroupSettings) -> None:
+        """Settings name the group by now: go on by them, and let no other topics join."""
+        self.auto_created = False
+        self.apply(settings)
 
     def apply(self, settings: GroupSettings) -> None:
         """Go on by other settings of the same group, without a lease, a chain or a lock being lost.
@@ -221,16 +236,16 @@ class GroupLane:
     def topic_recreated(self, pipeline: QueuePipeline) -> None:
         """*pipeline* is the first of its queue in another incarnation of the topic."""
         pipeline.recreated = True
-        self.counts[pipeline.topic].recreated += 1
+        self.counts[pipeline.topic].taken_over(recreated=True)
 
     def records_damaged(self, pipeline: QueuePipeline) -> None:
         """The ownership records of *pipeline*'s queue left out what a new owner must know."""
         pipeline.records_damaged = True
-        self.counts[pipeline.topic].damaged_records += 1
+        self.counts[pipeline.topic].taken_over(damaged=True)
 
     def near_retention(self, pipeline: QueuePipeline) -> None:
         """A key of *pipeline* that fails, or is parked, was found near the end of retention."""
-        self.counts[pipeline.topic].near_retention += 1
+        self.counts[pipeline.topic].neared_retention()
 
     def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
         """Upstream had *pipeline* do something about parked keys, which led to *effects*."""
@@ -357,7 +372,7 @@ class GroupLane:
         """Verdicts on an ownership period that is not, or no longer, ours: all are void."""
         named = verdicts.named
         if self.settings.topic(verdicts.topic) is not None:
-            self.counts[Topic(verdicts.topic)].fenced += len(named)
+            self.counts[Topic(verdicts.topic)].voided(len(named))
         self._notes.fenced(verdicts.topic, verdicts.qid, named)
         return named
 
@@ -398,7 +413,7 @@ class GroupLane:
 
     def _tell_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
         if effects.expired:
-            self.counts[pipeline.topic].last_expired_ns = now_ns()
+            self.counts[pipeline.topic].lease_expired(now_ns())
         for job in effects.dead_letters:
             self.listener.on_dead_letter(self, pipeline, job)
         for refill in effects.refills:

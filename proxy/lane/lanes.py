@@ -178,10 +178,9 @@ class Lanes:
             raise UnknownName(str(error)) from None
         if lane is None:
             lane = self.add(GroupSettings(name=group, topics=added))
-            lane.auto_created = True
+            lane.created_on_the_fly()
         else:
-            lane.settings = lane.settings.model_copy(update={"topics": (*known, *added)})
-            lane.listener.on_wanted(lane)
+            lane.add_topics(added)
         return lane
 
 

@@ -27,9 +27,9 @@ class Presence:
     leases: Budget
     waiting_pulls: int = 0  # kept by the lane
     delivers: frozenset[Topic] = frozenset()  # kept by downstream
-    joined: bool = False  # kept by upstream
-    shown: frozenset[Topic] = frozenset()  # kept by upstream
-    shows_all: bool = False  # kept by upstream
+    joined: bool = False
+    shown: frozenset[Topic] = frozenset()
+    shows_all: bool = False
     starvation: Starvation = field(default_factory=Starvation)
     _last_seen_ns: int = 0
     _seen_ns: dict[Topic | None, int] = field(default_factory=dict)  # None: pulls for any topic
@@ -38,6 +38,18 @@ class Presence:
     def delivers_itself(self) -> bool:
         """True if the proxy is the client of some topic."""
         return bool(self.delivers)
+
+    # ---- taking part; caller: upstream ----------------------------------------------------------
+
+    def show(self, topics: Iterable[Topic], *, shows_all: bool) -> None:
+        """The proxy takes part, and shows that it wants *topics*; *shows_all*: of the group."""
+        self.joined = True
+        self.shown, self.shows_all = frozenset(topics), shows_all
+
+    def leave(self) -> None:
+        """The proxy takes no part any more."""
+        self.joined = self.shows_all = False
+        self.shown = frozenset()
 
     # ---- what happens; caller: the lane ---------------------------------------------------------
 

@@ -145,8 +145,7 @@ class LiveGroups:
             if lane is None:
                 self._lanes.add(settings)
             elif lane.settings != settings:
-                lane.auto_created = False
-                lane.apply(settings)
+                lane.set_up(settings)
                 self._changed(lane)
 
     def _retire(self, name: str) -> None:

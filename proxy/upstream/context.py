@@ -38,6 +38,10 @@ class UpstreamContext:
     clock_jumps: ClockJumps = field(init=False)
     take_overs: TakeOvers = field(init=False)
 
+    def serve_http(self, address: str) -> None:
+        """The HTTP port of this proxy can be asked at *address*, host:port."""
+        self.http = address
+
     def __post_init__(self) -> None:
         self.audit = Audit(self.client, self.history)
         lock = self.settings.lock

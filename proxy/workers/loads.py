@@ -22,6 +22,15 @@ class Load:
     """Connections that it took so far, of those handed to it, as it said last."""
     handed: int = 0
 
+    def reported(self, *, listening: bool, connections: int, movable: int, taken: int) -> None:
+        """The worker said so of itself."""
+        self.listening, self.taken = listening, taken
+        self.open, self.movable = connections, movable
+
+    def hand(self) -> None:
+        """A connection was handed to it."""
+        self.handed += 1
+
     @property
     def under_way(self) -> int:
         """Connections that it has not taken yet; they stay so if it stands still."""

@@ -195,9 +195,13 @@ class Supervisor:
     def _on_report(self, worker: _Worker, report: Report) -> None:
         if worker.report is None and self._ready is not None and self._ready.done():
             _log.info("worker ready", worker=worker.number, thrift=report.thrift, http=report.http)
-        load, worker.report = worker.load, report
-        load.listening, load.taken = report.listening, report.taken
-        load.open, load.movable = report.open, report.movable
+        worker.report = report
+        worker.load.reported(
+            listening=report.listening,
+            connections=report.open,
+            movable=report.movable,
+            taken=report.taken,
+        )
         worker.silence.heard(now_ns() / 1e9)
         if self._ready is None or self._ready.done():
             return
@@ -227,7 +231,7 @@ class Supervisor:
             for number in in_turn(self._loads()):
                 worker = self._workers[number]
                 if worker.end is not None and channel.hand_over(worker.end, door, connection):
-                    worker.load.handed += 1
+                    worker.load.hand()
                     return
 
     def _loads(self) -> dict[int, Load]:

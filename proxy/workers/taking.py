@@ -41,12 +41,12 @@ class Taking:
     def start(self) -> None:
         """Take connections; the supervisor learns that this worker is ready."""
         asyncio.get_running_loop().add_reader(self.end, self._take)
-        self.thrift.on_change = self._tell
+        self.thrift.call_on_change(self._tell)
         self._telling = spawn(self._tell_now_and_then(), name="tell the supervisor")
 
     async def close(self) -> None:
         """Take none any more."""
-        self.thrift.on_change = None
+        self.thrift.call_on_change(None)
         asyncio.get_running_loop().remove_reader(self.end)
         await cancel_and_wait(self._telling)
         channel.close(self.end)

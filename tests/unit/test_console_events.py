@@ -53,7 +53,7 @@ async def test_a_slow_reader_is_dropped_and_counted_and_others_go_on() -> None:
     events = Events(Looks(), every_s=3600)
     slow, quick = events.read(), events.read()
     cut = []
-    slow.on_dropped = lambda: cut.append("slow")
+    slow.call_if_dropped(lambda: cut.append("slow"))
     pieces = aiter(quick)
     for _ in range(MOST_WAITING):
         await anext(pieces)

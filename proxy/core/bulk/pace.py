@@ -47,13 +47,13 @@ class BulkPace:
         if self._bucket.tokens <= 0:
             return 0
         taken = min(wanted_bytes, int(_portion_bytes(self._rate)))
-        self._bucket.tokens -= taken
+        self._bucket.take(taken)
         return taken
 
     def settle(self, taken_bytes: int, read_bytes: int) -> None:
         """What was taken for *taken_bytes* was used to read *read_bytes*: fewer, or more."""
         if self._rate is not None:
-            self._bucket.tokens += taken_bytes - read_bytes
+            self._bucket.take(read_bytes - taken_bytes)
 
     def _fill(self, now_ns: int, served_ns: int | None) -> None:
         beside = served_ns is not None and now_ns - served_ns < BESIDE_NS
@@ -63,7 +63,7 @@ class BulkPace:
             portion = _portion_bytes(rate)
             self._bucket.change(rate=rate, capacity=portion, now_ns=now_ns)
             if self._rate is None:  # what was read without a limit is no debt
-                self._bucket.tokens = portion
+                self._bucket.fill_up()
         elif rate is not None:
             self._bucket.fill(now_ns)
         self._rate = rate

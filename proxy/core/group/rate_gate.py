@@ -135,7 +135,7 @@ class RateGate:
         """So many went out."""
         if self._limits:
             for each in self._on(topic):
-                each.bucket.tokens -= messages
+                each.bucket.take(messages)
 
     def wait_ns(self, topic: Topic, now_ns: int) -> int | None:
         """How long until one of *topic* may go out; None if that takes more than time."""

@@ -28,6 +28,14 @@ class TokenBucket:
             self.tokens = min(grown, self.capacity)
             self._at_ns = now_ns
 
+    def take(self, tokens: float) -> None:
+        """Take *tokens*, on credit if need be; with a negative number give some back."""
+        self.tokens -= tokens
+
+    def fill_up(self) -> None:
+        """Make it full."""
+        self.tokens = self.capacity
+
     def change(self, *, rate: float, capacity: float, now_ns: int) -> None:
         """From *now* on it is filled so, and holds so much. What was saved up stays, as far as it
         still fits; nothing is added to it.

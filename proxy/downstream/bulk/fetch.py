@@ -83,7 +83,7 @@ class BulkFetch:
         wanted_bytes = self._limits.max_answer_bytes
         async with self._turns.turn(group, wanted_bytes, until_ns=until_ns) as turn:
             if self._load.is_over:
-                turn.max_bytes = 0
+                turn.refuse()
             self._load.change(turn.max_bytes)
             try:
                 yield turn
@@ -106,7 +106,7 @@ class BulkFetch:
                 max_messages=wanted if wanted > 0 else None,
             )
             await self._collect(answer, queues, group)
-            turn.read_bytes = answer.size_bytes
+            turn.read(answer.size_bytes)
         waits = turn.max_bytes and not answer.has_news
         if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._await_records(answer, queues, group, wait_ms=wait_ms)
@@ -190,7 +190,7 @@ class BulkFetch:
         async with self._turn(group, asked, until_ns) as turn:
             if turn.max_bytes:
                 await self._read(request, asked, results, wait_ms=0)
-            turn.read_bytes = _size_bytes(results)
+            turn.read(_size_bytes(results))
         waits = turn.max_bytes and not _has_news(asked, results)
         if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._read(request, asked, results, wait_ms=wait_ms)

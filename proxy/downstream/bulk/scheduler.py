@@ -26,10 +26,18 @@ class BulkCounts:
 
 @dataclass(slots=True)
 class Turn:
-    """May read ``max_bytes`` (0: nothing, time is up). Whoever reads says how much it was."""
+    """May read ``max_bytes`` (0: nothing, time is up). The reader tells how much it was."""
 
     max_bytes: int
     read_bytes: int = 0
+
+    def refuse(self) -> None:
+        """Let nothing be read."""
+        self.max_bytes = 0
+
+    def read(self, size: int) -> None:
+        """So many bytes were read."""
+        self.read_bytes = size
 
 
 class BulkTurns:

@@ -130,6 +130,12 @@ class Reply:
             kind = TApplicationException.INTERNAL_ERROR
             self._send(encode_failure(self.call, kind, sentence))
 
+    def call_if_lost(self, callback: Callable[[], None] | None) -> None:
+        """Call *callback*, and no other, once if the connection ends before the answer has left the
+        process whole.
+        """
+        self.on_lost = callback
+
     def lost(self) -> None:
         """The connection ended: the answer will not leave whole."""
         on_lost, self.on_lost = self.on_lost, None
@@ -175,6 +181,18 @@ class Connection(asyncio.Protocol):
         self.pulled: dict[str, str] = {}
         #: Answers the pull that waits with nothing; None while none does.
         self.give_up: Callable[[], None] | None = None
+
+    def limit_rate(self, bucket: TokenBucket) -> None:
+        """Take a token of *bucket* for each request."""
+        self.bucket = bucket
+
+    def pull_waits(self, give_up: Callable[[], None], *, movable: bool) -> None:
+        """A pull waits that *give_up* answers with nothing; *movable* as the attribute."""
+        self.movable, self.give_up = movable, give_up
+
+    def pull_answered(self) -> None:
+        """No pull waits any more."""
+        self.give_up = None
 
     # ---- asyncio's side -------------------------------------------------------------------------
 

@@ -39,6 +39,10 @@ class Load:
         """Whether there is no room for more."""
         return self.used > self.limit
 
+    def call_on_room(self, callback: Callable[[], None]) -> None:
+        """Call *callback* whenever there is room again, after there was none."""
+        self.on_room = callback
+
     def figures(self) -> dict[str, dict[str, int]]:
         """What was refused and dropped, by limit."""
         return {"refused": self.refused, "dropped": self.dropped}

@@ -48,5 +48,5 @@ def take(bucket: TokenBucket, now_ns: int) -> bool:
     bucket.fill(now_ns)
     if not bucket.whole:
         return False
-    bucket.tokens -= 1
+    bucket.take(1)
     return True

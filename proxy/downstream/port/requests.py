@@ -212,10 +212,9 @@ def pull_response(
     """The answer with *batches*; without any it has an empty Context and an empty list."""
     if not batches:
         return consumer.PullResponse(context=consumer.Context(), messages=[])
-    first, *more = [_one_queue(batch, group=group, ours=ours, home=home) for batch in batches]
-    if more:
-        first.more = more
-    return first
+    first, *others = batches
+    more = [_one_queue(batch, group=group, ours=ours, home=home) for batch in others]
+    return _one_queue(first, group=group, ours=ours, home=home, more=more or None)
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
@@ -228,12 +227,20 @@ def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
     return own or None
 
 
-def _one_queue(batch: Batch, *, group: str, ours: bool, home: str) -> consumer.PullResponse:
+def _one_queue(
+    batch: Batch,
+    *,
+    group: str,
+    ours: bool,
+    home: str,
+    more: list[consumer.PullResponse] | None = None,
+) -> consumer.PullResponse:
     pipeline = batch.pipeline
     context = consumer.Context(groupId=group, topic=pipeline.topic, qid=pipeline.qid)
     response = consumer.PullResponse(
         context=context,
         messages=[_message(lease, ours=ours) for lease in batch.leases],
+        more=more,
     )
     if ours:
         response.leaseMs = pipeline.visibility_ns // 1_000_000

@@ -59,6 +59,14 @@ class ThriftServer:
         #: Called when ``listening`` is another, and when a connection has ended.
         self.on_change: Callable[[], None] | None = None
 
+    def lead_back_to(self, port: int) -> None:
+        """Lead clients back to that *port* of this process instead of the one that they came to."""
+        self.home_port = port
+
+    def call_on_change(self, callback: Callable[[], None] | None) -> None:
+        """Call *callback*, and no other, when ``listening`` is another or a connection ended."""
+        self.on_change = callback
+
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
         """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
         loop = asyncio.get_running_loop()
@@ -113,7 +121,7 @@ class ThriftServer:
         self.open[connection.connection_id] = connection
         self._addresses[connection.address] += 1
         if self._rate is not None:
-            connection.bucket = self._rate.enter(connection.address, now_ns())
+            connection.limit_rate(self._rate.enter(connection.address, now_ns()))
         full = len(self.open) > self.limits.max_connections
         if full or self._addresses[connection.address] > self.limits.max_connections_per_address:
             self.refused_connections += 1

@@ -225,8 +225,7 @@ class GroupOwnership:
             for topic in topics
             if presence.wants(topic, leased=topic in leased, leave_after_s=leave_after_s)
         ]
-        presence.joined = True
-        presence.shown, presence.shows_all = frozenset(wanted), wanted == topics
+        presence.show(wanted, shows_all=wanted == topics)
         return [sign_of(self._lane.name, topic) for topic in wanted]
 
     def _refused(self, share: set[QueueName]) -> set[QueueName]:
@@ -356,8 +355,7 @@ class GroupOwnership:
 
     async def _leave_group(self) -> None:
         if self._lane.presence.joined:
-            self._lane.presence.joined = self._lane.presence.shows_all = False
-            self._lane.presence.shown = frozenset()
+            self._lane.presence.leave()
             self._lane.denied.clear()
             self._share.leave()
             await self._context.membership.leave(self._lane.name)
