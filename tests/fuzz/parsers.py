@@ -38,7 +38,6 @@ from proxy.admin import (
     groups,
     handoffs,
     key_views,
-    keys,
     leases,
     offsets,
     owners,
@@ -51,6 +50,7 @@ from proxy.core.records.record import Snapshot, SnapshotPart
 from proxy.downstream.port.frames import FrameBuffer, FrameError, decode_call
 from proxy.errors import SettingsError
 from proxy.operator.asked import Asked, ChangeBody
+from proxy.operator.key_models import KeyBody
 from proxy.settings.proxy_settings import load_settings
 from testkit.thrift_client import structs
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
@@ -99,7 +99,7 @@ ASKED: tuple[type[Asked], ...] = (
     key_views.KeyQuery,
     key_views.KeyHistoryQuery,
     key_views.KeysQuery,
-    keys.KeyBody,
+    KeyBody,
     leases.LeasesQuery,
     leases.ExtendBody,
     offsets.OffsetsQuery,

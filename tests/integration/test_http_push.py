@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import trustme
 from aiohttp import web
-from proxy.settings.push import PushSettings, answer_rules_of, push_rules_of
 
 from broker_core.clock import now_ns
 from broker_core.names import Group, Topic
@@ -22,6 +21,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict
 from proxy.delivery.sinks.push import HttpPush
 from proxy.net.tls import client_context
+from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of
 from testkit.eventually import eventually
 from tests.support.receiver import (
     Receiver,

@@ -7,13 +7,13 @@ from unittest.mock import MagicMock
 
 import orjson
 import pytest
-from tests.support.processes import ROOT
 
 from proxy.admin.keys import KeySurface
 from proxy.cli.key import COMMANDS
 from proxy.console.key_verbs import key_verbs_js
 from proxy.operator.key_models import QueuedKeyBody
 from proxy.operator.key_table import KEY_VERBS, KeyVerb, Reach
+from testkit.processes import ROOT
 
 ACTS = (ROOT / "proxy/console/static/key-acts.js").read_text()
 
