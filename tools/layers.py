@@ -11,7 +11,7 @@ import argparse
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 
 from tools.lint.cycles import Graph, circles, imports
@@ -20,6 +20,8 @@ from tools.lint.source import ROOT
 DOCUMENT = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->"
 _WIDTH = 100
+#: Containers in the picture; the contracts have more, which a newcomer can do without.
+_DRAWN = ("", "proxy", "proxy.core", "proxy.upstream", "proxy.downstream", "broker_core.broker")
 
 
 def contracts(pyproject: str) -> list[tuple[str, list[str]]]:
@@ -33,13 +35,14 @@ def contracts(pyproject: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-def picture(pyproject: str) -> str:
-    """The layers as text, a paragraph for each contract."""
-    return "\n".join("".join(_paragraph(*each)) for each in contracts(pyproject))
+def picture(pyproject: str, containers: Collection[str] = _DRAWN) -> str:
+    """The layers of *containers* as text, a paragraph for each."""
+    drawn = (each for each in contracts(pyproject) if each[0] in containers)
+    return "\n".join("".join(_paragraph(*each)) for each in drawn)
 
 
 def _paragraph(container: str, layers: Sequence[str]) -> Iterator[str]:
-    yield f"{container or '(all)'}\n"
+    yield f"{container or 'everything'}\n"
     for layer in layers:
         lines = textwrap.wrap(
             layer, _WIDTH, initial_indent="    ", subsequent_indent="      ", break_on_hyphens=False

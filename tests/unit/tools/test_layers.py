@@ -84,7 +84,8 @@ def test_an_import_downwards_passes(tmp_path: Path) -> None:
 
 
 def test_the_picture_has_a_paragraph_for_each_contract_and_replaces_the_old_one() -> None:
-    drawn = picture(SMALL)
+    assert picture(SMALL, ["garden"]) == ""
+    drawn = picture(SMALL, ["house"])
     assert drawn == "house\n    roof\n    walls | doors\n"
     marks = "<!-- layers -->\n{}<!-- /layers -->\n"
     document = f"Text.\n{marks}More.\n"
