@@ -44,6 +44,7 @@ class ParkedKeyView(Answer):
     not_copied: int
     by: str
     reason: str
+    note: str
     redriven_by: str
 
 

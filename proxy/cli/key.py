@@ -30,12 +30,12 @@ from proxy.operator.key_table import KEY_VERBS, REDRIVE, KeyVerb, Reach
 
 app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
 
-_PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason")
+_PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason", "note")
 _REDRIVEN = ("key", "queue", "proxy")
 _HISTORY = ("at", "queue", "what", "offset", "attempt", "by", "detail")
 _COLUMNS = (
     *("key", "queue", "state", "offset", "age_ms", "backlog", "copies", "attempts", "holder"),
-    *("retry_ms", "last_error", "by", "reason"),
+    *("retry_ms", "last_error", "by", "reason", "note"),
 )
 
 Topic = Annotated[str | None, typer.Option(help="the topic, if the group has more than one")]
@@ -150,7 +150,11 @@ def _command(verb: KeyVerb) -> Callable[..., None]:
         _parameter("key", str),
         _parameter("reason", Reason),
         *(
-            _parameter(name, _option(name, cli), field.get_default())
+            _parameter(
+                name,
+                _option(name, cli),
+                Parameter.empty if field.is_required() else field.get_default(),
+            )
             for name, field in fields.items()
             for cli in field.metadata
             if isinstance(cli, Cli)

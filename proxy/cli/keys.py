@@ -49,7 +49,7 @@ _LISTS = (
         "paused",
         "Paused keys, by whom and why.",
         lambda row: (row["key"], row["queue"]),
-        ("by", "reason"),
+        ("by", "reason", "note"),
     ),
 )
 

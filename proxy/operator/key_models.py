@@ -101,6 +101,20 @@ class RedriveKeyBody(QueuedKeyBody):
         return self.dry_run
 
 
+class NoteBody(KeyBody):
+    """Which key, and what is noted of it."""
+
+    note: Annotated[
+        str,
+        Field(
+            description="a note of one line and at most 500 characters; an empty one takes it away",
+            max_length=500,
+            pattern=r"^[^\x00-\x1f\x7f]*$",
+        ),
+        Cli(str, "one line, up to 500 characters; an empty one takes it away"),
+    ]
+
+
 class RedriveAllBody(ChangeBody):
     """How fast, and of which queue if not of all."""
 
@@ -134,6 +148,7 @@ class KeyRow(Answer):
     last_error: str
     by: str
     reason: str
+    note: str
     not_copied: int
     redriven_by: str
 
@@ -148,6 +163,21 @@ class PauseView(Answer):
     topic: str | None
     key: str | None
     paused: bool
+    queues: list[str]
+    owners: list[str]
+    unowned: list[str]
+    unaddressed: list[str]
+
+
+class NoteView(Answer):
+    """Where it is noted now: the queues of this proxy that have the key paused or parked.
+    ``owners``, ``unowned`` and ``unaddressed``: as of a pause.
+    """
+
+    group: str
+    topic: str | None
+    key: str | None
+    note: str
     queues: list[str]
     owners: list[str]
     unowned: list[str]

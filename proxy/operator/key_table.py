@@ -17,6 +17,8 @@ from proxy.operator.dialog import Dialog, DialogField, Shown, Stage
 from proxy.operator.key_models import (
     KeyBody,
     KeyRow,
+    NoteBody,
+    NoteView,
     PauseView,
     QueuedKeyBody,
     RedriveKeyBody,
@@ -152,6 +154,17 @@ async def _pause(at: KeyVerbs, key: bytes | None, wish: Wish) -> None:
 
 async def _resume(at: KeyVerbs, key: bytes | None, wish: Wish) -> None:
     await at.resume(key, wish.act)
+
+
+# ---- note ---------------------------------------------------------------------------------------
+
+
+def _is_kept(at: KeyVerbs, key: bytes | None) -> bool:
+    return key in at.pipeline.paused or key in at.pipeline.parked
+
+
+async def _note(at: KeyVerbs, key: bytes, wish: Wish) -> None:
+    await at.note(key, wish.asked.note)
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -333,4 +346,36 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
     ),
     PAUSE,
     RESUME,
+    KeyVerb(
+        name="note",
+        summary="Write a note on a key that is paused or parked.",
+        help="""Write a note on a key that is paused or parked, for whoever looks at it next.
+
+    It holds in all queues of the topic, at all proxies, and over restarts, as long as the key is
+    paused or parked.""",
+        reach=Reach.ALL,
+        body=NoteBody,
+        answer=NoteView,
+        may=_is_kept,
+        refusal="key {key!r} is neither paused nor parked",
+        effect=_note,
+        before=lambda at, key: {"note": at.pipeline.note_of(key)},
+        after=lambda asked, _head: {"note": asked.note},
+        result="note",
+        examples=("customer-17 --note 'the bank calls back' {why}",),
+        dialog=Dialog(
+            rank=8,
+            label="Write a note",
+            sentence="The note is shown with the key, at any proxy, as long as it is paused or"
+            " parked.",
+            shown=(
+                Shown(Stage.QUEUE, paused=True),
+                Shown(Stage.PARKED),
+                Shown(Stage.REDRIVEN),
+            ),
+            fields=(DialogField("note", "Note", hint="One line; empty: no note"),),
+            lines=(("Note", "{note}", "as below"),),
+            done="Noted: {everywhere}",
+        ),
+    ),
 )

@@ -149,6 +149,27 @@ class KeyVerbs:
         for each in self._pipelines:
             self._lane.did(each, each.resumed(key))
 
+    # ---- noting ---------------------------------------------------------------------------------
+
+    async def note(self, key: bytes, text: str) -> None:
+        """Keep *text* with *key*, which is paused or parked; return once that is on record.
+
+        Raises Unavailable if it cannot be written down (then the note is what it was), WrongState
+        if the queue is given up.
+        """
+        pipeline = self.pipeline
+        self._may_act()
+        before = pipeline.note_of(key)
+        pipeline.note(key, text)
+        try:
+            await self._context.recorder.record(self._lane, pipeline)
+        except RemotingError as error:
+            pipeline.note(key, before)
+            raise Unavailable(
+                f"not noted in {pipeline.place}, for no record of it can be stored: {error}"
+            ) from None
+        self._may_act()
+
     # ---- skipping -------------------------------------------------------------------------------
 
     async def skip(self, key: bytes, offset: int, act: Act) -> None:

@@ -16,6 +16,7 @@ NO_FIELD = "there is no field 'resaon': did you mean reason?"
 REASON = "should be one line that says why, for the audit topic"
 NO_OFFSET = "offset should be where the key's first message has to stand, or none is skipped"
 NO_ANEW = "anew should be true or false: hand-outs so far count no longer"
+NO_NOTE = "note should be a note of one line and at most 500 characters; an empty one takes it away"
 WRONG: list[tuple[str, Any, int, str]] = [
     ("/hop", {"key": "a"}, 404, f"there is no {KEYS}/hop here: see /api/openapi.json"),
     ("/park", [], 400, "the request should be a JSON object"),
@@ -28,6 +29,8 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/pause", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
     ("/skip", {"key": "a", "reason": "x", "offset": -1}, 400, NO_OFFSET),
     ("/retry", {"key": "a", "reason": "x", "anew": 1}, 400, NO_ANEW),
+    ("/note", {"key": "a", "reason": "x", "note": "n" * 501}, 400, NO_NOTE),
+    ("/note", {"key": "a", "reason": "x", "note": "a\nb"}, 400, NO_NOTE),
     ("/redrive", {"key": "a", "reason": "x", "rate": "5"}, 400, NO_RATE),
     ("/redrive", {"key": "a", "reason": "x", "rate": True}, 400, NO_RATE),
     ("/redrive", {"key": "a", "reason": "x", "rate": -1}, 400, NO_RATE),

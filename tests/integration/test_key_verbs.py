@@ -110,6 +110,37 @@ async def test_a_paused_key_waits_and_its_next_owner_keeps_it_so(
     assert report.clean, report.violations
 
 
+async def test_a_note_on_a_paused_key_goes_to_the_next_owner_and_ends_with_the_pause(
+    tmp_path: Path, orderlane: CommandLine
+) -> None:
+    desk = Desk()
+    note = ("--note", "the bank calls back", *WHY)
+    async with run_gateway(tmp_path, queues=1, lock=PATIENT) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "first", handle=desk):
+            await send(gateway, "a")
+            await eventually(lambda: desk.done["a"] == [1])
+            said = await problem(orderlane, at, gateway, "note", "a", *note)
+            assert "key 'a' is neither paused nor parked in the queues of 'orders'" in said
+            await rows(orderlane, at, gateway, "pause", "a", *WHY)
+            (row,) = await rows(orderlane, at, gateway, "note", "a", *note)
+            assert (row["key"], row["note"]) == ("a", "the bank calls back")
+        await gateway.close_proxy(proxy)
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "second", handle=desk):
+            await eventually(lambda: count(gateway, "paused") == 1)
+            (row,) = await rows(orderlane, at, gateway, "show", "a")
+            assert (row["note"], row["paused"]) == ("the bank calls back", True)
+            await rows(orderlane, at, gateway, "note", "a", "--note", "", *WHY)
+            (row,) = await rows(orderlane, at, gateway, "show", "a")
+            assert (row["note"], row["paused"]) == ("", True)
+            await rows(orderlane, at, gateway, "resume", "a", *WHY)
+        noted = [after for verb, _, after in await on_record(gateway) if verb == "key note"]
+        assert [each["note"] for (each,) in noted] == ["the bank calls back", ""]
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
 async def test_a_paused_group_waits_over_a_restart(tmp_path: Path, orderlane: CommandLine) -> None:
     desk = Desk()
     async with run_gateway(tmp_path, queues=2, lock=PATIENT) as gateway:

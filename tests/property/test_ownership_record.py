@@ -22,8 +22,10 @@ from proxy.core.records.snapshot_parts import parts
 numbers = st.integers(0, 2**53)
 epochs = st.integers(0, 30).map(Epoch)
 texts = st.text(max_size=5)
-parked_keys = st.builds(ParkedKey, numbers, numbers, st.booleans(), st.just(0.5), texts, texts)
-paused_keys = st.builds(PausedKey, numbers, texts, texts)
+parked_keys = st.builds(
+    ParkedKey, numbers, numbers, st.booleans(), st.just(0.5), texts, texts, texts
+)
+paused_keys = st.builds(PausedKey, numbers, texts, texts, texts)
 names = st.none() | st.binary(max_size=9)
 owns = st.builds(Own, st.text(max_size=30), numbers, numbers, numbers, numbers, texts)
 

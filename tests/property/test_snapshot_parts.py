@@ -29,8 +29,10 @@ texts = st.one_of(
     st.text(max_size=9), st.sampled_from(["\x01" * 256, "ü" * 256, "\U0001f600" * 256])
 )
 counts = st.integers(0, 2**62)
-parked_keys = st.builds(ParkedKey, counts, counts, st.booleans(), st.floats(0, 1e9), texts, texts)
-paused_keys = st.builds(PausedKey, counts, texts, texts)
+parked_keys = st.builds(
+    ParkedKey, counts, counts, st.booleans(), st.floats(0, 1e9), texts, texts, texts
+)
+paused_keys = st.builds(PausedKey, counts, texts, texts, texts)
 rules = st.sampled_from([KeyRule("KEY"), KeyRule("$.id"), KeyRule("$['" + "x" * 300 + "']")])
 key_records = st.builds(KeyRecord, rules, former=st.lists(rules, max_size=3).map(tuple))
 owns = st.builds(Own, texts, counts, counts, counts, counts, texts)

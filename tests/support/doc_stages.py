@@ -293,6 +293,7 @@ STAGES: dict[str, Callable[[DocSite, Mapping[str, Any]], Words]] = {
     "key history": _failed,
     "key pause": _failed,
     "key resume": _paused,
+    "key note": _paused,
     "key skip": _failed,
     "key retry": _failed,
     "key park": _failed,

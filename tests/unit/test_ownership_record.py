@@ -408,3 +408,20 @@ def test_a_long_key_in_a_record_of_an_older_proxy_is_the_one_that_is_known_now()
     assert found.paused == {key: PausedKey(7, "me", "so")}
     assert found.heads == {key: 5}
     assert found.spilled == {key: packed([5])}
+
+
+def test_notes_stand_beside_what_they_are_of_so_older_readers_pass_them_over() -> None:
+    kept = Snapshot(
+        Epoch(1),
+        0,
+        0,
+        parked={b"a": ParkedKey(0, 1, note="of parking"), b"c": ParkedKey(0, 1)},
+        paused={b"a": PausedKey(5, note="of the pause"), b"b": PausedKey(6, note="b's")},
+    )
+    written = encode(SnapshotPart(0, 1, kept))
+    assert decode(written) == SnapshotPart(0, 1, kept)
+    fields = orjson.loads(written)
+    assert [len(each) for _, each in fields["paused"]] == [3, 3]
+    assert [len(each) for _, each in fields["parked"]] == [4, 4]
+    assert len(fields.pop("notes")) == 2
+    assert decode(orjson.dumps(fields)).piece.paused[b"b"] == PausedKey(6)  # type: ignore[union-attr]

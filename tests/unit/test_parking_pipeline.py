@@ -48,6 +48,15 @@ def test_a_rate_survives_its_owner_and_ends_with_the_redrive() -> None:
     assert site.twin.parked[b"a"].rate == 0
 
 
+def test_a_note_on_a_parked_key_survives_its_owner() -> None:
+    site = parked("a")
+    site.pipeline.note(b"a", "ask the bank")
+    site.pipeline.note(b"b", "not kept: it is neither paused nor parked")
+    site.record()
+    site.begin()
+    assert [site.pipeline.note_of(key) for key in (b"a", b"b")] == ["ask the bank", ""]
+
+
 def test_a_key_is_not_parked_while_nothing_of_it_is_unfinished() -> None:
     site = ParkingSite()
     assert not site.pipeline.park(b"a")

@@ -33,7 +33,7 @@ function dialogOf(verb, row, url) {
   const lines = (seen) => verb.lines.map((line) => line.map((text) => fill(text, before(seen))));
   return {
     ...{ name, label, sentence, danger },
-    fields: verb.fields.map((field) => ({ ...field, read: READ[field.read] })),
+    fields: verb.fields.map((field) => ({ ...field, value: row[field.name] ?? field.value, read: READ[field.read] })),
     ...(verb.preview ? { preview: async (asked) => lines(await ask({ ...asked, dry_run: true })) } : { lines: () => lines(row) }),
     act: async (asked) => fill(verb.done, after(row, await ask(asked))),
   };
@@ -51,6 +51,7 @@ function before(row) {
     backlog_less_one: count(Math.max(0, row.backlog - 1)),
     copies_count: count(row.copies),
     head: headOf(row) ?? "none",
+    note: row.note || "none",
     due: row.retry_ms === null ? row.state : `again in ${age(row.retry_ms)}`,
   };
 }

@@ -131,6 +131,7 @@ function card(ctx, topic, row) {
       ["Again in", row.retry_ms === null ? undefined : age(row.retry_ms)],
       ["Last error", row.last_error || undefined],
       ["By", row.by ? `${row.by}: ${row.reason}` : undefined],
+      ["Note", row.note || undefined],
     ]),
     button("Act…", () => askKey(ctx.group, topic, row, () => ctx.again()), { class: "main" }),
   );

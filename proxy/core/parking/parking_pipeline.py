@@ -63,6 +63,18 @@ class ParkingPipeline(QueuePipeline):
         self.jobs.residency.read_back(head)
         return True
 
+    def note(self, key: bytes, text: str) -> None:
+        """Keep *text* with *key* while that is paused or parked; "" for no note."""
+        if (paused := self.paused.get(key)) is not None:
+            self.paused[key] = replace(paused, note=text)
+        if (parked := self.parked.get(key)) is not None:
+            self.parked[key] = replace(parked, note=text)
+
+    def note_of(self, key: bytes) -> str:
+        """What ``note`` keeps."""
+        kept = (self.paused.get(key), self.parked.get(key))
+        return next((each.note for each in kept if each is not None and each.note), "")
+
     def found_parked(self, keys: Mapping[bytes, ParkedKey]) -> None:
         """*keys* have copies in the twin, and no record is left that lists them; before the first
         message is read.

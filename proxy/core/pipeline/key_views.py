@@ -63,6 +63,7 @@ class KeyView:
     last_error: str = ""
     by: str = ""
     reason: str = ""
+    note: str = ""
 
     @property
     def blocked(self) -> bool:
@@ -113,6 +114,7 @@ class KeyViews:
             copies=copies,
             by="" if who is None else who.by,
             reason="" if who is None else who.reason,
+            note=(parked and parked.note) or (pause and pause.note) or "",
             **about,
         )
 

@@ -14,7 +14,8 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
   (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
   that is longer than its ``own`` says), paused (pairs of order key, null for all of the queue, and
-  [since_ms, who asked for it, why]), keys (the order key: see ``KeyRecord``), anchor (offset and
+  [since_ms, who asked for it, why]), notes (order key, and what operators noted of it as a paused
+  and as a parked key), keys (the order key: see ``KeyRecord``), anchor (offset and
   place in the broker's log of the last message that was read, if the broker has no lives), own (the
   fields of the ``own`` record of the period, in the first part: retention may have deleted that
   record). The parts of a snapshot follow each other; what they list adds up;
@@ -25,7 +26,7 @@ A record is one JSON object with ``v`` (1) and ``kind``:
   key and the first offset that is left of its spilled chain, null if none is), parked (those that
   changed, null if the key is not parked any more), parked_by (of those that are),
   longest_lease_ms (as in a snapshot), paused (those that changed, null if it is not paused any
-  more), keys (if that changed), anchor (as in a snapshot);
+  more), notes (of those that are), keys (if that changed), anchor (as in a snapshot);
 - ``clean``: epoch, to (the member that people gave the queue to, if they did). The owner ended with
   nothing leased but what its snapshot names, which is the whole truth.
 
@@ -35,8 +36,8 @@ stuck key has messages, so they are packed: ``width:base64``, with differences (
 
 Proxies of several versions take a queue over from each other. What came to be written later
 (``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
-``to``, ``own``, ``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``) may be missing, and what
-a reader does not know it passes over.
+``to``, ``own``, ``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``) may be
+missing, and what a reader does not know it passes over.
 """
 
 from __future__ import annotations
@@ -219,6 +220,7 @@ def _of_keys(record: Snapshot | Delta) -> dict[str, Any]:
         "parked_by": _parked_by(record.parked),
         **_longest_lease(record.longest_lease_ms),
         **_paused_to_json(record.paused),
+        **_notes_to_json(record),
         **_keys_to_json(record.keys),
         **({} if record.anchor is None else {"anchor": list(record.anchor)}),
     }
@@ -246,6 +248,10 @@ def _parked_of(fields: dict[str, Any]) -> dict[bytes, ParkedKey | None]:
     for key, by, reason in fields.get("parked_by", ()):
         if (each := parked.get(_key(key))) is not None:
             parked[_key(key)] = replace(each, by=str(by), reason=str(reason))
+    for text, _, note in fields.get("notes", ()):
+        key = _maybe_key(text)
+        if key is not None and (each := parked.get(key)) is not None:
+            parked[key] = replace(each, note=str(note))
     return parked
 
 
@@ -259,10 +265,33 @@ def _paused_to_json(paused: Mapping[bytes | None, PausedKey | None]) -> dict[str
 
 
 def _paused_of(fields: dict[str, Any]) -> dict[bytes | None, PausedKey | None]:
-    return {
-        None if key is None else _key(key): None if each is None else PausedKey.from_json(each)
+    paused = {
+        _maybe_key(key): None if each is None else PausedKey.from_json(each)
         for key, each in fields.get("paused", ())
     }
+    for key, note, _ in fields.get("notes", ()):
+        if (each := paused.get(_maybe_key(key))) is not None:
+            paused[_maybe_key(key)] = replace(each, note=str(note))
+    return paused
+
+
+def _notes_to_json(record: Snapshot | Delta) -> dict[str, Any]:
+    """Left out where there is none."""
+    keys: dict[bytes | None, None] = dict.fromkeys((*record.paused, *record.parked))
+    notes = [
+        [None if key is None else _text(key), *both]
+        for key in keys
+        if any(both := (_note_of(record.paused.get(key)), _note_of(_parked_at(record, key))))
+    ]
+    return {"notes": notes} if notes else {}
+
+
+def _parked_at(record: Snapshot | Delta, key: bytes | None) -> ParkedKey | None:
+    return None if key is None else record.parked.get(key)
+
+
+def _note_of(kept: PausedKey | ParkedKey | None) -> str:
+    return "" if kept is None else kept.note
 
 
 def _keys_to_json(keys: KeyRecord | None) -> dict[str, Any]:
@@ -302,6 +331,10 @@ def _text(key: bytes) -> str:
 def _key(text: str) -> bytes:
     """As it is called now: proxies before wrote keys of any length down whole."""
     return named(_bytes(text))
+
+
+def _maybe_key(text: str | None) -> bytes | None:
+    return None if text is None else _key(text)
 
 
 def _bytes(text: str) -> bytes:

@@ -33,7 +33,7 @@ class ParkedKey:
 
     Copies of messages below offset ``first``, or by owners before ``epoch`` (of the queue), are
     repeats: their message has finished, or has a copy ahead. ``by`` asked for it (in the records of
-    the twin: for the redrive), for that ``reason``.
+    the twin: for the redrive), for that ``reason``; ``note`` is an operator's, "" for none.
     """
 
     first: int
@@ -42,9 +42,10 @@ class ParkedKey:
     rate: float = 0.0  # messages a second of the redrive; 0: as fast as clients take them
     by: str = ""
     reason: str = ""
+    note: str = ""
 
     def to_json(self) -> list[Any]:
-        """As it stands in a record, but who asked for it, and why: that stands beside it."""
+        """As it stands in a record, but for who asked, why, and the note: these stand beside it."""
         return [self.first, self.epoch, self.redriven, self.rate]
 
     @classmethod

@@ -11,14 +11,17 @@ EVERYTHING = None
 
 @dataclass(frozen=True, slots=True)
 class PausedKey:
-    """``by`` asked for it, for that ``reason``, at ``since_ms`` (wall time)."""
+    """``by`` asked for it, for that ``reason``, at ``since_ms`` (wall time); ``note`` is an
+    operator's, "" for none.
+    """
 
     since_ms: int
     by: str = ""
     reason: str = ""
+    note: str = ""
 
     def to_json(self) -> list[Any]:
-        """As it stands in a record."""
+        """As it stands in a record, but for the note, which stands beside it."""
         return [self.since_ms, self.by, self.reason]
 
     @classmethod

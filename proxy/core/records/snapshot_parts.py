@@ -93,10 +93,12 @@ class _Cut:
         """List what people, or the policy, did with keys."""
         for key, parked in self._of.parked.items():
             why = orjson.dumps([parked.to_json(), parked.by, parked.reason])
-            self._take(2 * (_key_bytes(key) + _AROUND_BYTES) + len(why)).parked[key] = parked
+            size = 2 * (_key_bytes(key) + _AROUND_BYTES) + len(why)
+            self._take(size + _note_bytes(key, parked.note)).parked[key] = parked
         for name, paused in self._of.paused.items():
             size = _key_bytes(name or b"") + len(orjson.dumps(paused.to_json()))
-            self._take(size + 2 * _AROUND_BYTES).paused[name] = paused
+            size += 2 * _AROUND_BYTES + _note_bytes(name or b"", paused.note)
+            self._take(size).paused[name] = paused
 
     def _numbers(self, name: str, offsets: Sequence[int], *, bytes_each: int) -> None:
         at = 0
@@ -138,6 +140,10 @@ class _Cut:
     def _took(self, size: int) -> None:
         self._room -= size
         self._is_empty = False
+
+
+def _note_bytes(key: bytes, note: str) -> int:
+    return _key_bytes(key) + len(orjson.dumps(note)) + 2 * _AROUND_BYTES if note else 0
 
 
 def _key_bytes(key: bytes) -> int:

@@ -119,6 +119,7 @@ class Parking:
             "not_copied": pipeline.jobs.by_key.unfinished(key),
             "by": "" if parked is None else parked.by,
             "reason": "" if parked is None else parked.reason,
+            "note": "" if parked is None else parked.note,
             "redriven_by": copied.by if copied is not None and state == "redriven" else "",
         }
 
