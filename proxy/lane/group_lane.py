@@ -135,8 +135,7 @@ class GroupLane:
         lapsed = pipeline.doubtful or pipeline.trusted_until_ns <= now
         if lapsed:
             self.rates.gate.before_change(now)
-        pipeline.doubtful = False
-        pipeline.trusted_until_ns = max(pipeline.trusted_until_ns, trusted_until_ns)
+        pipeline.trust_until(trusted_until_ns)
         if lapsed:
             self.rates.gate.changed(now)
         if pipeline.twin is not None:
@@ -235,12 +234,12 @@ class GroupLane:
 
     def topic_recreated(self, pipeline: QueuePipeline) -> None:
         """*pipeline* is the first of its queue in another incarnation of the topic."""
-        pipeline.recreated = True
+        pipeline.began_recreated()
         self.counts[pipeline.topic].taken_over(recreated=True)
 
     def records_damaged(self, pipeline: QueuePipeline) -> None:
         """The ownership records of *pipeline*'s queue left out what a new owner must know."""
-        pipeline.records_damaged = True
+        pipeline.began_with_damage()
         self.counts[pipeline.topic].taken_over(damaged=True)
 
     def near_retention(self, pipeline: QueuePipeline) -> None:
@@ -299,7 +298,7 @@ class GroupLane:
         """An answer was never written to *connection*; it may be asked for until its leases end."""
         for lease in (lease for batch in batches for lease in batch.leases):
             if lease.holder.connection == connection:  # else it went to another meanwhile
-                lease.unsent = True
+                lease.not_sent()
 
     def return_unsent(self, batches: Iterable[Batch]) -> None:
         """An answer was never written: its jobs are offered again, uncounted."""
@@ -315,7 +314,7 @@ class GroupLane:
     def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
         """Apply verdicts; returns the lease ids (or offsets) that were no longer held."""
         pipeline = self._owned.get((verdicts.topic, verdicts.qid))
-        if pipeline is None or pipeline.ended:
+        if pipeline is None or pipeline.has_ended:
             return self._fenced_elsewhere(verdicts)
         self.presence.pulled((pipeline.topic,))
         now = now_ns()
@@ -341,7 +340,7 @@ class GroupLane:
     def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
         """Extend leases; returns the ids of those that were no longer held."""
         pipeline = self._owned.get((topic, qid))
-        if pipeline is None or pipeline.ended:
+        if pipeline is None or pipeline.has_ended:
             return list(lease_ids)
         at_ns = now_ns()
         not_held: list[int] = [*pipeline.extend(lease_ids, ms=ms, now_ns=at_ns)]
@@ -397,7 +396,7 @@ class GroupLane:
         at_ns: int = 0,
     ) -> None:
         """Do what *effects* ask for, but for those who wait for messages."""
-        self.counts[pipeline.topic].add(effects, missing=pipeline.key_record.rule.missing)
+        self.counts[pipeline.topic].add(effects, missing=pipeline.keys.record.rule.missing)
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         if self.tracing is not None:
             self.tracing.effects(pipeline, effects)

@@ -233,9 +233,9 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     """The rules by which a queue is judged: they stand in ``own+``, and in ``rules`` when they
     change.
     """
-    rules, keys = pipeline.rules, pipeline.origin.key_record
+    rules, keys = pipeline.rules, pipeline.origin.keys.record
     # What is handed out before a record names the switch is older than that.
-    order_key = keys.before if pipeline.origin.key_change_planned and keys.before else keys.rule
+    order_key = keys.before if pipeline.origin.keys.planned and keys.before else keys.rule
     exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
     return {
         "order_key": order_key.text,
@@ -252,7 +252,7 @@ def keys_in_history(queue: QueuePipeline | Snapshot) -> dict[str, object]:
     """What is paused (null: all of the queue), what is parked, and how often the order key changed
     when an ownership period begins, for its ``own+``.
     """
-    keys = queue.keys if isinstance(queue, Snapshot) else queue.key_record
+    keys = queue.keys if isinstance(queue, Snapshot) else queue.keys.record
     said: dict[str, object] = {
         "paused": [key_text(key) for key in queue.paused],
         "parked": [key_text(key) for key in queue.parked],
@@ -296,12 +296,12 @@ def _origin(pipeline: QueuePipeline, offset: int) -> dict[str, object]:
 
 def key_change_in_history(pipeline: QueuePipeline) -> dict[str, object]:
     """In an ``own+``: the switch of a change that is not through."""
-    record = pipeline.key_record
+    record = pipeline.keys.record
     return {} if record.before is None else {"key_since": record.since}
 
 
 def _order_key(pipeline: QueuePipeline) -> dict[str, object]:
-    record = pipeline.key_record
+    record = pipeline.keys.record
     return {
         "version": record.version,
         "since": record.since,
@@ -313,7 +313,7 @@ def _order_key(pipeline: QueuePipeline) -> dict[str, object]:
 
 def _next_order(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
     """While the order key changes: the key of an older message by the new rule."""
-    record, message = pipeline.key_record, lease.job.message
+    record, message = pipeline.keys.record, lease.job.message
     if record.before is None or message is None or lease.job.offset >= record.since:
         return {}
     return {"next_order": key_text(record.rule.chain_of(message))}

@@ -52,7 +52,7 @@ class LaneRates:
     def doubt(self, pipeline: QueuePipeline) -> None:
         """Its lock may be forgotten: nothing is handed out, and it has no share of a limit."""
         self.gate.before_change(now_ns())
-        pipeline.doubtful = True
+        pipeline.doubt()
         self.gate.changed(now_ns())
 
     def wait(self, wait_ns: int | None) -> None:

@@ -260,7 +260,7 @@ class KeyVerbs:
         Raises WrongState while it is between both.
         """
         pipeline, twin = self.pipeline, self.pipeline.twin
-        if key not in pipeline.parked and key not in pipeline.leaving:
+        if key not in pipeline.parked and key not in pipeline.parking.leaving:
             return pipeline
         if twin is not None and key in twin.jobs.by_key and twin.is_read:
             return twin

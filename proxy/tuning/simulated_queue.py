@@ -61,8 +61,7 @@ def measure_nothing(pipeline: QueuePipeline) -> None:
     """Keep *pipeline* from noting what nobody will read. No decision depends on it, and it costs
     time at every message.
     """
-    pipeline.measured_by(_NOT_MEASURED)
-    pipeline.hot = _Uncounted()
+    pipeline.measured_by(_NOT_MEASURED, hot=_Uncounted())
 
 
 class _Unread(Histogram):

@@ -71,9 +71,9 @@ class KeyChanges:
         back_off_s = _FIRST_BACK_OFF_S
         while _is_due(pipeline):
             try:
-                if pipeline.key_change_due or pipeline.key_change_planned:
+                if pipeline.key_change_due or pipeline.keys.planned:
                     await self._begin(lane, pipeline)
-                    record = pipeline.key_record
+                    record = pipeline.keys.record
                     log.warning("order key changed", rule=str(record.rule), since=record.since)
                 else:
                     await self._count(lane, pipeline)
@@ -90,7 +90,7 @@ class KeyChanges:
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
 
     async def _begin(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
-        if not pipeline.key_change_planned:
+        if not pipeline.keys.planned:
             pipeline.plan_key_change()
         await self._context.recorder.record(lane, pipeline)
         lane.did(pipeline, pipeline.key_change_recorded())
@@ -111,7 +111,7 @@ class KeyChanges:
 
     async def _copies(self, group: Group, pipeline: QueuePipeline) -> dict[bytes, set[bytes]]:
         """New keys of the older messages whose copies stand in the parked twin, by parked key."""
-        client, record = self._context.client, pipeline.key_record
+        client, record = self._context.client, pipeline.keys.record
         found: dict[bytes, set[bytes]] = {}
         twin = pipeline.queue._replace(topic=parked_topic(group, pipeline.topic))
         try:
@@ -137,7 +137,5 @@ def _is_due(pipeline: QueuePipeline) -> bool:
         return False
     change = pipeline.jobs.change
     return (
-        pipeline.key_change_due
-        or pipeline.key_change_planned
-        or (change is not None and change.counting)
+        pipeline.key_change_due or pipeline.keys.planned or (change is not None and change.counting)
     )

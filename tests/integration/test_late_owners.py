@@ -101,7 +101,7 @@ async def test_who_finds_a_late_own_among_its_records_drops_the_queue_and_goes_o
             await _late_own(brokers, queue, arrives)
             _park(owned)
             await _gone(owned)
-            assert not pipeline.recorded, "the record that lists the key counts for nobody"
+            assert not pipeline.parking.recorded, "the record that lists the key counts for nobody"
             assert not brokers.logs[copies]
         owned, again = await us.owned(queue)
         await eventually(lambda: again.position == 10)

@@ -205,7 +205,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
         async def store_in_doubt(client: BrokerClient, queue: QueueName, messages: Any) -> Any:
             receipts = await store(client, queue, messages)
             if queue.topic.startswith("%PARK%") and not stored.is_set():
-                parking(proxy, gateway).pipeline.doubtful = True
+                parking(proxy, gateway).pipeline.doubt()
                 stored.set()
             return receipts
 
@@ -215,7 +215,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await asyncio.wait_for(stored.wait(), 30)
             found = parking(proxy, gateway)
-            found.pipeline.doubtful = False  # as a renewal does
+            found.pipeline.trust_until(0)  # as a renewal does
             await eventually(lambda: copied(proxy, gateway) == 2)
             bodies = [copy.body for copy in await parked(gateway, 4)]
             assert bodies == [b"a:1", b"a:2"] * 2

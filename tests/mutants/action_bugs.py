@@ -7,7 +7,7 @@ from typing import Any
 from proxy.actions.pipeline import Actions, Dropped, Failed
 from proxy.core.leases.verdicts import Outcome
 from proxy.core.pipeline.actions import PASSED
-from proxy.core.pipeline.handing_out import HandingOut
+from proxy.core.pipeline.dispatch import Dispatch
 
 
 def error_is_a_no(original: Any, actions: Actions, subject: Any) -> Any:
@@ -15,15 +15,16 @@ def error_is_a_no(original: Any, actions: Actions, subject: Any) -> Any:
     return Dropped(outcome.reason.partition(" (")[0]) if isinstance(outcome, Failed) else outcome
 
 
-def error_is_a_success(original: Any, jobs: HandingOut, job: Any, acted: Any, **how: Any) -> None:
+def error_is_a_success(original: Any, dispatch: Dispatch, job: Any, acted: Any, **how: Any) -> None:
     if isinstance(acted, Failed):
-        jobs._finish(job, Outcome.OK, jobs._unreported.ended(job, Dropped(""), origin=0)[0])
+        effects, _ = dispatch.unreported.ended(job, Dropped(""), origin=0)
+        dispatch._settlement.finish(job, Outcome.OK, effects)
     else:
-        original(jobs, job, acted, **how)
+        original(dispatch, job, acted, **how)
 
 
-def as_it_is_the_second_time(original: Any, jobs: HandingOut, job: Any) -> Any:
-    return PASSED if job.attempts else original(jobs, job)
+def as_it_is_the_second_time(original: Any, dispatch: Dispatch, job: Any) -> Any:
+    return PASSED if job.attempts else original(dispatch, job)
 
 
 def error_is_free(original: Any, unreported: Any, job: Any, acted: Any, **how: Any) -> Any:

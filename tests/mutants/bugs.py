@@ -26,9 +26,9 @@ from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.leases.verdicts import Outcome
 from proxy.core.ownership.steady_members import SteadyMembers
 from proxy.core.parking import twin_pipeline
-from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.pipeline.actions import Unreported
-from proxy.core.pipeline.handing_out import HandingOut
+from proxy.core.pipeline.dispatch import Dispatch
+from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Own
 from proxy.core.records.replay import LastOwner
@@ -147,7 +147,7 @@ def _expiry_finishes(original: Any, pipeline: QueuePipeline, *, now_ns: int) -> 
     for lease in effects.expired:
         if lease.job in pipeline.leases.offered:
             pipeline.leases.offered.pop(lease.job)
-            pipeline._finish(lease.job, Outcome.OK, effects)
+            pipeline.settlement.finish(lease.job, Outcome.OK, effects)
     return effects
 
 
@@ -173,8 +173,9 @@ def _held_in_name(_original: Any, chains: JobChains, key: bytes) -> None:
         chains.held_keys.add(key)
 
 
-def _whatever_is_ready(_original: Any, pipeline: ParkingPipeline) -> Any:
-    return QueuePipeline._next_job(pipeline)
+def _whatever_is_ready(original: Any, dispatch: Dispatch, *how: Any) -> Any:
+    with patch.object(dispatch, "_held", ()):
+        return original(dispatch, *how)
 
 
 def _last_first(original: Any, jobs: Jobs, refill: Any, found: Any) -> Any:
@@ -285,9 +286,9 @@ def _with_former_ones(original: Any, steady: SteadyMembers, members: Any, **now:
     return sorted(known)
 
 
-def _knows_no_pause(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
-    with patch.object(pipeline, "paused", {}):
-        return original(pipeline, **how)
+def _knows_no_pause(original: Any, dispatch: Dispatch, *how: Any) -> Any:
+    with patch.object(dispatch, "_pauses", Pauses(Noted())):
+        return original(dispatch, *how)
 
 
 @asynccontextmanager
@@ -333,9 +334,9 @@ MUTANTS = (
     Mutant("D2", "a transform that fails drops its message",
            method_of(Actions, "run", action_bugs.error_is_a_no), acting),
     Mutant("D2", "an action that fails is a success, as in DDMQ",
-           method_of(HandingOut, "_ended_by_action", action_bugs.error_is_a_success), acting),
+           method_of(Dispatch, "_ended_by_action", action_bugs.error_is_a_success), acting),
     Mutant("D2", "what an action failed on is handed out as it is",
-           method_of(HandingOut, "_act", action_bugs.as_it_is_the_second_time), acting),
+           method_of(Dispatch, "_act", action_bugs.as_it_is_the_second_time), acting),
     Mutant("D3", "a dead letter is told as acked as well",
            method_of(QueuePipeline, "dead_lettered", _told_twice)),
     Mutant("D3b", "an expired hand-out does not count",
@@ -353,11 +354,11 @@ MUTANTS = (
            method_of(LeaseBook, "extend", lambda *_: None)),
     Mutant("R3", "what stands behind a parked message is handed out",
            all_of(method_of(JobChains, "hold", _held_in_name),
-                  method_of(ParkingPipeline, "_next_job", _whatever_is_ready)), parked),
+                  method_of(Dispatch, "lease", _whatever_is_ready)), parked),
     Mutant("R3", "a redrive begins at the tail",
            method_of(Jobs, "refilled", _last_first), parked),
     Mutant("R4", "what is ready of a paused key is handed out",
-           method_of(QueuePipeline, "lease", _knows_no_pause), acted),
+           method_of(Dispatch, "lease", _knows_no_pause), acted),
     Mutant("R4", "no record says what is paused",
            property_of(QueuePipeline, "recorded_pauses", lambda *_: Noted()), acted),
     Mutant("R5", "what is done is put on no record",

@@ -18,10 +18,12 @@ from unittest.mock import patch
 from broker_core.names import Group
 from broker_core.store import tables
 from broker_core.store.commit_log import Sync
+from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.ownership.group_share import Present
 from proxy.core.ownership.recording import Recording
 from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane import lanes
 from proxy.upstream.ownership import group_ownership as ownership
@@ -89,7 +91,8 @@ async def _at_the_end(original: Any, context: Any, group: Any, queue: Any) -> tu
 def _pauses_are_the_queues_own(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
     if not isinstance(pipeline, TwinPipeline):
         return original(pipeline, **how)
-    with patch.object(pipeline, "paused", {}):
+    own = patch.object(pipeline._dispatch, "_pauses", Pauses(Noted()))
+    with patch.object(pipeline, "_paused", {}), own:
         return original(pipeline, **how)
 
 

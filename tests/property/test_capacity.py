@@ -176,7 +176,7 @@ class Capacity(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.now_ns += ms * MS
         for number, here in enumerate(self.here):
-            here.trusted_until_ns = self.now_ns + TRUST_NS
+            here.trust_until(self.now_ns + TRUST_NS)
             self._apply(number, here.on_time(now_ns=self.now_ns))
 
     @rule(found=st.booleans())
@@ -239,7 +239,7 @@ class Capacity(RuleBasedStateMachine):
             self.now_ns += 50 * MS
             self.spilled_messages_are_read_again(found=True)
             for number, here in enumerate(self.here):
-                here.trusted_until_ns = self.now_ns + TRUST_NS
+                here.trust_until(self.now_ns + TRUST_NS)
                 self._apply(number, here.on_time(now_ns=self.now_ns))
                 self._read(number, demand=True)
                 got = lease(here, now_ns=self.now_ns)

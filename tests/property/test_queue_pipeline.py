@@ -239,7 +239,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.open_connections.discard(lost)
         for here in self.queues:
             if renewed:
-                here.pipeline.trusted_until_ns = self.now_ns + TRUST_NS
+                here.pipeline.trust_until(self.now_ns + TRUST_NS)
             effects = here.pipeline.on_time(now_ns=self.now_ns)
             here.naive.pass_time(self.now_ns).assert_is(effects)
             here.saw(effects)
@@ -259,7 +259,7 @@ class PipelineMachine(RuleBasedStateMachine):
             here.commit()
         else:
             trust_ns = TRUST_NS if what == "trust" else 0
-            here.pipeline.trusted_until_ns = self.now_ns + trust_ns
+            here.pipeline.trust_until(self.now_ns + trust_ns)
 
     @precondition(lambda self: self.served > 3)
     @rule(which=QUEUES)
@@ -402,7 +402,7 @@ class PipelineMachine(RuleBasedStateMachine):
         while here.naive.jobs or max(here.naive.log, default=-1) >= here.pipeline.position:
             self._read(here, limit=1000, again=0, gap=0)
             self.now_ns += 50 * MS
-            here.pipeline.trusted_until_ns = self.now_ns + TRUST_NS
+            here.pipeline.trust_until(self.now_ns + TRUST_NS)
             self._settle(here, [])
             none_left = not here.naive.jobs  # what was read was filtered
             leases = here.pull(1000, now_ns=self.now_ns, connection=1)

@@ -192,7 +192,7 @@ class Proxy:
                 return
         self.trusted_until_ns = max(self.trusted_until_ns, sent_ns + TRUST_NS)
         if self.pipeline is not None:
-            self.pipeline.trusted_until_ns = self.trusted_until_ns
+            self.pipeline.trust_until(self.trusted_until_ns)
 
     def _lose(self) -> None:
         """The lock is not ours: no unlock, or what an earlier owner leased would be forgotten."""
@@ -279,7 +279,8 @@ class Proxy:
         if not self.wanted and not owned.draining:
             owned.drain()
             self.drain_until_ns = now_ns + DRAIN_NS
-        owned.extensions_refused = owned.draining and now_ns >= self.drain_until_ns
+        if owned.draining and now_ns >= self.drain_until_ns:
+            owned.refuse_extensions()
         if owned.draining and owned.drained(now_ns) and now_ns < self.trusted_until_ns:
             self.broker.commit(owned.epoch, owned.committable)
             self._record(now_ns)

@@ -68,7 +68,7 @@ class ParkingMachine(RuleBasedStateMachine):
     @rule(until=st.integers(0, 3))
     def leave(self, until: int) -> None:
         self.site.leave(until=until)
-        if until < 3 and self.site.pipeline.leaving:
+        if until < 3 and self.site.pipeline.parking.leaving:
             self.crash()
 
     @rule(key=keys, until=st.integers(0, 3))

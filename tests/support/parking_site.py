@@ -135,7 +135,7 @@ class ParkingSite:
     def _find_parked(self) -> None:
         last = self.logs[1].last()
         said = None if last is None else last.snapshot
-        found = FoundParked(self.pipeline.key_record, said, self.committed[1])
+        found = FoundParked(self.pipeline.keys.record, said, self.committed[1])
         for copy in self.copies[found.position :]:
             found.see(copy)
         self.pipeline.found_parked(found.keys)
@@ -179,12 +179,13 @@ class ParkingSite:
             return
         last = self.logs[1].last()
         epoch = self.logs[1].append([Own("us", 1, 1, 1, self.pipeline.epoch)])
-        self.twin = self.pipeline.twin = TwinPipeline(
+        self.twin = TwinPipeline(
             twin_of=self.pipeline,
             must_read=len(self.copies),
             period=1,
             **self._arguments(queue(topic=Topic("%PARK%1")), epoch, last, start=self.committed[1]),
         )
+        self.pipeline.open_twin(self.twin)
         self.twin_recording = Recording(self.twin, last)
         self._saw(self.twin, self.twin.on_time(now_ns=self.now_ns))
 
@@ -226,17 +227,17 @@ class ParkingSite:
 
     def record_parked(self) -> None:
         """The record that lists newly parked keys."""
-        new = self.pipeline.parked.keys() - self.pipeline.recorded
+        new = self.pipeline.parked.keys() - self.pipeline.parking.recorded
         if new:
             self._write(0)
-            self.pipeline.is_recorded(new)
+            self.pipeline.parking.is_recorded(new)
             self.open_twin()
 
     def copy(self, *, heard: bool) -> None:
         """Copies of one key are stored; *heard*: the owner knows."""
         if self.twin is None:
             return
-        self.told.update(self.pipeline.keys_to_copy())
+        self.told.update(self.pipeline.parking.keys_to_copy())
         for key in sorted(self.pipeline.jobs.chains.held_keys):
             jobs = self.pipeline.to_copy(key, jobs=2, body_bytes=1000)
             assert not jobs or key in self.told, f"{key!r} would never be copied"
@@ -251,9 +252,9 @@ class ParkingSite:
                     self.copies.append(replace(copied, queue_offset=len(self.copies)))
                 self.unheard = not heard
                 if not heard:
-                    self.pipeline.look_again([key])
+                    self.pipeline.parking.look_again([key])
                 else:
-                    self.twin.must_read = len(self.copies)
+                    self.twin.copies_end_at(len(self.copies))
                     self._saw(self.pipeline, self.pipeline.copied(jobs))
                 return
 
@@ -262,15 +263,17 @@ class ParkingSite:
         if self.unheard:
             return  # first it is tried again
         if self.twin is not None:
-            keys = [each for each in self.twin.redriven if each not in self.twin.jobs.by_key]
-            assert set(keys) == set(self.twin.emptied()), "a redriven key would never leave"
-        if self.pipeline.leave() or self.pipeline.leaving:
+            keys = [each for each in self.twin.redrives.keys if each not in self.twin.jobs.by_key]
+            assert set(keys) == set(self.twin.redrives.emptied()), (
+                "a redriven key would never leave"
+            )
+        if self.pipeline.leave() or self.pipeline.parking.leaving:
             assert self.twin is not None
-            keys = set(self.pipeline.leaving)
+            keys = set(self.pipeline.parking.leaving)
             self._write(0)
             self.asked -= keys
             if until > 0:
-                self.twin.forget(keys)
+                self.twin.redrives.forget(keys)
             if until > 1:
                 self._write(1)
             if until > 2:
@@ -282,7 +285,7 @@ class ParkingSite:
 
     def redrive_key(self, key: bytes) -> None:
         """The same, of a key that is no text."""
-        if self.twin is not None and key in self.pipeline.recorded:
+        if self.twin is not None and key in self.pipeline.parking.recorded:
             self.asked.add(key)
             self._saw(self.twin, self.twin.redrive(key))
 
@@ -293,7 +296,7 @@ class ParkingSite:
 
     def park(self, key: str) -> None:
         """An operator's act."""
-        self.pipeline.park(key.encode())
+        self.pipeline.parking.park(key.encode())
 
     # ---- clients --------------------------------------------------------------------------------
 
@@ -313,7 +316,7 @@ class ParkingSite:
     def retry(self, key: str) -> None:
         """Somebody wants the first message of *key* to be retried, as if it had never failed."""
         name, pipeline = key.encode(), self.pipeline
-        if name in pipeline.parked or name in pipeline.leaving:
+        if name in pipeline.parked or name in pipeline.parking.leaving:
             if self.twin is None or not (name in self.twin.jobs.by_key and self.twin.is_read):
                 return
             pipeline = self.twin
@@ -358,7 +361,7 @@ class ParkingSite:
             self.record_parked()
             self.open_twin()
             for key in list(self.pipeline.parked):
-                if self.twin is None or key not in self.twin.redriven:
+                if self.twin is None or key not in self.twin.redrives.keys:
                     self.redrive_key(key)
             for step in (self.read, self.read_twin, self.refill, self.pull, self.settle):
                 step()
@@ -382,7 +385,9 @@ class ParkingSite:
             assert not parked, f"{offset} of {key}, which is parked, was handed out"
         else:
             assert self.twin is not None
-            assert key.encode() in self.twin.redriven, f"copy of {offset}: {key} is not redriven"
+            assert key.encode() in self.twin.redrives.keys, (
+                f"copy of {offset}: {key} is not redriven"
+            )
         live = [self._origin(*each)[1] for each in self.leases if self._lives(*each)]
         assert key not in live, f"{key} is in two hands"
 

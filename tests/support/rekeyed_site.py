@@ -57,7 +57,7 @@ class RekeyedSite(ParkingSite):
 
     def begin_change(self) -> None:
         """A record says so."""
-        if self.pipeline.key_change_planned:
+        if self.pipeline.keys.planned:
             self._write(0)
             self._saw(self.pipeline, self.pipeline.key_change_recorded())
 
@@ -70,7 +70,7 @@ class RekeyedSite(ParkingSite):
 
     def read_copies(self) -> None:
         """The copies in the twin are looked at."""
-        change, record = self.pipeline.jobs.change, self.pipeline.key_record
+        change, record = self.pipeline.jobs.change, self.pipeline.keys.record
         if change is None or not change.twin_unread or record.before is None:
             return
         found: dict[bytes, set[bytes]] = {}
@@ -84,7 +84,7 @@ class RekeyedSite(ParkingSite):
     def finish(self) -> None:
         """As elsewhere, the change too."""
         super().finish()
-        assert self.pipeline.key_record.before is None
+        assert self.pipeline.keys.record.before is None
         assert not self.pipeline.key_change_due
 
     def refill(self) -> None:
@@ -106,7 +106,7 @@ class RekeyedSite(ParkingSite):
 
     def _judge(self, pipeline: QueuePipeline, lease: Lease) -> None:
         offset, _ = self._origin(pipeline, lease)
-        rule = self.pipeline.key_record.rule_at(offset)
+        rule = self.pipeline.keys.record.rule_at(offset)
         key = rule.chain_of(self.stored(offset))
         assert lease.job.key == key, f"{offset} has the key {lease.job.key!r}, not {key!r}"
         assert offset not in self.durable, f"{offset} had finished, and that was recorded"

@@ -214,13 +214,14 @@ def test_parked_messages_pass_the_actions_when_they_are_redriven() -> None:
     rules = acting(WANTED, {"transform": {"to": "[offset, queue]"}}, max_deliveries=1)
     here = ParkingPipeline(**arguments(rules))
     here.on_messages([sent(10)], next_offset=11)
-    here.park(b"a")
-    here.is_recorded([b"a"])
+    here.parking.park(b"a")
+    here.parking.is_recorded([b"a"])
     (job,) = here.to_copy(b"a", jobs=9, body_bytes=9999)
     here.copied([job])
-    twin = here.twin = TwinPipeline(
+    twin = TwinPipeline(
         twin_of=here, must_read=4, **arguments(rules, of=queue(topic=Topic("%PARK%1")))
     )
+    here.open_twin(twin)
     copies = [
         sent(n, wanted=wanted, **{ORIGIN_OFFSET: str(10 + n), ORIGIN_EPOCH: "1"})
         for n, wanted in enumerate([True, False, True, None])
@@ -238,7 +239,7 @@ def test_parked_messages_pass_the_actions_when_they_are_redriven() -> None:
     assert lease(twin) == []
     effects = acted(twin)
     assert (effects.stopped, effects.failed_actions[0].origin) == ([b"a"], 13)
-    assert (list(twin.redriven), twin.committable) == ([], 3), "it waits where it stands"
+    assert (list(twin.redrives.keys), twin.committable) == ([], 3), "it waits where it stands"
 
 
 # ---- how much one pull looks at -----------------------------------------------------------------

@@ -141,7 +141,7 @@ def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_s
         site.read_twin()
     assert site.pipeline.key_change_due
     site.plan()
-    assert site.pipeline.key_record.since == 4
+    assert site.pipeline.keys.record.since == 4
     site.finish()
 
 
@@ -171,14 +171,14 @@ def parked_while_the_order_key_changes() -> RekeyedSite:
     site.copy(heard=True)
     site.pull()
     site.settle()
-    assert (site.done, len(site.copies), site.pipeline.key_record.since) == ({2}, 2, 3)
+    assert (site.done, len(site.copies), site.pipeline.keys.record.since) == ({2}, 2, 3)
     site.send([("z", "1")])
     return site
 
 
 def waits_for_what_is_parked(site: RekeyedSite) -> None:
     """The change goes on until "a" is redriven; nothing is lost, and nothing overtaken."""
-    assert site.pipeline.key_record.before is not None
+    assert site.pipeline.keys.record.before is not None
     for _ in range(4):
         for step in (site.read, site.read_twin, site.refill, site.pull, site.settle):
             step()
@@ -218,8 +218,8 @@ def test_a_change_is_over_with_a_reset_behind_it_if_what_is_parked_is_newer() ->
     site.read()
     site.park("2")
     site.record_parked()
-    assert site.pipeline.key_record.before is not None
+    assert site.pipeline.keys.record.before is not None
     site.reset(2)
     assert set(site.pipeline.parked) == {b"2"}
-    assert site.pipeline.key_record.before is None
+    assert site.pipeline.keys.record.before is None
     site.finish()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord, KeyRule
 from proxy.core.keys.order_key import MissingKey
 from testkit.pipelines import pipeline, rules
+from proxy.core.records.record import Snapshot
+
 
 UNORDERED = MissingKey.UNORDERED
 FIRST = KeyRecord.first(rules("KEY"))
@@ -44,7 +47,7 @@ def test_the_policy_for_missing_keys_is_part_of_a_rule_where_keys_can_be_missing
 
 
 def test_a_pipeline_with_older_rules_goes_on_by_the_newer_ones_and_says_so() -> None:
-    here = pipeline(rules("KEY"))
-    here.key_record = FIRST.changed(rules("$.id"), since=0).through()
+    newer = FIRST.changed(rules("$.id"), since=0).through()
+    here = pipeline(rules("KEY"), resume=Snapshot(Epoch(1), 0, 0, (), keys=newer))
     assert not here.key_change_due
     assert "older than its order key, $.id" in here.statistics().key_change

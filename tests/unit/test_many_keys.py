@@ -67,8 +67,8 @@ def skipping(keys: int) -> Callable[[], object]:
         for key in names(keys):
             job = queue.head(key)
             assert job is not None
-            queue.in_nobodys_hands(job)
-            queue._withdraw(job)
+            queue.operator.check_free(job)
+            queue.settlement.withdraw(job)
 
     return act
 

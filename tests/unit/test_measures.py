@@ -84,10 +84,10 @@ def test_a_repeated_hand_out_waits_from_when_its_retry_was_due() -> None:
     owned.settle(nacked=[Nack(first.lease_id, retry_after_ms=4000)], now_ns=2 * S)
     owned.on_time(now_ns=7 * S)
     (second,) = lease(owned, now_ns=7 * S)  # due at 6 s
-    assert seen(owned.measures.queue_wait) == {0.001: 1, 1.0: 1}
+    assert seen(owned.observed.measures.queue_wait) == {0.001: 1, 1.0: 1}
     owned.settle(acked=[second.lease_id], now_ns=8 * S)
-    assert owned.measures.attempts.counts[1] == 1
-    assert seen(owned.measures.handler) == {1.0: 2}
+    assert owned.observed.measures.attempts.counts[1] == 1
+    assert seen(owned.observed.measures.handler) == {1.0: 2}
 
 
 def test_the_rest_of_a_run_waited_for_its_key_alone() -> None:
@@ -96,10 +96,10 @@ def test_the_rest_of_a_run_waited_for_its_key_alone() -> None:
     firsts = lease(owned, now_ns=2 * S)
     run = owned.lengthen(firsts, max_run=3, max_jobs=9, max_bytes=1 << 20)
     assert [each.granted_ns for each in run] == [2 * S] * 3
-    assert seen(owned.measures.queue_wait) == {1.0: 1}
-    assert seen(owned.measures.key_wait) == {1.0: 2}
+    assert seen(owned.observed.measures.queue_wait) == {1.0: 1}
+    assert seen(owned.observed.measures.key_wait) == {1.0: 2}
     owned.settle(acked=[each.lease_id for each in run], now_ns=3 * S)
-    assert seen(owned.measures.handler) == {1.0: 3}
+    assert seen(owned.observed.measures.handler) == {1.0: 3}
 
 
 def test_the_age_of_a_queue_is_that_of_its_first_unfinished_message() -> None:

@@ -59,7 +59,7 @@ def test_a_note_on_a_parked_key_survives_its_owner() -> None:
 
 def test_a_key_is_not_parked_while_nothing_of_it_is_unfinished() -> None:
     site = ParkingSite()
-    assert not site.pipeline.park(b"a")
+    assert not site.pipeline.parking.park(b"a")
 
 
 def test_what_a_client_has_is_copied_only_once_its_lease_has_ended() -> None:
@@ -67,7 +67,7 @@ def test_what_a_client_has_is_copied_only_once_its_lease_has_ended() -> None:
     site.sent += ["a", "a"]
     site.read()
     (held,) = lease(site.pipeline, holder=HOLDER)
-    assert site.pipeline.park(b"a")
+    assert site.pipeline.parking.park(b"a")
     site.record_parked()
     assert site.pipeline.to_copy(b"a", jobs=9, body_bytes=99) == []
     effects = site.pipeline.settle(released=[held.lease_id], now_ns=1)
@@ -84,8 +84,8 @@ def test_what_is_being_dead_lettered_is_not_copied_and_the_rest_only_behind_it()
     site.pipeline.change_rules(rules(**{**RULES, "retry": gives_up}))
     (held,) = lease(site.pipeline, holder=HOLDER)
     (job,) = site.pipeline.settle(nacked=[Nack(held.lease_id)], now_ns=1).dead_letters
-    assert site.pipeline.failing(stored_before_ms=1e18) == [b"a"]
-    assert site.pipeline.park(b"a", by="retention margin")
+    assert site.pipeline.parking.failing(stored_before_ms=1e18) == [b"a"]
+    assert site.pipeline.parking.park(b"a", by="retention margin")
     site.record_parked()
     assert site.pipeline.to_copy(b"a", jobs=9, body_bytes=99) == []
     effects = site.pipeline.dead_lettered(job)
@@ -113,7 +113,7 @@ def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
 def test_what_is_being_copied_is_not_spilled_meanwhile() -> None:
     site = ParkingSite()
     site.pipeline.on_messages([keyed(each, "a") for each in range(4)], next_offset=4)
-    assert site.pipeline.park(b"a")
+    assert site.pipeline.parking.park(b"a")
     site.record_parked()
     run = site.pipeline.to_copy(b"a", jobs=32, body_bytes=1 << 20)
     site.pipeline.room(demand=True)
@@ -183,9 +183,9 @@ def test_a_stopped_redrive_is_stopping_until_its_client_is_done() -> None:
     site.refill()
     (held,) = lease(twin, now_ns=1 * MS)
     twin.stop(b"a")
-    assert (set(twin.redriven), set(twin.stopping)) == (set(), {b"a"})
+    assert (set(twin.redrives.keys), set(twin.redrives.stopping)) == (set(), {b"a"})
     twin.settle(released=[held.lease_id], now_ns=2 * MS)
-    assert not twin.stopping
+    assert not twin.redrives.stopping
 
 
 def test_what_follows_lost_messages_of_a_parked_key_is_no_repeat_of_them() -> None:
@@ -193,7 +193,7 @@ def test_what_follows_lost_messages_of_a_parked_key_is_no_repeat_of_them() -> No
     site = parked("a", "a", "a")
     twin = site.twin
     assert twin is not None
-    twin.origin_lost(1)
+    twin.redrives.origin_lost(1)
     site._write(1)
     site.logs[0].append(parts(site.pipeline.snapshot().cut_at(1)))
     site.sent[1:] = ["a", "a"]
@@ -216,7 +216,7 @@ async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() ->
     held = lease(twin, now_ns=1 * MS)
     twin.stop(b"a")
     make_lane().return_unsent([Batch(twin, held)])
-    assert (twin.ready, lease(twin, now_ns=2 * MS), twin.stopping) == (0, [], set())
+    assert (twin.ready, lease(twin, now_ns=2 * MS), twin.redrives.stopping) == (0, [], set())
     assert twin.jobs.by_key.unfinished(b"a") == 1
 
 
@@ -240,12 +240,12 @@ def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
     assert twin is not None
     assert queue.is_owned(1)
     assert twin.is_owned(1)
-    queue.doubtful = True
+    queue.doubt()
     assert not queue.is_owned(1)
     assert not twin.is_owned(1)
-    queue.doubtful, queue.trusted_until_ns = False, 10
-    assert twin.is_owned(9)
-    assert not twin.is_owned(10)
+    queue.trust_until(10)
+    assert twin.is_owned(queue.trusted_until_ns - 1)
+    assert not twin.is_owned(queue.trusted_until_ns)
 
 
 def killed_while_a_key_leaves() -> ParkingSite:
@@ -271,7 +271,11 @@ def test_a_key_that_had_left_when_its_owner_was_killed_is_not_redriven_once_more
     site.record_parked()
     twin = site.twin
     assert twin is not None
-    assert (set(twin.redriven), twin.jobs.unfinished, dict(twin.leases.attempts)) == (set(), 0, {})
+    assert (set(twin.redrives.keys), twin.jobs.unfinished, dict(twin.leases.attempts)) == (
+        set(),
+        0,
+        {},
+    )
     site.copy(heard=True)
     site.read_twin()
     assert twin.jobs.by_key.spilled_offsets(b"a")[:] == array("q", [2])

@@ -302,7 +302,7 @@ def test_what_is_not_held_any_more_is_named() -> None:
 
 def test_no_extension_past_the_drain_deadline() -> None:
     queue, lease_id = extensible()
-    queue.extensions_refused = True
+    queue.refuse_extensions()
     assert queue.extend([lease_id], ms=1, now_ns=0) == [lease_id]
 
 

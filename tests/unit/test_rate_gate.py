@@ -137,11 +137,11 @@ def test_a_queue_counts_only_while_it_may_be_handed_out_from() -> None:
     made.add(other := pipeline(of=QUEUES[1]), now_ns=0)
     assert share(made, 4 * SECOND) == pytest.approx(10)
     assert share(made, 5 * SECOND) == pytest.approx(20)
-    waiting.trusted_until_ns = 12 * SECOND  # renewed in time: nobody needs to say so
+    waiting.trust_until(12 * SECOND)  # renewed in time: nobody needs to say so
     assert share(made, 11 * SECOND) == pytest.approx(20)
     assert share(made, 12 * SECOND) == pytest.approx(10)
     made.before_change(20 * SECOND)
-    other.doubtful = True
+    other.doubt()
     made.changed(20 * SECOND)
     assert share(made, 20 * SECOND) == 0
     assert made.left(TOPIC, LATER) == 0

@@ -23,10 +23,10 @@ def test_a_reset_keeps_the_order_keys_that_were() -> None:
     """Else older settings, of a proxy that has not seen the change, would bring it back."""
     here, moved = _moved_after_a_change()
     assert moved.keys is not None
-    assert (moved.keys.version, moved.keys.rule.text) == (here.key_record.version, "$.id")
+    assert (moved.keys.version, moved.keys.rule.text) == (here.keys.record.version, "$.id")
     assert moved.keys.is_newer_than(rules("KEY"))
     next_one = pipeline(rules("$.id"), resume=moved, start=1)
-    assert next_one.key_record.is_newer_than(rules("KEY"))
+    assert next_one.keys.record.is_newer_than(rules("KEY"))
 
 
 def test_nothing_is_older_after_a_reset() -> None:

@@ -95,7 +95,7 @@ async def test_an_attempt_whose_lease_cannot_run_on_is_cut_off_before_it_ends() 
         owned = it.own(keyed(0, "k"))
         await eventually(lambda: it.target.offsets == [0])
         owned.drain()
-        owned.extensions_refused = True
+        owned.refuse_extensions()
         await eventually(lambda: it.target.cut == [0])
         await eventually(lambda: it.lane.leases_of_group.used == 0)
         assert it.notes.of("expire") == []

@@ -3,7 +3,7 @@
 Queues with ready jobs take turns, so a full queue does not hold up the others; O(1) a batch,
 whatever the number of queues. The bound (P8): of n queues of a topic with ready jobs each is in the
 next n batches of that topic; and in its queue a ready job is handed out before (burst + 1)² others
-for each job that was ready when it became so (``HandOuts``). Followers in runs are not among them.
+for each job that was ready when it became so (``Dispatch``). Followers in runs are not among them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.pipeline.actions import MAX_WORK
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from proxy.core.records.paused_key import EVERYTHING, PausedKey
+from proxy.core.records.paused_key import PausedKey
 
 
 class PullWish(NamedTuple):
@@ -66,10 +66,10 @@ class GroupBuffer:
         if pipeline.queue in self._pipelines:
             raise ValueError(f"{pipeline.queue} has a pipeline already")
         self._pipelines[pipeline.queue] = pipeline
-        pipeline.work = self._work
+        pipeline.share_work(self._work)
         if pipeline.origin is pipeline:  # a twin is paused with its queue
-            pipeline.paused_queues = self._paused_queues
-            if (pause := pipeline.paused.get(EVERYTHING)) is not None:
+            pipeline.pauses.tell(self._paused_queues)
+            if (pause := pipeline.pauses.whole) is not None:
                 self._paused_queues[pipeline.queue] = pause
         self.refresh(pipeline)
 
@@ -79,7 +79,7 @@ class GroupBuffer:
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
             self._paused_queues.pop(pipeline.queue, None)
-            pipeline.paused_queues = {}  # whatever is still done to it is of no concern here
+            pipeline.pauses.tell({})  # whatever is still done to it is of no concern here
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
 
     def forget(self, topic: Topic) -> None:

@@ -15,7 +15,8 @@ class Failures:
 
     def __init__(self, policy: RetryPolicy, attempts: Mapping[int, int]) -> None:
         """*attempts* are those of earlier periods, by offset."""
-        self._policy = policy
+        #: Set by ``change_policy``. Read-only for others.
+        self.policy = policy
         #: Hand-outs by offset of the unfinished jobs that failed at least once. Read-only for
         #: others, who take the note of its changes.
         self.attempts: Noted[int, int] = Noted(attempts)
@@ -24,7 +25,7 @@ class Failures:
 
     def change_policy(self, policy: RetryPolicy) -> None:
         """Go on by *policy* from the next failure on."""
-        self._policy = policy
+        self.policy = policy
 
     def next_try_ns(self, job: Job, nack: Nack | None, *, now_ns: int) -> int | None:
         """Note that a hand-out of *job* failed, by its client's *nack* or (None) by its lease's
@@ -35,21 +36,21 @@ class Failures:
         job.reason = (nack.reason or "failed by its client") if nack else "lease expired"
         self.attempts[job.offset] = job.attempts
         rejected = nack is not None and nack.reject
-        if (rejected and self._policy.on_exhausted is not OnExhausted.BLOCK) or (
-            self._policy.gives_up(job.attempts)
+        if (rejected and self.policy.on_exhausted is not OnExhausted.BLOCK) or (
+            self.policy.gives_up(job.attempts)
         ):
             return None
         if nack is None:
             return now_ns
         if nack.retry_after_ms is not None:
             return now_ns + nack.retry_after_ms * MS
-        return now_ns + self._policy.delay_ns(job.attempts)
+        return now_ns + self.policy.delay_ns(job.attempts)
 
     def were_used_up(self, offset: int) -> bool:
         """True if the unfinished job there had all its hand-outs in earlier periods: then it was
         given up in one of them, but no record says how that ended.
         """
-        return offset in self.given_up and self._policy.gives_up(self.attempts[offset])
+        return offset in self.given_up and self.policy.gives_up(self.attempts[offset])
 
     def begin_anew(self, offset: int) -> None:
         """The hand-outs of the unfinished job there, of which nobody has it, count no longer."""

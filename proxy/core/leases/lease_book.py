@@ -95,8 +95,12 @@ class Lease:
         elif self.job.sole_connection != holder.connection:
             self.job.sole_connection = SEVERAL_CONNECTIONS
 
+    def not_sent(self) -> None:
+        """Its answer was never written, and may be asked for until the lease ends."""
+        self.unsent = True
+
     def may_be_settled_on(self, connection: int, open_connections: Container[int]) -> bool:
-        """Whether a verdict without a lease id counts: see ``HandOuts.settle_by_offset``."""
+        """Whether a verdict without a lease id counts: see ``Settlement.settle_by_offset``."""
         if self.run is not None:
             return False  # who asks for runs has lease ids
         sole = self.job.sole_connection

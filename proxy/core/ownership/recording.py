@@ -89,7 +89,7 @@ class Recording:
             or pipeline.leases.attempts.changed
             or pipeline.parked.changed
             or pipeline.recorded_pauses.changed
-            or pipeline.recorded_keys != self._keys
+            or pipeline.keys.recorded != self._keys
             or pipeline.raised_lease_ms != self._longest_lease_ms
         )
 
@@ -187,7 +187,7 @@ class Recording:
         base, read = jobs.committable, jobs.read
         left, came = self._unfinished_changes()
         spilled, heads = self._spilled_changes()
-        pauses, keys = self._pipeline.recorded_pauses, self._pipeline.recorded_keys
+        pauses, keys = self._pipeline.recorded_pauses, self._pipeline.keys.recorded
         parked = _changes(self._pipeline.parked, self._parked, compare=self._compares)
         paused = _changes(pauses, self._paused, compare=self._compares)
         delta = Delta(

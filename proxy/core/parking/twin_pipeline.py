@@ -3,7 +3,7 @@
 All its jobs are spilled (an offset each), and those of a key are read again only while it is
 redriven.
 
-Whoever takes over may copy a message once more that has a copy. Offsets of messages rise among the
+The next owner may copy a message once more that has a copy. Offsets of messages rise among the
 copies of a key, so one that does not is a repeat, and passed over.
 """
 
@@ -11,28 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.dead_letters.copies import as_sent
-from proxy.core.jobs.chains import Job, JobState
-from proxy.core.jobs.ranking import Ranking
+from proxy.core.jobs.chains import FINISHED, RUNNING, Job
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
-from proxy.core.leases.verdicts import Nack
 from proxy.core.parking.parked_copy import origin_of, parked_chain
 from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.parking.redrives import Redrives
 from proxy.core.pipeline.effects import Effects
-from proxy.core.pipeline.queue_pipeline import QueuePipeline
-from proxy.core.records.parked_key import ParkedKey, cut_parked, plain_text
+from proxy.core.pipeline.queue_pipeline import Period, QueuePipeline
+from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.record import Snapshot
 
 _NEVER = ParkedKey(0, 0)
 
 
 class TwinPipeline(QueuePipeline):
-    """The parked messages of a queue. ``parked`` says what was read of each parked key."""
+    """The parked messages of a queue. ``parked`` says what was read of each parked key. Its
+    strategy is ``Redrives``, by whose pace it hands out; it reads copies as the messages they are
+    of.
+    """
 
     origin: ParkingPipeline
 
@@ -43,7 +45,7 @@ class TwinPipeline(QueuePipeline):
         must_read: int,
         rules: TopicRules,
         resume: Snapshot | None = None,
-        **arguments: Any,
+        **period: Unpack[Period],
     ) -> None:
         """The arguments are those of ``QueuePipeline``. What stands below *must_read* was there
         before. All tags are wanted: whatever was parked was wanted when it came.
@@ -52,168 +54,33 @@ class TwinPipeline(QueuePipeline):
             twin_of=twin_of,
             rules=replace(rules, tags=None),
             resume=None if resume is None else _still_parked(resume, twin_of.parked),
-            **arguments,
+            exhausted=Redrives,
+            **period,
         )
-        self.must_read = must_read
-        self._to_stop: set[bytes] = set()
-        self._stopping: set[bytes] = set()  # once their leases have ended
-        self._watched = self._stopping
-        self._next_ns = 0  # when a redrive with a rate hands out the next
-        self._pausing = False  # until then
-        self._paces_ns: Ranking[bytes] = Ranking()  # between two hand-outs, of redrives with a rate
-        self._wanted.update(key for key, each in self.parked.items() if each.redriven)
-        for key in sorted(self._wanted):
-            self._pace(key, self.parked[key].rate)
-            self._want(key)
+        assert isinstance(self.exhausted, Redrives)
+        #: Which keys are redriven.
+        self.redrives = self.exhausted
+        self._must_read = must_read
+        self._rule_of = self._rule_of_copy
 
     def change_rules(self, rules: TopicRules) -> Effects:
-        """As elsewhere, but for the tags."""
+        """Go on by *rules*, but for the tags."""
         return super().change_rules(replace(rules, tags=None))
 
-    @property
-    def redriven(self) -> Collection[bytes]:
-        """Keys whose copies are handed out."""
-        return self.jobs.residency.wanted or ()
+    # ---- reading --------------------------------------------------------------------------------
+
+    def copies_end_at(self, end: int) -> None:
+        """Copies below *end* are stored: they have to be read."""
+        self._must_read = max(self._must_read, end)
 
     @property
     def is_read(self) -> bool:
         """True if all copies that are stored for sure were read."""
-        return self.position >= self.must_read
+        return self.position >= self._must_read
 
     def room(self, *, demand: bool = False) -> int:
         """Reading never pauses but for full memory: what is not redriven costs an offset each."""
         return 0 if self.draining or self.closed else self.jobs.residency.room(demand=True)
-
-    def may_hand_out(self, now_ns: int) -> bool:
-        """As long as the queue itself is owned."""
-        return super().may_hand_out(now_ns) and self.origin.may_hand_out(now_ns)
-
-    @property
-    def ready(self) -> int:
-        """Jobs that ``lease`` would give now, by the rate of redrives too."""
-        return 0 if self._pausing else super().ready
-
-    def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
-        """As elsewhere, but one at a time if a redrive has a rate: the slowest counts for all."""
-        pace_ns = self._pace_ns
-        if pace_ns and now_ns < self._next_ns:
-            return []
-        leases = super().lease(
-            max_jobs=min(max_jobs, 1) if pace_ns else max_jobs,
-            max_bytes=max_bytes,
-            now_ns=now_ns,
-            holder=holder,
-        )
-        if leases and pace_ns:
-            self._next_ns = now_ns + pace_ns
-            self._pausing = True
-        return leases
-
-    def lengthen(
-        self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
-    ) -> list[Lease]:
-        """No runs in a redrive with a rate."""
-        if self._pace_ns:
-            return list(firsts)
-        return super().lengthen(firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes)
-
-    def _on_time(self, now_ns: int) -> Effects:
-        """The pause of a redrive may be over, too."""
-        self._pausing = self._pausing and now_ns < self._next_ns
-        return super()._on_time(now_ns)
-
-    def next_due_ns(self, now_ns: int) -> int | None:
-        """When ``on_time`` has something to do."""
-        due = super().next_due_ns(now_ns)
-        return min(due or self._next_ns, self._next_ns) if self._pausing else due
-
-    @property
-    def _pace_ns(self) -> int:
-        return self._paces_ns.last or 0  # the slowest
-
-    def _pace(self, key: bytes, rate: float) -> None:
-        if rate:
-            self._paces_ns.set(key, int(1e9 / rate))
-        else:
-            self._paces_ns.remove(key)
-
-    def _want(self, key: bytes) -> None:
-        """Read the copies of *key*, which is redriven; it may be without any."""
-        if key not in self.jobs.by_key:
-            self._emptied.add(key)
-        self.jobs.residency.refill(key)
-
-    def emptied(self) -> list[bytes]:
-        """Keys that are redriven, and have no copy here that was read and has not ended."""
-        emptied, redriven = self._emptied, self._wanted
-        emptied -= {key for key in emptied if key not in redriven or key in self.jobs.by_key}
-        return sorted(emptied)
-
-    def redrive(self, key: bytes, *, rate: float = 0.0, by: str = "") -> Effects:
-        """Hand the copies of *key*, which is parked, out because *by* asks for it: in order,
-        attempts counted anew; *rate* of them a second at most (0: as many as clients take).
-        """
-        return self.redrive_all([key], rate=rate, by=by)
-
-    def redrive_all(self, keys: Iterable[bytes], *, rate: float = 0.0, by: str = "") -> Effects:
-        """``redrive`` each of *keys*."""
-        by = plain_text(by)
-        for key in keys:
-            self._redrive(key, rate, by)
-        return self._with_refills(Effects(parking=True))
-
-    def _redrive(self, key: bytes, rate: float, by: str) -> None:
-        known = self.parked.get(key, self.origin.parked[key])
-        self.parked[key] = replace(known, redriven=True, rate=rate, by=by, reason="")
-        self._wanted.add(key)
-        self._to_stop.discard(key)
-        self._stopping.discard(key)
-        self._pace(key, rate)
-        for offset in self.jobs.by_key.spilled_offsets(key):
-            self._failures.begin_anew(offset)
-        self._want(key)
-
-    def pace(self, key: bytes, *, rate: float) -> Effects:
-        """Another *rate* for *key*, which is redriven; its hand-outs count on."""
-        self.parked[key] = replace(self.parked[key], rate=rate)
-        self._pace(key, rate)
-        self._next_ns = 0
-        return self._with_refills(Effects(parking=True))
-
-    @property
-    def stopping(self) -> Collection[bytes]:
-        """Keys redriven no longer of which clients have something still."""
-        return self._to_stop | self._stopping
-
-    def stop(self, key: bytes) -> Effects:
-        """Redrive *key* no longer; what a client has of it may be finished."""
-        if key in self.parked and self.parked[key].redriven:
-            self._to_stop.add(key)
-        return self._with_refills(Effects(parking=True))
-
-    def forget(self, keys: Iterable[bytes]) -> None:
-        """*keys* are parked no more, and the twin holds none of them."""
-        for key in keys:
-            self.parked.pop(key, None)
-            self._wanted.discard(key)
-            self._paces_ns.remove(key)
-
-    def origin_lost(self, end: int) -> None:
-        """The queue itself lost its messages from offset *end* on. All copies are read."""
-        for key, cut in cut_parked(self.parked, end).items():
-            self.parked[key] = cut
-
-    @property
-    def _emptied(self) -> set[bytes]:
-        emptied = self.jobs.spilled_chains.emptied
-        assert emptied is not None
-        return emptied
-
-    @property
-    def _wanted(self) -> set[bytes]:
-        wanted = self.jobs.residency.wanted
-        assert wanted is not None
-        return wanted
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         key = parked_chain(message, self._rule_of(message))
@@ -238,51 +105,94 @@ class TwinPipeline(QueuePipeline):
     def _offset_of(self, _job: Job, message: StoredMessage) -> int:
         return origin_of(message)[0]
 
-    def _rule_of(self, message: StoredMessage) -> KeyRule:
+    def _rule_of_copy(self, message: StoredMessage) -> KeyRule:
         """That of the message itself: keys are parked by the rule that it had."""
-        return self.origin.key_record.rule_at(origin_of(message)[0])
+        return self.origin.keys.record.rule_at(origin_of(message)[0])
 
-    def _next_job(self) -> Job | None:
-        while (job := super()._next_job()) is not None:
-            if job.state is JobState.RUNNING:
-                return job  # else it was put back
-        return None
+    # ---- handing out ----------------------------------------------------------------------------
 
-    def _failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
-        super()._failed(job, nack=nack, now_ns=now_ns, effects=effects)
-        if job.key is not None and job.key not in self._wanted:
-            self._to_stop.add(job.key)  # it was stopped while a client had it
+    def may_hand_out(self, now_ns: int) -> bool:
+        """As long as the queue itself is owned."""
+        return super().may_hand_out(now_ns) and self.origin.may_hand_out(now_ns)
 
-    def _give_up(self, job: Job, effects: Effects) -> None:
-        """Nothing is copied twice: its key's redrive stops, and it waits where it stands."""
-        assert job.key is not None
-        self._to_stop.add(job.key)
-        effects.stopped.append(job.key)
+    @property
+    def ready(self) -> int:
+        """Jobs that ``lease`` would give now, by the rate of redrives too."""
+        return 0 if self.redrives.timed else super().ready
 
-    def _with_refills(self, effects: Effects) -> Effects:
-        self._to_stop |= self._freed
-        self._freed.clear()
-        for key in sorted(self._to_stop):
+    def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
+        """Lease up to *max_jobs*, but one at a time if a redrive has a rate: the slowest counts for
+        all.
+        """
+        redrives = self.redrives
+        has_rate = redrives.pace_ns > 0
+        if has_rate and not redrives.may_go_on(now_ns):
+            return []
+        leases = super().lease(
+            max_jobs=min(max_jobs, 1) if has_rate else max_jobs,
+            max_bytes=max_bytes,
+            now_ns=now_ns,
+            holder=holder,
+        )
+        if leases and has_rate:
+            redrives.handed_out(now_ns)
+        return leases
+
+    def lengthen(
+        self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
+    ) -> list[Lease]:
+        """No runs in a redrive with a rate."""
+        if self.redrives.pace_ns:
+            return list(firsts)
+        return super().lengthen(firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes)
+
+    def next_due_ns(self, now_ns: int) -> int | None:
+        """When ``on_time`` has something to do."""
+        due_ns, next_ns = super().next_due_ns(now_ns), self.redrives.next_ns
+        return due_ns if next_ns is None else min(due_ns or next_ns, next_ns)
+
+    # ---- redrives; caller: ``proxy.upstream.parking`` -------------------------------------------
+
+    def redrive(self, key: bytes, *, rate: float = 0.0, by: str = "") -> Effects:
+        """Hand the copies of *key*, which is parked, out because *by* asks for it: in order,
+        attempts counted anew; *rate* of them a second at most (0: as many as clients take).
+        """
+        return self.redrive_all([key], rate=rate, by=by)
+
+    def redrive_all(self, keys: Iterable[bytes], *, rate: float = 0.0, by: str = "") -> Effects:
+        """``redrive`` each of *keys*."""
+        for key in keys:
+            self.redrives.begin(key, self.origin.parked[key], rate=rate, by=by)
+        return self._concluded(Effects(parking=True))
+
+    def pace(self, key: bytes, *, rate: float) -> Effects:
+        """Another *rate* for *key*, which is redriven; its hand-outs count on."""
+        self.redrives.change_pace(key, rate=rate)
+        return self._concluded(Effects(parking=True))
+
+    def stop(self, key: bytes) -> Effects:
+        """Redrive *key* no longer; what a client has of it may be finished."""
+        self.redrives.stop(key)
+        return self._concluded(Effects(parking=True))
+
+    def _concluded(self, effects: Effects) -> Effects:
+        """The same, after redrives that end now; the queue looks after its twin each time."""
+        for key in self.redrives.to_stop():
             self._stop(key)
         effects.parking = True
-        return super()._with_refills(effects)
+        return super()._concluded(effects)
 
     def _stop(self, key: bytes) -> None:
-        self._to_stop.discard(key)
-        self._stopping.discard(key)
-        self._wanted.discard(key)
-        self._paces_ns.remove(key)
-        if key in self.parked:
-            self.parked[key] = replace(self.parked[key], redriven=False, rate=0.0, by="")
+        self.redrives.stopped(key)
         in_memory = list(self.jobs.by_key.in_memory(key))
         if any(self.leases.at(job.offset) is not None for job in in_memory):
-            self._stopping.add(key)  # once more when that lease has ended
+            self.redrives.stop_later(key)
             return
         self.jobs.residency.put_back(key)
         for job in in_memory:
-            if job.state is JobState.RUNNING:  # offered again, or about to be
-                self._withdraw(job)
-                job.move(JobState.RUNNING, JobState.FINISHED)
+            if job.state is RUNNING:  # offered again, or about to be
+                self.settlement.withdraw(job)
+                job.move(RUNNING, FINISHED)
 
 
 def _still_parked(resume: Snapshot, parked: Mapping[bytes, ParkedKey]) -> Snapshot:

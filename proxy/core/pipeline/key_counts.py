@@ -38,7 +38,7 @@ def key_counts(pipeline: QueuePipeline) -> dict[KeyCount, int]:
     elsewhere = sum(key in jobs.by_key for key in (*parked, *paused) if key is not None)
     left = max(0, len(jobs.by_key) - len(running) - len(retrying) - elsewhere)
     ready = min(left, pipeline.ready)
-    if pipeline.key_record.rule.missing is MissingKey.UNORDERED:
+    if pipeline.keys.record.rule.missing is MissingKey.UNORDERED:
         ready = min(left, max(0, pipeline.ready - pipeline.unordered_ready))
     all_paused = left if EVERYTHING in pipeline.paused else 0
     return {

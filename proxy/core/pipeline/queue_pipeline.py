@@ -1,15 +1,26 @@
 """One owned queue: everything the proxy knows of it. Events in, effects out; pure.
 
-Here it is read, held and given up; ``hand_outs`` has what clients do with its jobs.
-
 A pipeline lives as long as one ownership period. Losing the orderly lock drops the object whole,
 so nothing of an old period can leak into a new one.
+
+It owns its parts and coordinates them, each with one reason to change:
+
+- ``jobs`` (``proxy.core.jobs``): chains, spilled chains, window and offsets;
+- ``leases`` (``proxy.core.leases``): grants, runs, deadlines, retry times and failures;
+- ``keys``: by which rule messages have their order keys, and the change of it;
+- ``pauses``: paused keys, and a queue that is paused as a whole;
+- ``exhausted``: what becomes of jobs whose hand-outs are used up (dead letter, park or block);
+- dispatch (ready jobs to leases), settlement (ends of hand-outs), operator actions, observations.
+
+Code outside changes a pipeline by its methods alone. Each event that may lead to something returns
+effects; the shell performs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict
 
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
@@ -17,17 +28,27 @@ from proxy.actions.document import Subject
 from proxy.core.jobs.chains import NEW, RUNNING, Job
 from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.measures import Measures
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import Budget, FlowWindow
-from proxy.core.keys.ids import Epoch, qid_text
+from proxy.core.keys.ids import Epoch, LeaseId, qid_text
+from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.keys.retry_policy import MS
 from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
 from proxy.core.leases.failures import Failures
-from proxy.core.leases.lease_book import LeaseBook
-from proxy.core.leases.verdicts import Filtered, Outcome
+from proxy.core.leases.lease_book import Holder, Lease, LeaseBook
+from proxy.core.leases.verdicts import Filtered, Nack, Outcome, Skip
+from proxy.core.pipeline.dispatch import Dispatch
 from proxy.core.pipeline.effects import Effects, PipelineStatistics
-from proxy.core.pipeline.order_keyed import OrderKeyed
+from proxy.core.pipeline.exhausted import DeadLetters, OnExhausted
+from proxy.core.pipeline.key_switch import KeySwitch
+from proxy.core.pipeline.observations import Observations
+from proxy.core.pipeline.operator_actions import OperatorActions
+from proxy.core.pipeline.pauses import Pauses
+from proxy.core.pipeline.recent_keys import HotKeys, KeyEvents
+from proxy.core.pipeline.settlement import Settlement
+from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Anchor, Snapshot
 
@@ -38,6 +59,25 @@ _PLENTY, _ENOUGH = 2048, 1024
 BESIDE_BYTES = 640
 _NO_PAUSES: Noted[bytes | None, PausedKey] = Noted()  # of parked twins
 
+#: Makes the strategy for given-up jobs of a queue with these jobs, leases, parked keys and epoch.
+MakeExhausted = Callable[[Jobs, LeaseBook, Noted[bytes, ParkedKey], Epoch], OnExhausted]
+
+
+class Period(TypedDict, total=False):
+    """Arguments of ``QueuePipeline`` by which any pipeline is made."""
+
+    queue: QueueName
+    epoch: Epoch
+    period: int
+    start_offset: int
+    committed: int
+    trusted_until_ns: int
+    memory: Budget
+    leases_of_group: Budget
+    hold_until_ns: int
+    now_ns: int
+    life: int | None
+
 
 def _first_lease(now_ns: int) -> int:
     """Id of the first lease of a period. Where ownership records are lost periods are counted anew,
@@ -47,8 +87,18 @@ def _first_lease(now_ns: int) -> int:
     return 1 + (now_ns >> 10) % (1 << 50)
 
 
-class QueuePipeline(OrderKeyed):
-    """The chains, leases and offsets of one queue in one ownership period. All times are ns."""
+def _dead_letters(
+    _jobs: Jobs, _leases: LeaseBook, _parked: Noted[bytes, ParkedKey], _epoch: Epoch
+) -> OnExhausted:
+    return DeadLetters()
+
+
+class QueuePipeline:
+    """The jobs, leases and order key of one queue in one ownership period. All times are ns.
+
+    Callers: the group lane and its buffer (hand-outs, verdicts, time), the queue reader (reading),
+    ownership, recorder and committer, and the operator's verbs.
+    """
 
     #: The last message that was read, where the broker does not tell lives of topics apart.
     anchor: Anchor | None = None
@@ -70,70 +120,388 @@ class QueuePipeline(OrderKeyed):
         now_ns: int = 0,
         twin_of: QueuePipeline | None = None,
         life: int | None = None,
+        exhausted: MakeExhausted = _dead_letters,
     ) -> None:
         """*resume* is what the records said *now*; nothing is handed out before *hold*.
         *twin_of*: *queue* holds the parked messages of that one's. *life*: the incarnation of its
         topic that all offsets are of, None if the broker tells none apart.
         """
-        jobs = Jobs(
+        self.queue, self.epoch, self.life = queue, epoch, life
+        self.topic, self.place = queue.topic, queue.qid  # as clients and histories name the queue
+        if twin_of is not None:
+            self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
+        self.qid = qid_text(self.place, period)
+        #: The pipeline of the queue itself, and that of its parked messages, if there are any.
+        self.origin = twin_of or self
+        self.twin: QueuePipeline | None = None
+        self.rules = rules
+        self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
+        #: How long a lease may be by what the records say: the next owner waits no longer.
+        self.longest_lease_ns = rules.visibility_ns
+
+        self.jobs = Jobs(
             start_offset,
             window=FlowWindow(rules.max_jobs, memory),
             max_jobs_per_key=rules.max_jobs_per_key,
             resume=resume,
             spill_all=twin_of is not None,
         )
-        failures = Failures(rules.retry, {} if resume is None else resume.attempts)
-        leases = LeaseBook(
+        self.leases = LeaseBook(
             leases_of_group,
             memory,
-            failures,
+            Failures(rules.retry, {} if resume is None else resume.attempts),
             first_id=_first_lease(now_ns),
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
-        super().__init__(
-            jobs,
-            leases,
+        #: Parked keys in its records, or on their way; of a twin, what was read of them.
+        self.parked: Noted[bytes, ParkedKey] = Noted(() if resume is None else resume.parked)
+        self.keys = KeySwitch(
+            self.jobs,
             rules,
-            keys=None if resume is None else resume.keys,
-            parked=Noted(() if resume is None else resume.parked),
+            None if resume is None else resume.keys,
+            self.parked,
             is_twin=twin_of is not None,
-            trusted_until_ns=trusted_until_ns,
-            hold_until_ns=hold_until_ns,
         )
-        self.queue, self.epoch, self.life = queue, epoch, life
-        self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
-        self.topic, self.place = queue.topic, queue.qid  # as clients and histories name the queue
-        if twin_of is not None:
-            self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
-            self.paused = twin_of.paused  # one truth for both
-        elif resume is not None:
-            self.paused = Noted(resume.paused)
-        self.qid = qid_text(self.place, period)
-        #: The pipeline of the queue itself, and that of its parked messages, if there are any.
-        self.origin = twin_of or self
-        self.twin: QueuePipeline | None = None
-        # When it was committed, or nothing was left to commit; kept by upstream.
-        self.committed, self.committed_ns = committed, now_ns
-        #: Keys, blocked or parked, whose messages the broker is about to delete; kept by upstream.
-        self.near_retention: frozenset[bytes] = frozenset()
-        self.records_damaged = self.recreated = False  # as it began; kept by upstream
-        self._plenty, self.record_trouble = False, ""  # ready jobs, for a while; kept by upstream
-        self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
-        self.end_offset = max(start_offset, committed)  # as the broker last said; kept by upstream
+        paused: Noted[bytes | None, PausedKey] = Noted(() if resume is None else resume.paused)
+        #: What is paused; a twin shares the keys of its queue.
+        self.pauses: Pauses = Pauses(paused if twin_of is None else twin_of.paused)
+        self.exhausted: OnExhausted = exhausted(self.jobs, self.leases, self.parked, epoch)
+        self.observed = Observations(self.jobs.chains)
+        self.settlement = Settlement(
+            self.jobs, self.leases, self.pauses, self.exhausted, self.observed
+        )
+        self.operator = OperatorActions(self.jobs, self.leases, self.exhausted, self.settlement)
+        self._dispatch = Dispatch(
+            rules,
+            self.jobs,
+            self.leases,
+            self.pauses,
+            self.exhausted,
+            self.settlement,
+            self.observed,
+            subject_of=self._subject,
+        )
+        # Looked at with every event.
+        self._ready_queues, self._stale = self._dispatch.ready_queues, self.jobs.chains.stale
+        self._unreported, self._paused = self._dispatch.unreported, self.pauses.keys
+        self._now, self._attempts = self.observed.now, self.leases.attempts
+        self._rule_of: Callable[[StoredMessage], KeyRule] = self.keys.rule_of
 
-    # ---- pausing; caller: key desk --------------------------------------------------------------
+        # Ownership.
+        self.trusted_until_ns, self.hold_until_ns = trusted_until_ns, hold_until_ns
+        self.doubtful = False  # the lock may be forgotten: hand out nothing until that is known
+        self.has_ended = False  # the last record is made, or about to be: verdicts count no more
+        self.draining = False
+        self.extensions_refused = False
+        self.closed = False
+        # What was told by the shell; see the methods of ownership and commits.
+        self.committed, self.committed_ns = committed, now_ns
+        self.end_offset = max(start_offset, committed)
+        self.near_retention: frozenset[bytes] = frozenset()
+        self.records_damaged = self.recreated = False
+        self.record_trouble = ""
+        self._plenty = False  # ready jobs, for a while
+        self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
+
+    # ---- observing ------------------------------------------------------------------------------
+
+    def at(self, now_ns: int) -> None:
+        """What happens next happens *now*, where that is not said: for measures, and what is noted
+        of keys. No decision depends on it. Caller: group lane.
+        """
+        self._now.ns = now_ns
+
+    def measured_by(self, measures: Measures, *, hot: HotKeys | None = None) -> None:
+        """Add what is measured to *measures* from now on, and count hand-outs of keys in *hot*.
+        Caller: group lane.
+        """
+        self.observed.measure_by(measures, hot=hot)
+
+    @property
+    def hot(self) -> HotKeys:
+        """Keys with a large share of the hand-outs."""
+        return self.observed.hot
+
+    @property
+    def events(self) -> KeyEvents:
+        """The last events of keys."""
+        return self.observed.events
+
+    # ---- handing out; caller: group buffer ------------------------------------------------------
+
+    def share_work(self, work: Budget) -> None:
+        """Count what actions look at in *work*, as other queues of the group do in one pull."""
+        self._dispatch.share_work(work)
+
+    def may_hand_out(self, now_ns: int) -> bool:
+        """False while draining or in doubt, while a take-over waits, and once trust has lapsed."""
+        return (
+            not (self.draining or self.doubtful or self.closed or EVERYTHING in self._paused)
+            and self.hold_until_ns <= now_ns < self.trusted_until_ns
+        )
+
+    @property
+    def visibility_ns(self) -> int:
+        """How long a lease is: as the rules say, once a record does. The records of a queue speak
+        for those of its twin, too.
+        """
+        wanted_ns, longest_ns = self.rules.visibility_ns, self.origin.longest_lease_ns
+        return wanted_ns if wanted_ns < longest_ns else longest_ns
+
+    @property
+    def ready(self) -> int:
+        """Jobs that ``lease`` would give, were handing out allowed; those of keys that were paused
+        lately may be among them.
+        """
+        if EVERYTHING in self._paused:
+            return 0
+        offered, main, reactivated = self._ready_queues  # asked for at every message
+        if self._stale:
+            return len(offered) + self.jobs.chains.ready
+        return len(offered) + len(main) + len(reactivated)
+
+    @property
+    def unordered_ready(self) -> int:
+        """How many of the ``ready`` jobs have no key. O(ready)."""
+        ready = (self.leases.offered, self.jobs.chains.ready_jobs())
+        return sum(job.key is None for jobs in ready for job in jobs)
+
+    def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
+        """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
+
+        What became of others, by actions or because an owner before had given them up, is there
+        for ``take_acted``.
+        Affects: chains, leases; through actions also tracker and window.
+        """
+        self._now.ns = now_ns
+        if not self.may_hand_out(now_ns):
+            return []
+        return self._dispatch.lease(
+            max_jobs, max_bytes, now_ns, holder, now_ns + self.visibility_ns
+        )
+
+    def lengthen(
+        self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
+    ) -> list[Lease]:
+        """The leases *firsts* with up to *max_jobs* more that follow them in runs: ``Dispatch``."""
+        return self._dispatch.lengthen(
+            firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes
+        )
+
+    def take_acted(self) -> Effects | None:
+        """What became of jobs that ``lease`` did not give, told once; None: nothing.
+
+        Affects: spilled chains.
+        """
+        if self._unreported.noted is None:
+            return None
+        return self._concluded(self._unreported.take())
+
+    # ---- verdicts and time; caller: group lane --------------------------------------------------
+
+    def settle(
+        self,
+        *,
+        acked: Iterable[LeaseId] = (),
+        nacked: Iterable[Nack] = (),
+        released: Iterable[LeaseId] = (),
+        now_ns: int,
+    ) -> Effects:
+        """Apply verdicts by lease id, as ``Settlement`` does.
+
+        Affects: chains (successors become ready), leases, tracker, window.
+        """
+        return self._concluded(self.settlement.settle(acked, nacked, released, now_ns))
+
+    def settle_by_offset(
+        self,
+        *,
+        success: Iterable[int],
+        failed: Iterable[int],
+        connection: int,
+        open_connections: Container[int],
+        now_ns: int,
+    ) -> Effects:
+        """Apply the verdicts of a client that knows no lease ids, as ``Settlement`` does."""
+        effects = self.settlement.settle_by_offset(
+            success,
+            failed,
+            connection=connection,
+            open_connections=open_connections,
+            now_ns=now_ns,
+        )
+        return self._concluded(effects)
+
+    def extend(self, lease_ids: Iterable[LeaseId], *, ms: int, now_ns: int) -> list[LeaseId]:
+        """Let leases run *ms* from now, one visibility timeout at most; returns those not held.
+
+        None is extended once trust has lapsed: the next owner waits for no lease that was granted
+        later than that.
+        """
+        if self.extensions_refused or now_ns >= self.trusted_until_ns:
+            return list(lease_ids)
+        deadline_ns = now_ns + min(ms * MS, self.visibility_ns)
+        return self.leases.extend_all(lease_ids, deadline_ns, now_ns=now_ns)
+
+    def return_unsent(self, leases: Collection[Lease]) -> list[Lease]:
+        """Their answer was never written: offer the jobs again, uncounted; returns the live."""
+        return self.settlement.return_unsent(leases)
+
+    def dead_lettered(self, job: Job) -> Effects:
+        """The copy of *job* is stored: finish it, and let its key go on (if not closed by now)."""
+        effects = Effects()
+        if self.closed:
+            return effects
+        self.exhausted.stored(job)
+        self.settlement.finish(job, Outcome.DEAD_LETTERED, effects)
+        return self._concluded(effects)
+
+    def is_dead_lettering(self, job: Job) -> bool:
+        """True while its copy is being stored."""
+        return job.offset in self.exhausted.under_way
+
+    def on_time(self, *, now_ns: int) -> Effects:
+        """End the leases whose deadline has come; offer the jobs whose retry is due."""
+        return self._concluded(self.settlement.on_time(now_ns))
+
+    def revoke(self, lease_id: LeaseId, *, now_ns: int) -> Effects:
+        """End a lease, and all of its run, as if its deadline had come: what its client says of it
+        later is fenced. Nothing but ``fenced`` if it is not live.
+        """
+        return self._concluded(self.settlement.revoke(lease_id, now_ns))
+
+    def next_due_ns(self, now_ns: int) -> int | None:
+        """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
+        due_ns = self.leases.next_due_ns()
+        if self.hold_until_ns <= now_ns:
+            return due_ns
+        return self.hold_until_ns if due_ns is None else min(due_ns, self.hold_until_ns)
+
+    def lease_times(self, now_ns: int) -> dict[int, int]:
+        """By offset for how many ms from now clients may have what a hand-over leaves in their
+        hands: leases of this period that are not extended any more, and of those before.
+        """
+        return self.leases.times_left_ms(now_ns, with_live=self.extensions_refused)
+
+    def _concluded(self, effects: Effects) -> Effects:
+        """*effects* of an event, with what is to be read again, and what follows for held keys and
+        for a change of the order key.
+        """
+        if self.jobs.quiet:
+            return effects  # as nearly always
+        self.exhausted.conclude(effects)
+        if self.keys.settle():
+            effects.keys_changed = True
+        if refills := self.jobs.residency.take_refills():
+            effects.refills += refills
+        return effects
+
+    # ---- operator actions; caller: the operator's verbs -----------------------------------------
+
+    @property
+    def paused(self) -> Noted[bytes | None, PausedKey]:
+        """Keys that are paused, or ``EVERYTHING``. Read-only for others."""
+        return self._paused
 
     def pause(self, key: bytes | None, how: PausedKey) -> bool:
-        """As elsewhere; the group knows which of its queues are paused as a whole."""
-        if key is EVERYTHING:
-            self.paused_queues.setdefault(self.queue, how)
-        return super().pause(key, how)
+        """Hand out nothing of *key* (or ``EVERYTHING``) from now on, whether it has jobs or not;
+        False if it is paused.
+        """
+        return self.pauses.pause(self.queue, key, how)
 
     def resume(self, key: bytes | None) -> PausedKey | None:
-        """As elsewhere."""
-        if key is EVERYTHING:
-            self.paused_queues.pop(self.queue, None)
-        return super().resume(key)
+        """Pause *key* no longer; ``resumed`` says so to its jobs. None if it was not paused."""
+        return self.pauses.resume(self.queue, key)
+
+    def resumed(self, key: bytes | None) -> Effects:
+        """Offer what was set aside of *key* again, if it is not paused any more."""
+        job = self.pauses.take(key)
+        if job is not None and job.state is RUNNING:
+            self.settlement.offer(job)
+        return self._concluded(Effects())
+
+    def first_stored(self, key: bytes) -> int | None:
+        """Offset of the first unfinished job of *key* if nothing of it is in memory, nor being read
+        again: so it is with parked copies. None otherwise.
+        """
+        return self.jobs.by_key.first_stored(key)
+
+    def skip_stored(self, why: Skip) -> Effects:
+        """Finish that job, which nobody has read since."""
+        effects = Effects()
+        self.operator.skip_stored(why, effects)
+        return self._concluded(effects)
+
+    def head(self, key: bytes) -> Job | None:
+        """The first unfinished job of *key*; None if it has none.
+
+        Raises WrongState while its message is being read again.
+        """
+        return self.operator.head(key)
+
+    def skip(self, job: Job, why: Skip) -> Effects:
+        """Finish *job*, the ``head`` of its key, which no client handled: its key goes on without
+        it. Raises WrongState if a client has it, or may have it.
+        """
+        return self._concluded(self.operator.skip(job, why))
+
+    def retry(self, job: Job, *, anew: bool) -> int:
+        """Take *job*, the ``head`` of its key, out of its wait for a retry, for ``offer_again``;
+        *anew*: its hand-outs so far count no longer. Returns how many there were.
+
+        Raises WrongState if there is nothing to hasten, or a client has it.
+        """
+        return self.operator.retry(job, anew=anew)
+
+    def count_attempts(self, job: Job, attempts: int) -> None:
+        """So many hand-outs of *job* count."""
+        self.operator.count_attempts(job, attempts)
+
+    def offer_again(self, job: Job) -> Effects:
+        """*job*, which ``retry`` took, may be had now."""
+        self.operator.offer_again(job)
+        return self._concluded(Effects())
+
+    # ---- the order key; caller: key changes -----------------------------------------------------
+
+    @property
+    def key_change_due(self) -> bool:
+        """True if the rules want another order key, and it may be planned now."""
+        return not (self.draining or self.closed) and self.keys.is_due(self.rules)
+
+    @property
+    def key_change_in_words(self) -> str:
+        """What a change of the order key waits for; "" if there is none."""
+        return self.keys.in_words(self.rules)
+
+    def plan_key_change(self) -> None:
+        """Choose from which offset on the new rule holds: see ``KeySwitch``."""
+        self.keys.plan(self.rules, copied_below=self.copied_below)
+
+    @property
+    def copied_below(self) -> int:
+        """All messages with parked copies have lower offsets; those of an owner before, too, that
+        was killed before a record said how far it had read.
+        """
+        return 0
+
+    def key_change_recorded(self) -> Effects:
+        """A record names the switch: read on. Affects: chains."""
+        self.keys.planned_is_recorded()
+        if self.closed:
+            return Effects()
+        self.keys.begin()
+        return self._concluded(Effects(keys_changed=True))
+
+    def older_counted(self, asked: Sequence[int], messages: Mapping[int, StoredMessage]) -> Effects:
+        """Older messages were read once more, to be counted under their new keys."""
+        self.keys.older_counted(asked, messages)
+        return self._concluded(Effects())
+
+    def older_copies_read(self, found: Mapping[bytes, Collection[bytes]]) -> Effects:
+        """The copies of older messages were looked at: new keys of those of each parked key."""
+        self.keys.older_copies_read(found)
+        return self._concluded(Effects())
 
     # ---- other rules; caller: group lane --------------------------------------------------------
 
@@ -147,17 +515,12 @@ class QueuePipeline(OrderKeyed):
         Affects: window, spilled chains.
         """
         self.rules = rules
-        self._failures.change_policy(rules.retry)
+        self.leases.failures.change_policy(rules.retry)
+        self._dispatch.change_rules(rules)
         self.jobs.residency.change_limits(
             max_jobs=rules.max_jobs, max_jobs_per_key=rules.max_jobs_per_key
         )
-        return self._with_refills(Effects())
-
-    @property
-    def visibility_ns(self) -> int:
-        """How long a lease is. The records of a queue speak for those of its twin, too."""
-        wanted_ns, longest_ns = self.rules.visibility_ns, self.origin.longest_lease_ns
-        return wanted_ns if wanted_ns < longest_ns else longest_ns
+        return self._concluded(Effects())
 
     @property
     def raised_lease_ms(self) -> int:
@@ -181,15 +544,15 @@ class QueuePipeline(OrderKeyed):
 
         *demand*: clients wait, and for them reading goes on past jobs that nobody can have now.
         """
-        if self.draining or self.closed or self.key_change_planned:
+        if self.draining or self.closed or self.keys.planned:
             return 0
         ready = self.ready
         self._plenty = ready >= _PLENTY or (self._plenty and ready > _ENOUGH)
         if self._plenty:
             return 0
-        if EVERYTHING in self.paused:
+        if EVERYTHING in self._paused:
             demand = False  # whoever waits has no use for more
-        has_many_keys = self.key_record.rule.order_key.has_many_keys
+        has_many_keys = self.keys.record.rule.order_key.has_many_keys
         return self.jobs.residency.room(demand=demand and has_many_keys, idle=self._idle)
 
     @property
@@ -216,7 +579,7 @@ class QueuePipeline(OrderKeyed):
         if window.short_of_memory:
             return "memory"
         # For clients that wait the whole window is filled, but with one key, where it helps nobody.
-        has_many_keys = self.key_record.rule.order_key.has_many_keys
+        has_many_keys = self.keys.record.rule.order_key.has_many_keys
         return "jobs" if (self.jobs.residency.left <= 0 if has_many_keys else window.full) else ""
 
     def anchored(self, anchor: Anchor | None) -> None:
@@ -232,7 +595,7 @@ class QueuePipeline(OrderKeyed):
         Affects: chains, tracker, window.
         """
         effects = Effects()
-        if self.draining or self.closed or self.key_change_planned:
+        if self.draining or self.closed or self.keys.planned:
             return effects
         jobs = self.jobs
         position = jobs.position
@@ -264,7 +627,7 @@ class QueuePipeline(OrderKeyed):
             else:
                 self._admit(message, effects)
         jobs.advance(next_offset)
-        return self._with_refills(effects)
+        return self._concluded(effects)
 
     def _has_place(self, message: StoredMessage) -> bool:
         """Whether *message* may come while memory is full."""
@@ -282,7 +645,7 @@ class QueuePipeline(OrderKeyed):
                 self.jobs.hold(job)
                 job.move(NEW, RUNNING)  # it never was ready: nobody may poll it
                 job.reason = f"no order key at {rule.text}"
-                self._give_up(job, effects)
+                self.exhausted.give_up(job, effects)
                 return
             if rule.missing is MissingKey.BY_QUEUE:
                 key = QUEUE_CHAIN
@@ -295,8 +658,8 @@ class QueuePipeline(OrderKeyed):
         if key is not None:
             held_bytes += len(key)
         job = Job(offset, key, message, body_bytes, held_bytes)
-        if self._failures.attempts:
-            job.attempts = self._failures.attempts.get(offset, 0)
+        if self._attempts:
+            job.attempts = self._attempts.get(offset, 0)
         return job
 
     def _subject(self, job: Job) -> Subject:
@@ -327,7 +690,7 @@ class QueuePipeline(OrderKeyed):
             effects.finished += [(offset, Outcome.DELETED) for offset in gone]
             if gone:
                 effects.gone |= dict.fromkeys(gone, refill.key)
-        return self._with_refills(effects)
+        return self._concluded(effects)
 
     def _came_back(self, offset: int, message: StoredMessage | None) -> Effects:
         """The message of a job that is set down was read again, or (None) is gone."""
@@ -337,15 +700,15 @@ class QueuePipeline(OrderKeyed):
         )
         if job is not None and message is None:
             self.jobs.chains.take_ready(job)
-            self._withdraw(job)
-            self._finish(job, Outcome.DELETED, effects)
+            self.settlement.withdraw(job)
+            self.settlement.finish(job, Outcome.DELETED, effects)
             if job.key is not None:
                 effects.gone[offset] = job.key
         elif job is not None and message is not None:
             if self.jobs.change is not None:
                 self.jobs.change.read_again(message)
-            self._is_back(job)
-        return self._with_refills(effects)
+            self.settlement.is_back(job, is_taken=self.operator.has_taken(job))
+        return self._concluded(effects)
 
     @property
     def refills_due(self) -> bool:
@@ -354,7 +717,7 @@ class QueuePipeline(OrderKeyed):
 
     def take_refills(self) -> Effects:
         """What ``refills_due`` says."""
-        return self._with_refills(Effects())
+        return self._concluded(Effects())
 
     def not_whole(self, job: Job) -> None:
         """The broker takes no whole copy of *job*, which is given up: doctors ask for that."""
@@ -378,6 +741,52 @@ class QueuePipeline(OrderKeyed):
     def committable(self) -> int:
         """The next offset that the group needs: never above the lowest unfinished one."""
         return self.jobs.committable
+
+    def committed_at(self, offset: int, now_ns: int) -> None:
+        """The broker stored *offset* as the group's; all below is finished."""
+        self.committed, self.committed_ns = offset, now_ns
+
+    def nothing_to_commit(self, now_ns: int) -> None:
+        """What is committed is what there is to commit."""
+        self.committed_ns = now_ns
+
+    def ends_at(self, offset: int) -> None:
+        """The broker says that the next message of the queue will have this *offset*."""
+        self.end_offset = offset
+
+    def nears_retention(self, keys: Collection[bytes]) -> None:
+        """*keys* are those, blocked or parked, whose messages the broker is about to delete."""
+        self.near_retention = frozenset(keys)
+
+    def began_with_damage(self) -> None:
+        """The ownership records of the period before are damaged."""
+        self.records_damaged = True
+
+    def began_recreated(self) -> None:
+        """An incarnation of the topic that others came before begins with this period."""
+        self.recreated = True
+
+    def record_fails(self, why: str) -> None:
+        """The ownership record cannot be stored, for the reason *why*; "": it can."""
+        self.record_trouble = why
+
+    def doubt(self) -> None:
+        """The lock may be forgotten by its broker: hand out nothing until ``trust_until``."""
+        self.doubtful = True
+
+    def trust_until(self, until_ns: int) -> None:
+        """The queue is owned until then for sure; a trust never becomes shorter."""
+        self.doubtful = False
+        if until_ns > self.trusted_until_ns:
+            self.trusted_until_ns = until_ns
+
+    def refuse_extensions(self) -> None:
+        """Extend no lease any more: the queue is about to be handed over."""
+        self.extensions_refused = True
+
+    def ended(self) -> None:
+        """The last record is made, or about to be: verdicts count no more."""
+        self.has_ended = True
 
     def is_owned(self, now_ns: int) -> bool:
         """True if it is certain that nobody else owns the queue: what is finished counts."""
@@ -406,7 +815,7 @@ class QueuePipeline(OrderKeyed):
 
     def drained(self, now_ns: int) -> bool:
         """True once the queue may be unlocked and no dead letter is on its way."""
-        return self.may_unlock(now_ns) and not self._dead_lettering
+        return self.may_unlock(now_ns) and not self.exhausted.under_way
 
     def snapshot(self, *, now_ns: int = 0) -> Snapshot:
         """What the next owner must know to repeat nothing that is finished."""
@@ -416,14 +825,14 @@ class QueuePipeline(OrderKeyed):
             parked=dict(self.parked),
             longest_lease_ms=self.raised_lease_ms,
             paused=dict(self.recorded_pauses),
-            keys=self.recorded_keys,
+            keys=self.keys.recorded,
             anchor=self.anchor,
         )
 
     @property
     def recorded_pauses(self) -> Noted[bytes | None, PausedKey]:
         """What of ``paused`` stands in its own records."""
-        return self.paused if self.origin is self else _NO_PAUSES
+        return self._paused if self.origin is self else _NO_PAUSES
 
     def close(self) -> None:
         """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""
@@ -442,7 +851,7 @@ class QueuePipeline(OrderKeyed):
             ready=ready,
             leased=leased,
             retrying=retrying,
-            blocked=unfinished - ready - leased - retrying - len(self._dead_lettering),
+            blocked=unfinished - ready - leased - retrying - len(self.exhausted.under_way),
             keys=len(self.jobs.by_key),
             spilled=self.jobs.spilled,
             held_bytes=self.jobs.window.used_bytes,
@@ -452,13 +861,13 @@ class QueuePipeline(OrderKeyed):
             end=max(self.end_offset, self.position),
             draining=self.draining,
             paused=len(self.recorded_pauses) - (EVERYTHING in self.recorded_pauses),
-            paused_whole=EVERYTHING in self.paused,
+            paused_whole=EVERYTHING in self._paused,
             near_retention=len(self.near_retention),
             records_damaged=self.records_damaged,
             recreated=self.recreated,
             trouble="; ".join(filter(None, (self.record_trouble, self.copy_trouble))),
-            key_rule=str(self.key_record.rule),
-            key_version=self.key_record.version,
+            key_rule=str(self.keys.record.rule),
+            key_version=self.keys.record.version,
             older=self.jobs.older,
             key_change=self.key_change_in_words,
             reading_paused=self._reading_paused,

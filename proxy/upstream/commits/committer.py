@@ -77,7 +77,7 @@ class Committer:
                 reason=str(error),
             )
             return False
-        pipeline.committed, pipeline.committed_ns = offset, now_ns()
+        pipeline.committed_at(offset, now_ns())
         self._context.history.write(
             "commit",
             group=lane.name,
@@ -95,7 +95,7 @@ def _changed(pipeline: QueuePipeline) -> bool:
 
 
 def _nothing_left(pipeline: QueuePipeline) -> None:
-    pipeline.committed_ns = now_ns()  # what is there to be committed later is younger
+    pipeline.nothing_to_commit(now_ns())  # what is there to be committed later is younger
 
 
 def _always(_: QueuePipeline) -> bool:

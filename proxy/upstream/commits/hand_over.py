@@ -27,7 +27,7 @@ async def drained(
     deadline_ns = now_ns() + int(context.settings.ownership.drain_s * 1e9)
     while (now := now_ns()) < until_ns() and not pipeline.drained(now):
         if now >= deadline_ns:
-            pipeline.extensions_refused = True
+            pipeline.refuse_extensions()
             return  # a dead letter that no broker takes is the next owner's
         await context.settled.wait(_LOOK_AGAIN_S)
 
@@ -38,7 +38,7 @@ async def write_end(
     """What is finished, and that the end was clean, if it was. *to*: the member that the queue is
     given to by name, if it is. Verdicts that come later are refused: no record would have them.
     """
-    pipeline.ended = True
+    pipeline.ended()
     try:
         await last_record(context, lane, pipeline)
         if pipeline.may_unlock(now_ns()):

@@ -45,7 +45,7 @@ async def tell_twin(
     """
     if (twin := pipeline.twin) is None:
         return
-    twin.origin_lost(end)
+    twin.redrives.origin_lost(end)
     while now_ns() < until_ns():
         try:
             await context.recorder.record(lane, twin)

@@ -138,7 +138,8 @@ class OwnedQueue:
             self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
             await self._unlock_or_leave()
             return
-        pipeline.doubtful = self._trust.doubtful
+        if self._trust.doubtful:
+            pipeline.doubt()
         self._pipeline = pipeline
         self.state = QueueState.OWNED
         self._lane.refused.pop(self.queue, None)
@@ -287,7 +288,7 @@ class OwnedQueue:
 
     def _end_now(self, pipeline: ParkingPipeline) -> None:
         pipeline.drain()  # what it would commit is wrong
-        pipeline.ended = True  # verdicts that come now would be in no record
+        pipeline.ended()  # verdicts that come now would be in no record
 
     async def _end_at(self, pipeline: ParkingPipeline, end: int) -> bool:
         """End the period of a queue whose messages from offset *end* on are gone. The twin, if

@@ -95,7 +95,7 @@ class Parking:
     def keys(self) -> dict[bytes, bool]:
         """The parked keys, and whether they are redriven."""
         twin = self._pipeline.twin
-        redriven = () if twin is None else twin.redriven
+        redriven = () if twin is None else twin.redrives.keys
         return {key: key in redriven for key in self._pipeline.parked}
 
     @property
@@ -108,7 +108,7 @@ class Parking:
         pipeline, twin = self._pipeline, self._pipeline.twin
         state, parked = "not parked", pipeline.parked.get(key)
         if parked is not None:
-            state = "redriven" if twin is not None and key in twin.redriven else "parked"
+            state = "redriven" if twin is not None and key in twin.redrives.keys else "parked"
         copied = None if twin is None else twin.parked.get(key)
         return {
             "key": key_text(key),
@@ -127,7 +127,7 @@ class Parking:
 
     def park(self, key: bytes, *, by: str, reason: str) -> bool:
         """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
-        if not (self.may_act and self._pipeline.park(key, by=by, reason=reason)):
+        if not (self.may_act and self._pipeline.parking.park(key, by=by, reason=reason)):
             return False
         self._lane.did(self._pipeline, Effects(parking=True))
         return True
@@ -137,12 +137,12 @@ class Parking:
         if it is not parked, or not ready for that. One that is redriven gets another rate.
         """
         twin = self._pipeline.twin
-        if not self.may_act or twin is None or key not in self._pipeline.recorded:
+        if not self.may_act or twin is None or key not in self._pipeline.parking.recorded:
             return False
-        if key in twin.redriven:
+        if key in twin.redrives.keys:
             self._lane.did(twin, twin.pace(key, rate=rate))
             return True
-        if key in twin.stopping:
+        if key in twin.redrives.stopping:
             return False
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="started", audit=audit)
         self._log.warning("redrive started", order=key_text(key), by=by)
@@ -154,8 +154,8 @@ class Parking:
         twin = self._pipeline.twin
         if not self.may_act or twin is None:
             return []
-        redriven, stopping = twin.redriven, twin.stopping
-        recorded = self._pipeline.recorded
+        redriven, stopping = twin.redrives.keys, twin.redrives.stopping
+        recorded = self._pipeline.parking.recorded
         return sorted(key for key in recorded if key not in redriven and key not in stopping)
 
     def redrive_all(self, *, by: str, audit: str, rate: float = 0.0) -> None:
@@ -172,7 +172,7 @@ class Parking:
     def stop(self, key: bytes, *, by: str) -> bool:
         """Redrive *key* no longer; False if it is not redriven."""
         twin = self._pipeline.twin
-        if not self.may_act or twin is None or key not in twin.redriven:
+        if not self.may_act or twin is None or key not in twin.redrives.keys:
             return False
         self._lane.did(twin, twin.stop(key))
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="stopped")
@@ -193,9 +193,10 @@ class Parking:
         if twin is None:
             return True
         self._notes.period(twin, "drain")
-        twin.extensions_refused = self._pipeline.extensions_refused
+        if self._pipeline.extensions_refused:
+            twin.refuse_extensions()
         await self._committer.commit(self._lane, twin)
-        twin.ended = True  # no record would have what is said of it later
+        twin.ended()  # no record would have what is said of it later
         try:
             await last_record(self._context, self._lane, twin)
             await self._context.recorder.end(self._lane, twin)
@@ -226,10 +227,10 @@ class Parking:
             try:
                 await self._look_after()
                 back_off_s = _FIRST_BACK_OFF_S
-                self._pipeline.trouble = ""
+                self._pipeline.parking.copying_fails("")
             except Exception as error:  # whatever it is: no key may stand still in silence
                 bug = None if isinstance(error, RemotingError) else error
-                self._pipeline.trouble = f"{self._queue.topic}: {error}"
+                self._pipeline.parking.copying_fails(f"{self._queue.topic}: {error}")
                 self._log.error(
                     "messages of parked keys wait until copies of them can be stored; trying again",
                     parked_topic=self._queue.topic,
@@ -243,14 +244,14 @@ class Parking:
 
     async def _look_after(self) -> None:
         pipeline = self._pipeline
-        if pipeline.unrecorded:
+        if pipeline.parking.unrecorded:
             await self._record_new()
         if pipeline.twin is None and pipeline.parked:
             await self._open()
-        failed = await self._copy_all(pipeline.keys_to_copy())
+        failed = await self._copy_all(pipeline.parking.keys_to_copy())
         pipeline.leave(but=failed)
-        if pipeline.leaving:
-            await self._leave(set(pipeline.leaving))
+        if pipeline.parking.leaving:
+            await self._leave(set(pipeline.parking.leaving))
         for reason in failed.values():
             raise reason
 
@@ -261,16 +262,16 @@ class Parking:
         try:
             failed = await copy_each(runs, self._copy)
         except BaseException:
-            pipeline.look_again(keys)
+            pipeline.parking.look_again(keys)
             raise
-        pipeline.look_again(failed)
+        pipeline.parking.look_again(failed)
         if keys:
             self._wake.set()  # there may be more
         return failed
 
     async def _record_new(self) -> None:
         pipeline = self._pipeline
-        new = list(pipeline.unrecorded)
+        new = list(pipeline.parking.unrecorded)
         await self._context.recorder.record(self._lane, pipeline)
         if not pipeline.is_owned(now_ns()):
             return
@@ -279,7 +280,7 @@ class Parking:
             self._notes.parking(pipeline, "park", key, by=who.by, reason=who.reason)
         about = pipeline.parked[new[0]]
         self._log.warning("parked", **_named(new), by=about.by, reason=about.reason)
-        pipeline.is_recorded(new)
+        pipeline.parking.is_recorded(new)
 
     async def _copy(self, jobs: Sequence[Job]) -> None:
         pipeline, client = self._pipeline, self._context.client
@@ -287,7 +288,7 @@ class Parking:
         plain = not any(copy.sys_flag for copy in copies)
 
         async def send(begin: int, end: int) -> None:
-            if any(map(pipeline.is_given_up, jobs[:begin])):
+            if any(map(pipeline.parking.is_given_up, jobs[:begin])):
                 return  # they wait for its dead letter
             if end - begin > 1 and plain:
                 receipts = await client.send_batch(self._queue, copies[begin:end])
@@ -326,17 +327,17 @@ class Parking:
 
     def _copied(self, jobs: Sequence[Job], *, at: Sequence[int]) -> None:
         twin = self._twin()
-        twin.must_read = max(twin.must_read, at[-1] + 1)
+        twin.copies_end_at(at[-1] + 1)
         if not self._pipeline.is_owned(now_ns()):
             # What the next owner does with them counts; if it is us, they are copied again.
-            self._pipeline.look_again(job.key for job in jobs if job.key is not None)
+            self._pipeline.parking.look_again(job.key for job in jobs if job.key is not None)
             return
         self._lane.did(self._pipeline, self._pipeline.copied(jobs, at=at))
 
     async def _leave(self, keys: Collection[bytes]) -> None:
         pipeline, twin = self._pipeline, self._twin()
         await self._context.recorder.record(self._lane, pipeline)
-        twin.forget(keys)
+        twin.redrives.forget(keys)
         await self._context.recorder.record(self._lane, twin)
         if not pipeline.is_owned(now_ns()):
             return
@@ -354,7 +355,7 @@ class Parking:
         if last is not None and last.damage is not None:
             self._lane.records_damaged(twin)
         self._context.recorder.begin(twin, last, own)
-        self._pipeline.twin = twin
+        self._pipeline.open_twin(twin)
         self._notes.period(
             twin,
             "own+",
@@ -470,7 +471,7 @@ class Parking:
             except RemotingError as error:
                 self._log.error("reset of the twin not written; trying again", reason=str(error))
                 await asyncio.sleep(_FIRST_BACK_OFF_S)
-        self._pipeline.twin = None
+        self._pipeline.drop_twin()
         self.wake()
 
     def _twin(self) -> TwinPipeline:

@@ -40,7 +40,7 @@ async def parked_in_twin(
     anew = last is not None and last.begins_life
     committed = 0 if anew else await client.committed_offset(group, twin) or 0
     start = max(committed, await client.min_offset(twin))
-    found = FoundParked(pipeline.key_record, None if last is None else last.snapshot, start)
+    found = FoundParked(pipeline.keys.record, None if last is None else last.snapshot, start)
     async for copy in read_range(client, twin, group=group, start=found.position, end=end):
         found.see(copy)
     if found.keys:

@@ -72,9 +72,9 @@ async def look_at(context: UpstreamContext, parking: Parking) -> None:
         near_ms = nears_the_end_before_ms(
             oldest_ms, now_ms=wall_ms(), margin_s=settings.retention_margin_s
         )
-    near = pipeline.failing(stored_before_ms=near_ms)
+    near = pipeline.parking.failing(stored_before_ms=near_ms)
     if pipeline.rules.retry.on_exhausted is OnExhausted.BLOCK:
-        pipeline.near_retention = frozenset(near)
+        pipeline.nears_retention(near)
         for key in near:
             lane.near_retention(pipeline)
             _alarm("a blocked key nears the end of retention", pipeline, lane, key)
@@ -103,7 +103,7 @@ async def _look_at_copies(
         if key not in twin.near_retention:
             lane.near_retention(twin)
         _alarm("a parked key nears the end of retention: redrive it", twin, lane, key)
-    twin.near_retention = frozenset(near)
+    twin.nears_retention(near)
 
 
 async def _oldest_ms(

@@ -73,7 +73,7 @@ async def read_queue(
         _count_left_out(
             lane, pipeline, result, by_tags=asked_by is not None and not _is_illegal(result)
         )
-        pipeline.end_offset = result.max_offset
+        pipeline.ends_at(result.max_offset)
         if result.messages and pipeline.life is None:
             newest = result.messages[-1]
             pipeline.anchored(Anchor(newest.queue_offset, newest.physical_offset))

@@ -151,9 +151,9 @@ class Recorder:
                 except BaseException as error:
                     written.recording.failed()
                     if isinstance(error, RemotingError) and error.illegal:
-                        pipeline.record_trouble = f"its ownership record cannot be stored: {error}"
+                        pipeline.record_fails(f"its ownership record cannot be stored: {error}")
                     raise
-                pipeline.record_trouble = ""
+                pipeline.record_fails("")
                 if not counts:
                     written.recording.failed()
                     continue

@@ -1,0 +1,196 @@
+"""Which keys of a parked twin are redriven, how fast, and when that ends. Pure.
+
+A redrive hands the copies of a key out in order. It ends when none is left, when an operator stops
+it, and when one is given up: nothing is copied twice, so that one waits where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.ranking import Ranking
+from proxy.core.keys.ids import Epoch
+from proxy.core.leases.lease_book import LeaseBook
+from proxy.core.pipeline.effects import Effects
+from proxy.core.records.parked_key import ParkedKey, cut_parked, plain_text
+
+
+class Redrives:
+    """The redrives of one twin: its strategy for what is given up.
+
+    Caller: the twin's pipeline. Affects: ``parked`` of the twin, which keys are read again, and
+    attempts, which a redrive counts anew.
+    """
+
+    def __init__(
+        self, jobs: Jobs, leases: LeaseBook, parked: Noted[bytes, ParkedKey], _epoch: Epoch
+    ) -> None:
+        """*parked* says what was read of each parked key; those that its records say are redriven
+        go on to be.
+        """
+        assert jobs.residency.wanted is not None
+        assert jobs.spilled_chains.emptied is not None
+        self._jobs, self._leases, self._parked = jobs, leases, parked
+        self._emptied = jobs.spilled_chains.emptied
+        #: Keys whose copies are handed out. Read-only for others.
+        self.keys = jobs.residency.wanted
+        self._to_stop: set[bytes] = set()
+        self._stopping: set[bytes] = set()  # once their leases have ended
+        self.watched: Collection[bytes | None] = self._stopping
+        self.held: Collection[bytes | None] = ()
+        self.under_way: Collection[int] = ()
+        self._paces_ns: Ranking[bytes] = Ranking()  # between two hand-outs, of those with a rate
+        self._next_ns = 0  # when a redrive with a rate hands out the next
+        self._pausing = False  # until then
+        self.keys.update(key for key, each in parked.items() if each.redriven)
+        for key in sorted(self.keys):
+            self._pace(key, parked[key].rate)
+            self._want(key)
+
+    # ---- what is given up; caller: settlement, dispatch -----------------------------------------
+
+    def give_up(self, job: Job, effects: Effects) -> None:
+        """Nothing is copied twice: its key's redrive stops, and it waits where it stands."""
+        assert job.key is not None
+        self._to_stop.add(job.key)
+        effects.stopped.append(job.key)
+
+    def stored(self, job: Job) -> None:
+        """Raises KeyError: no copy is dead-lettered."""
+        raise KeyError(job.offset)
+
+    def failed(self, job: Job) -> None:
+        """Stop the redrive of its key, if it was stopped while a client had it."""
+        if job.key is not None and job.key not in self.keys:
+            self._to_stop.add(job.key)
+
+    def freed(self, key: bytes) -> None:
+        """The redrive of *key*, which is stopping, may end now."""
+        self._to_stop.add(key)
+
+    def is_back(self, job: Job) -> None:
+        """Nothing."""
+
+    def held_back_no_more(self, offset: int) -> None:
+        """Nothing."""
+
+    def conclude(self, effects: Effects) -> None:
+        """Nothing: the twin asks ``to_stop``, at every event."""
+
+    # ---- pace; caller: the twin's pipeline ------------------------------------------------------
+
+    @property
+    def pace_ns(self) -> int:
+        """Time between two hand-outs, of the slowest redrive with a rate; 0 without any."""
+        return self._paces_ns.last or 0
+
+    @property
+    def timed(self) -> bool:
+        """True while ``on_time`` has to be called."""
+        return self._pausing
+
+    def may_go_on(self, now_ns: int) -> bool:
+        """False while a redrive with a rate has to wait."""
+        return now_ns >= self._next_ns
+
+    def handed_out(self, now_ns: int) -> None:
+        """A copy was handed out while a redrive has a rate."""
+        self._next_ns = now_ns + self.pace_ns
+        self._pausing = True
+
+    def on_time(self, now_ns: int) -> None:
+        """The pause may be over."""
+        self._pausing = self._pausing and now_ns < self._next_ns
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the pause is over; None without one."""
+        return self._next_ns if self._pausing else None
+
+    def _pace(self, key: bytes, rate: float) -> None:
+        if rate:
+            self._paces_ns.set(key, int(1e9 / rate))
+        else:
+            self._paces_ns.remove(key)
+
+    # ---- operator actions; caller: ``proxy.upstream.parking``, by the twin's pipeline -----------
+
+    def begin(self, key: bytes, known: ParkedKey, *, rate: float, by: str) -> None:
+        """Hand the copies of *key*, parked as *known* says, out because *by* asks for it: attempts
+        are counted anew; *rate* of them a second at most (0: as many as clients take).
+        """
+        self._parked[key] = replace(
+            self._parked.get(key, known), redriven=True, rate=rate, by=plain_text(by), reason=""
+        )
+        self.keys.add(key)
+        self._to_stop.discard(key)
+        self._stopping.discard(key)
+        self._pace(key, rate)
+        for offset in self._jobs.by_key.spilled_offsets(key):
+            self._leases.failures.begin_anew(offset)
+        self._want(key)
+
+    def _want(self, key: bytes) -> None:
+        """Read the copies of *key*, which is redriven; it may be without any."""
+        if key not in self._jobs.by_key:
+            self._emptied.add(key)
+        self._jobs.residency.refill(key)
+
+    def change_pace(self, key: bytes, *, rate: float) -> None:
+        """Another *rate* for *key*, which is redriven; its hand-outs count on."""
+        self._parked[key] = replace(self._parked[key], rate=rate)
+        self._pace(key, rate)
+        self._next_ns = 0
+
+    def stop(self, key: bytes) -> None:
+        """Redrive *key* no longer, if it is redriven."""
+        if key in self._parked and self._parked[key].redriven:
+            self._to_stop.add(key)
+
+    @property
+    def stopping(self) -> Collection[bytes]:
+        """Keys redriven no longer of which clients have something still."""
+        return self._to_stop | self._stopping
+
+    def emptied(self) -> list[bytes]:
+        """Keys that are redriven, and have no copy here that was read and has not ended."""
+        emptied, by_key = self._emptied, self._jobs.by_key
+        emptied -= {key for key in emptied if key not in self.keys or key in by_key}
+        return sorted(emptied)
+
+    # ---- stopping; caller: the twin's pipeline ---------------------------------------------------
+
+    def to_stop(self) -> list[bytes]:
+        """Keys whose redrives end now; ``stopped`` tells that each has."""
+        return sorted(self._to_stop)
+
+    def stopped(self, key: bytes) -> None:
+        """*key* is redriven no longer."""
+        self._to_stop.discard(key)
+        self._stopping.discard(key)
+        self.keys.discard(key)
+        self._paces_ns.remove(key)
+        if key in self._parked:
+            self._parked[key] = replace(self._parked[key], redriven=False, rate=0.0, by="")
+
+    def stop_later(self, key: bytes) -> None:
+        """A client has something of *key*: stop once more when that lease has ended."""
+        self._stopping.add(key)
+
+    # ---- the parked list -------------------------------------------------------------------------
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """*keys* are parked no more, and the twin holds none of them."""
+        for key in keys:
+            self._parked.pop(key, None)
+            self.keys.discard(key)
+            self._paces_ns.remove(key)
+
+    def origin_lost(self, end: int) -> None:
+        """The queue itself lost its messages from offset *end* on. All copies are read."""
+        for key, cut in cut_parked(self._parked, end).items():
+            self._parked[key] = cut

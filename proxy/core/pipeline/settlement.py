@@ -1,0 +1,342 @@
+"""How hand-outs of one queue end: by verdicts, by time, by hand; and what follows. Pure.
+
+A *run* is several consecutive jobs of a key that one client got together. It is one lease in
+effect: extended, expired and given back as one. Verdicts in it count in its order: one on a later
+job waits until those ahead are finished, and at the first that fails the rest goes back, unhandled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Sequence
+
+from proxy.core.jobs.chains import RUNNING, Job
+from proxy.core.jobs.jobs import Jobs
+from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.lease_book import Judged, Lease, LeaseBook, Plain
+from proxy.core.leases.verdicts import Nack, Outcome
+from proxy.core.pipeline.effects import Effects
+from proxy.core.pipeline.exhausted import OnExhausted
+from proxy.core.pipeline.observations import Observations
+from proxy.core.pipeline.pauses import Pauses
+
+
+class Settlement:
+    """Ends leases and jobs, and notes in effects what that led to. All times are ns.
+
+    Caller: the pipeline, which takes refills afterwards. Affects: jobs, leases, observations, and
+    (``exhausted``) what is given up.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        leases: LeaseBook,
+        pauses: Pauses,
+        exhausted: OnExhausted,
+        observed: Observations,
+    ) -> None:
+        """All parts are those of one pipeline."""
+        self._jobs, self._leases, self._pauses = jobs, leases, pauses
+        self._exhausted, self._observed = exhausted, observed
+        self._failures = leases.failures
+        self._held_back = leases.held_back
+        self._now = observed.now
+        self._noted_keys = observed.noted_keys
+        self._watched, self._held = exhausted.watched, exhausted.held
+
+    # ---- verdicts -------------------------------------------------------------------------------
+
+    def settle(
+        self,
+        acked: Iterable[LeaseId],
+        nacked: Iterable[Nack],
+        released: Iterable[LeaseId],
+        now_ns: int,
+    ) -> Effects:
+        """Apply verdicts by lease id. One on a lease that is not live finishes nothing: fenced.
+        In a run it waits for those ahead of its lease; all behind one that failed go back.
+        """
+        effects = self.on_time(now_ns)
+        expired = 0 if effects.plain else len(effects.released)  # they ended with a run that did
+        live, end, ended = self._leases.live, self._leases.end_one, []
+        for lease_id in acked:
+            lease = live(lease_id)
+            if lease is not None and (lease.run is None or _leads_alone(lease.run, lease)):
+                ended.append(end(lease))  # nearly all
+            else:
+                if ended:
+                    self._acked(ended, effects)
+                    ended = []
+                self._judge(self._live(lease_id, effects), Plain.ACK, effects, now_ns=now_ns)
+        if ended:
+            self._acked(ended, effects)
+        if nacked or released:
+            self._settle_others(nacked, released, effects, expired=expired, now_ns=now_ns)
+        return effects
+
+    def _settle_others(
+        self,
+        nacked: Iterable[Nack],
+        released: Iterable[LeaseId],
+        effects: Effects,
+        *,
+        expired: int,
+        now_ns: int,
+    ) -> None:
+        """Nacks, then releases; the first *expired* that went back did so by themselves."""
+        for nack in nacked:
+            self._judge(self._live(nack.lease_id, effects), nack, effects, now_ns=now_ns)
+        given_back = {lease.lease_id for lease in effects.released[expired:]}  # the rest of runs
+        for lease_id in released:
+            if lease_id not in given_back:
+                lease = self._live(lease_id, effects)
+                given_back.update(self._judge(lease, Plain.RELEASE, effects, now_ns=now_ns))
+
+    def settle_by_offset(
+        self,
+        success: Iterable[int],
+        failed: Iterable[int],
+        *,
+        connection: int,
+        open_connections: Container[int],
+        now_ns: int,
+    ) -> Effects:
+        """Apply the verdicts of a client that knows no lease ids (DDMQ's own).
+
+        An offset counts if it comes on the connection that holds its lease, or on one that never
+        held it while all its leases went to one connection that is now closed: a client that
+        reconnected. Anything else is fenced.
+        """
+        effects = self.on_time(now_ns)
+        nack_of: dict[int, Nack | None] = {offset: Nack(LeaseId(0)) for offset in failed}
+        nack_of.update(dict.fromkeys(success))  # success wins
+        for offset, nack in nack_of.items():
+            lease = self._leases.at(offset)
+            if lease is None or not lease.may_be_settled_on(connection, open_connections):
+                effects.fenced.append(offset)
+            else:
+                self._judge(lease, nack or Plain.ACK, effects, now_ns=now_ns)
+        return effects
+
+    def _live(self, lease_id: LeaseId, effects: Effects) -> Lease | None:
+        if (lease := self._leases.live(lease_id)) is None:
+            effects.fenced.append(lease_id)
+        return lease
+
+    def _judge(
+        self, lease: Lease | None, verdict: Plain | Nack, effects: Effects, *, now_ns: int
+    ) -> list[LeaseId]:
+        """Do what *verdict* decides; returns the leases that went back with it."""
+        judged: list[Judged] = [] if lease is None else list(self._leases.judge(lease, verdict))
+        for each in judged:
+            if each.verdict is not Plain.RELEASE:
+                self._observed.measures.handler.note_since([each.lease.granted_ns], now_ns)
+            if each.verdict is Plain.ACK:
+                effects.acked.append(each.lease)
+                self.finish(each.lease.job, Outcome.OK, effects)
+                continue
+            if each.verdict is Plain.RELEASE:
+                effects.released.append(each.lease)
+                self._take_back(each.lease.job)
+            else:
+                effects.nacked.append(each.lease)
+                self.failed(each.lease.job, nack=each.verdict, now_ns=now_ns, effects=effects)
+            effects.released += each.behind
+            self._unfollow(each.behind)
+        return [lease.lease_id for each in judged for lease in each.behind]
+
+    def return_unsent(self, leases: Collection[Lease]) -> list[Lease]:
+        """Their answer was never written: offer the jobs again, uncounted; returns the live."""
+        is_live = self._leases.live
+        live = [lease for lease in leases if is_live(lease.lease_id) is lease]
+        for lease in live:
+            if is_live(lease.lease_id) is lease:  # it did not go with the head of its run
+                ended = self._leases.end(lease)
+                if not lease.run:  # else it followed one that is alive
+                    self._take_back(ended.pop(0).job)
+                self._unfollow(ended)
+        return live
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def on_time(self, now_ns: int) -> Effects:
+        """End the leases whose deadline has come; offer the jobs whose retry is due.
+
+        An expired job is offered again at once, or given up if its hand-outs are used up. One whose
+        answer was never written is offered uncounted; so are those of a run that its client had
+        given back, though one ahead of them was open.
+        """
+        self._now.ns = now_ns
+        effects = Effects()
+        book = self._leases
+        if self._exhausted.timed:
+            self._exhausted.on_time(now_ns)
+        if book.is_due(now_ns):
+            for leases in book.expired(now_ns):
+                effects.expired += self._ended(leases, effects, now_ns=now_ns)
+            for job, due_ns in book.take_due(now_ns):
+                self.offer(job, due_ns)
+        if self._held_back.numbers:
+            for _, offset in self._held_back.up_to(now_ns):
+                self._exhausted.held_back_no_more(offset)
+        return effects
+
+    def revoke(self, lease_id: LeaseId, now_ns: int) -> Effects:
+        """End a lease, and all of its run, as if its deadline had come: what its client says of it
+        later is fenced. Nothing but ``fenced`` if it is not live.
+        """
+        effects = self.on_time(now_ns)
+        if (lease := self._live(lease_id, effects)) is not None:
+            leases = self._leases.end(lease.run[0] if lease.run else lease)
+            effects.revoked += self._ended(leases, effects, now_ns=now_ns)
+        return effects
+
+    def _ended(self, leases: Sequence[Lease], effects: Effects, *, now_ns: int) -> list[Lease]:
+        """*leases*, one behind the other in a run, ended without a verdict; returns those that
+        count as hand-outs.
+        """
+        first, *behind = leases
+        if first.unsent:
+            effects.unsent += leases
+            self._take_back(first.job)
+            self._unfollow(behind)
+            return []
+        handled, unhandled = _at_expiry(behind)
+        for lease in handled:
+            self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
+            self._jobs.chains.unfollow(lease.job)
+        effects.released += unhandled
+        self._unfollow(unhandled)
+        self.failed(first.job, nack=None, now_ns=now_ns, effects=effects)
+        return [first, *handled]
+
+    # ---- ends of jobs ----------------------------------------------------------------------------
+
+    def _acked(self, leases: Sequence[Lease], effects: Effects) -> None:
+        """The jobs of *leases*, which have ended, were handled."""
+        effects.acked += leases
+        jobs: list[Job] = []
+        granted_ns: list[int] = []
+        for lease in leases:
+            jobs.append(lease.job)
+            granted_ns.append(lease.granted_ns)
+        measures = self._observed.measures
+        measures.handler.note_since(granted_ns, self._now.ns)
+        if not (self._noted_keys or self._failures.attempts):
+            self._jobs.finish_all(jobs)
+            finished, ok = effects.finished, Outcome.OK
+            for job in jobs:
+                job.message = None  # whoever still holds the job must not hold the body
+                finished.append((job.offset, ok))
+            # At the first hand-out: whatever failed before stands among the failures.
+            measures.attempts.note_lowest(len(jobs))
+            if self._watched:
+                for job in jobs:
+                    self._free(job)
+        else:
+            for job in jobs:
+                self.finish(job, Outcome.OK, effects)
+
+    def finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
+        """End *job*, which is running or held, with *outcome*."""
+        if job.key in self._noted_keys or outcome is Outcome.SKIPPED:
+            self._observed.note(job, f"finished: {outcome.value}", "")
+        self._jobs.finish(job)
+        if job.attempts:
+            self._observed.measures.attempts.note(job.attempts)
+        if self._failures.attempts:
+            self._failures.forget(job.offset)
+        job.message = None  # whoever still holds the job must not hold the body
+        effects.finished.append((job.offset, outcome))
+        self._free(job)
+
+    def failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
+        """A hand-out of *job* failed: by its client's *nack*, or (None) by its lease's expiry. One
+        of a key that is held is not offered again.
+        """
+        next_try_ns = self._failures.next_try_ns(job, nack, now_ns=now_ns)
+        if job.key in self._held:
+            self._free(job)
+            effects.parking = True
+            return
+        if next_try_ns is None:
+            self._exhausted.give_up(job, effects)
+        elif nack is None:
+            self._leases.offer(job, now_ns)
+        else:
+            self.retry_at(job, next_try_ns)
+        self._free(job)
+        self._observed.note(job, "failed", job.reason)
+        self._exhausted.failed(job)
+
+    def _free(self, job: Job) -> None:
+        """No client has *job* any more; the lease book may."""
+        if job.key is not None and job.key in self._watched:
+            self._exhausted.freed(job.key)
+
+    def _take_back(self, job: Job) -> None:
+        job.attempts -= 1  # handed back unhandled: it does not count
+        self._leases.offer(job, self._now.ns)
+        self._free(job)
+
+    def _unfollow(self, leases: Iterable[Lease]) -> None:
+        for lease in leases:
+            lease.job.attempts -= 1
+            self._jobs.chains.unfollow(lease.job)
+            self._free(lease.job)
+
+    # ---- running jobs that no client has ---------------------------------------------------------
+
+    def offer(self, job: Job, since_ns: int = 0) -> None:
+        """Clients may have *job* again, once its message is there."""
+        self._jobs.residency.down.somebody_may_have(job)
+        if not self._jobs.residency.read_back(job):
+            self._leases.offer(job, since_ns)
+
+    def retry_at(self, job: Job, due_ns: int) -> None:
+        """Offer *job* again at *due_ns*; until then no client can have it."""
+        self._leases.retry_at(job, due_ns)
+        self._jobs.residency.down.nobody_has(job, paused=False)
+
+    def set_aside(self, job: Job) -> bool:
+        """Keep *job*, whose turn has come, if its key is paused; False if it is not."""
+        if not self._pauses.set_aside(job):
+            return False
+        self._jobs.residency.down.nobody_has(job, paused=True)
+        return True
+
+    def is_back(self, job: Job, *, is_taken: bool) -> None:
+        """The message of *job* was read again; what it waits for may be another thing by now.
+        *is_taken*: an operator retries it at this moment.
+        """
+        down = self._jobs.residency.down
+        if self._leases.due_ns(job.offset) is not None:
+            down.nobody_has(job, paused=False)
+        elif self._pauses.has(job):
+            down.nobody_has(job, paused=True)
+        elif job.state is RUNNING and not (is_taken or job.offset in self._exhausted.under_way):
+            self._leases.offer(job, self._now.ns)
+        self._exhausted.is_back(job)
+
+    def withdraw(self, job: Job) -> None:
+        """Hand *job*, which is running and of which no lease lives, out no more."""
+        self._leases.withdraw(job)
+        self._jobs.residency.down.somebody_may_have(job)
+        self._pauses.forget(job)
+
+
+def _leads_alone(run: Sequence[Lease], lease: Lease) -> bool:
+    """True if a verdict on *lease* decides nothing of the others in its *run*."""
+    return run[0] is lease and (len(run) == 1 or run[1].verdict is None)
+
+
+def _at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
+    """Of leases *behind* one that expired in its run: those that may have been handled, and those
+    that go back by what their client said of them, or of one ahead of them.
+    """
+    for at, lease in enumerate(behind):
+        if lease.verdict is Plain.RELEASE:
+            return list(behind[:at]), list(behind[at:])
+        if isinstance(lease.verdict, Nack):
+            return list(behind[: at + 1]), list(behind[at + 1 :])
+    return list(behind), []
