@@ -100,7 +100,7 @@ def _is_parked(at: KeyVerbs, key: bytes | None) -> bool:
 
 def _is_redriven(at: KeyVerbs, key: bytes | None) -> bool:
     twin = at.pipeline.twin
-    return twin is not None and key in twin.redriven
+    return twin is not None and key in twin.redrives.keys
 
 
 async def _park(at: KeyVerbs, key: bytes, wish: Wish) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.key_rules import KeyRecord, KeyRule
 from proxy.core.keys.order_key import MissingKey
-from testkit.pipelines import pipeline, rules
 from proxy.core.records.record import Snapshot
-
+from testkit.pipelines import pipeline, rules
 
 UNORDERED = MissingKey.UNORDERED
 FIRST = KeyRecord.first(rules("KEY"))

@@ -7,8 +7,8 @@ from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.key_rules import KeyRecord
 from proxy.core.pipeline.key_switch import KeySwitch
-from tests.support.messages import message
-from tests.support.pipelines import rules
+from testkit.messages import message
+from testkit.pipelines import rules
 
 OLD, NEW = rules("KEY"), rules("$.id")
 

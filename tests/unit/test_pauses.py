@@ -6,7 +6,7 @@ from proxy.core.jobs.chains import Job
 from proxy.core.jobs.changes import Noted
 from proxy.core.pipeline.pauses import Pauses
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
-from tests.support.pipelines import queue
+from testkit.pipelines import queue
 
 HOW = PausedKey(1, "ada", "so")
 
