@@ -67,9 +67,10 @@ structlog.configure(
     ]
 )
 
-_INTEGRATION = ROOT / "tests/integration"
-_SIMULATED = (_INTEGRATION, *(ROOT / "tests" / name for name in ("unit", "property", "world")))
-_LONGEST_FIRST = {"world": 0, "property": 0}
+_TESTS = ROOT / "tests"
+_INTEGRATION = _TESTS / "integration"
+_SIMULATED = (_INTEGRATION, *(_TESTS / name for name in ("unit", "property", "world")))
+_LONGEST = ("world", "property")
 _MEMORY = Path("/dev/shm")
 _LEAST_ROOM = 2 << 30
 _basetemp = pytest.StashKey[Path]()
@@ -81,7 +82,7 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Virtual time and an in-memory network, unless the test says that it is about sockets."""
     real = config.getoption("--broker") or item.get_closest_marker("sockets")
-    if real or item.path.parent not in _SIMULATED:
+    if real or not any(item.path.is_relative_to(of) for of in _SIMULATED):
         return {"sockets": asyncio.new_event_loop}
     return {"simulated": PytestLoop}
 
@@ -132,7 +133,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # The longest tests first, so that the workers end at about the same time.
-    items.sort(key=lambda item: _LONGEST_FIRST.get(item.path.parent.name, 1))
+    items.sort(key=lambda item: not any(item.path.is_relative_to(_TESTS / of) for of in _LONGEST))
     if config.getoption("--broker"):
         without = [item for item in items if _INTEGRATION in item.path.parents]
         without = [item for item in without if "brokers" not in getattr(item, "fixturenames", ())]

@@ -3,7 +3,8 @@
 Never here: I/O, a clock, a log, asyncio, metrics. The shells (``proxy.lane.group_lane``,
 ``proxy.upstream``, ``proxy.downstream``) do only what these modules tell them.
 
-What always holds, each line tested by a property in ``tests/property/test_queue_pipeline.py``:
+What always holds, each line tested by a property in
+``tests/property/core/pipeline/test_queue_pipeline.py``:
 
 1. Of the jobs of one order key at most one is ready or running, or one run; the rest wait in its
    chain.

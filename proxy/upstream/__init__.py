@@ -4,7 +4,7 @@ Never here: clients (``proxy.downstream``), decisions about order (``proxy.core`
 reached through ``broker_core.client`` alone, whichever kind they are.
 
 What ``ownership.py`` and ``owned_queue.py`` keep, each line with a test in
-``tests/integration/test_ownership.py``:
+``tests/integration/upstream/ownership/test_ownership.py``:
 
 1. A queue is read and handed out only under its orderly lock, trusted for ``trust_s`` counted from
    before the request that granted it was sent.

@@ -11,7 +11,7 @@ import yaml
 from testkit.eventually import eventually
 from testkit.gateway import Gateway, run_gateway
 from testkit.processes import Child, Children
-from tests.support.redis_server import redis_server
+from tests.redis.redis_server import redis_server
 
 pytestmark = pytest.mark.sockets
 

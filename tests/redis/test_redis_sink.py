@@ -16,7 +16,7 @@ from testkit.certificates import make_certificates
 from testkit.eventually import eventually
 from testkit.gateway import Gateway, run_gateway
 from testkit.thrift_client import connect
-from tests.support.redis_server import RedisServer, redis_server
+from tests.redis.redis_server import RedisServer, redis_server
 
 pytestmark = pytest.mark.sockets
 

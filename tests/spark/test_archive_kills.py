@@ -13,7 +13,7 @@ import pytest
 from broker_core.client import SendReceipt
 from testkit.processes import wait_until
 from testkit.spark_site import SparkGateway, spark_settings
-from tests.support.process_tree import kill_tree
+from tests.spark.process_tree import kill_tree
 
 KILLS, KILLS_IN_FULL = 3, 10
 MESSAGES = 900

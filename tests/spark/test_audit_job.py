@@ -18,9 +18,9 @@ from proxy.history.reader import HistoryError
 from tests.mutants.bugs import MUTANTS
 from tests.mutants.scenarios import LIMITS, SCENARIOS
 from tests.mutants.world import Events
+from tests.spark.spark_verbs import run_verb
 from tests.support.histories import Story
 from tests.support.history_parts import counted
-from tests.support.spark_verbs import run_verb
 from thin_client.spark.jobs.audit import audit
 from thin_client.spark.options import OptionError
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testkit.spark_site import SparkGateway
-from tests.support.spark_cluster import (
+from tests.spark.spark_cluster import (
     bare_python,
     cluster_settings,
     processes,

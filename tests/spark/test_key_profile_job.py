@@ -13,8 +13,8 @@ from proxy.errors import OrderlaneError
 from proxy.tuning.key_profile import KeyProfile, MissingKey, Windows
 from proxy.tuning.report import report_of
 from testkit.spark_site import SparkGateway
-from tests.support.flights_topic import COLUMNS, counted_by_hand, send_flights
-from tests.support.spark_verbs import run_verb
+from tests.spark.flights_topic import COLUMNS, counted_by_hand, send_flights
+from tests.spark.spark_verbs import run_verb
 from thin_client.spark.jobs.key_profile import Plan, key_profile, profile_rows
 from thin_client.spark.options import OptionError
 

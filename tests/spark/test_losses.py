@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tests.support.short_memory import ShortMemory, short_memory
+from tests.spark.short_memory import ShortMemory, short_memory
 from thin_client.spark.bulk_client import DataLost
 from thin_client.spark.data_source import BatchReader, StreamReader
 from thin_client.spark.options import ReadOptions

@@ -1,8 +1,7 @@
 """Which tests the branch coverage of the ordering core is measured by.
 
-Those of ``tests/unit`` and ``tests/property`` that use the core, themselves or by what they take
-from ``tests/support``, but for the longest models. Tracing makes a test two to three times slower,
-so the others do without.
+Those of ``tests/unit`` and ``tests/property`` that use the core, themselves or by their helpers,
+but for the longest models. Tracing makes a test two to three times slower, so others do without.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from testkit.processes import ROOT
 
-_FOLDERS = (ROOT / "tests/unit", ROOT / "tests/property")
+_UNIT, _PROPERTY = ROOT / "tests/unit", ROOT / "tests/property"
 _LONGEST = frozenset(
     f"test_{name}"
     for name in (
@@ -24,19 +23,21 @@ _LONGEST = frozenset(
         *("diagnosis", "refill_round", "key_profile", "timing_wheel", "spark_planning"),
     )
 )
-_CORE, _SUPPORT = "proxy.core.", ("tests.support.", "testkit.")
+_CORE = "proxy.core."
+_HELPERS = ("testkit.", "tests.property.", "tests.support.", "tests.unit.")
 
 
 def is_core_test(path: Path, module: str) -> bool:
     """True if the tests of *module*, which is imported and stands in *path*, use the core."""
-    long = path.parent.name == "property" and path.stem in _LONGEST
-    return path.parent in _FOLDERS and not long and _uses_core(module)
+    long = path.is_relative_to(_PROPERTY) and path.stem in _LONGEST
+    measured = path.is_relative_to(_UNIT) or path.is_relative_to(_PROPERTY)
+    return measured and not long and _uses_core(module)
 
 
 @cache
 def _uses_core(module: str) -> bool:
     return any(
-        name.startswith(_CORE) or (name.startswith(_SUPPORT) and _uses_core(name))
+        name.startswith(_CORE) or (name.startswith(_HELPERS) and _uses_core(name))
         for name in _names_of(module)
     )
 

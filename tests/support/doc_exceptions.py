@@ -9,20 +9,30 @@ from collections.abc import Sequence
 
 from tests.support.doc_commands import Command, parts_of
 
-_MEASURES = "measures for minutes or hours; tests/integration/test_bench.py runs such cases small"
+_MEASURES = (
+    "measures for minutes or hours; tests/integration/bench/test_bench.py runs such cases small"
+)
 _JAVA = "needs Spark and Java: make test-spark runs it, and the rest of docs/spark.md"
 
 NOT_RUN: dict[tuple[str, ...], str] = {
     ("make", "setup"): "installs from a package registry; .ci/run begins with it",
     ("make", "test"): "that is this very run",
-    ("make", "demo"): "53,472 flights take a minute; tests/integration/test_demo.py runs fewer",
+    ("make", "demo"): "53,472 flights take a minute; tests/integration/cli/test_demo.py runs fewer",
     ("make", "bench"): _MEASURES,
     ("make", "bench-full"): _MEASURES,
-    ("make", "soak"): "takes 20 minutes; tests/integration/test_soak.py runs a short one",
+    ("make", "soak"): "takes 20 minutes; tests/integration/bench/test_soak.py runs a short one",
     ("orderlane", "bench"): _MEASURES,
     ("python", "-m", "bench.coefficients"): "takes ten minutes",
-    ("python", "-m", "bench.simulation"): "takes hours; tests/property/test_simulation.py is small",
-    ("python", "-m", "tools.tables"): "writes the documents; tests/unit/test_docs.py reads",
+    (
+        "python",
+        "-m",
+        "bench.simulation",
+    ): "takes hours; tests/property/bench/test_simulation.py is small",
+    (
+        "python",
+        "-m",
+        "tools.tables",
+    ): "writes the documents; tests/unit/documents/test_docs.py reads",
     ("python3", "-m", "venv"): "the test has an interpreter with the client already",
     ("venv/bin/pip", "install"): "asks a package registry for thrift",
     (".", ".venv/bin/activate"): "the test has an interpreter with all of it already",

@@ -1,6 +1,6 @@
 """Is a command of a document one that there is? Told by the command line, Makefile and modules.
 
-Nothing is run: ``tests/integration/test_documents_run.py`` does that.
+Nothing is run: ``tests/integration/documents/test_documents_run.py`` does that.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.remoting.compression import SYS_COMPRESSED, deflate
 from testkit.simulation.world import World, simulate
-from tests.support.copy_site import Seen, Sent, Site, noise, until
+from tests.world.copy_site import Seen, Sent, Site, noise, until
 
 
 def _properties(key: bytes, *more: tuple[bytes, bytes]) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.errors import SettingsError
 from testkit.simulation.world import ClientNode, ProxyNode, World, simulate
-from tests.support.copy_site import TOPIC, Sent, Site, until
+from tests.world.copy_site import TOPIC, Sent, Site, until
 from thin_client import AsyncConsumer, Message
 from thin_client.errors import Refused
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testkit.explorer.plan import Action
-from tests.support.stuck_worlds import GROUP, StuckWorld, group
+from tests.world.stuck_worlds import GROUP, StuckWorld, group
 
 PLACES = {"max_jobs_in_memory": 20, "max_jobs_per_key_in_memory": 4}
 SLOW = {"retry_intervals_ms": [30_000], "max_deliveries": 99, **PLACES}

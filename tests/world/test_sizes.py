@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from testkit.simulation.world import ClientNode, World, simulate
-from tests.support.copy_site import TOPIC, Sent, Site, noise, until
+from tests.world.copy_site import TOPIC, Sent, Site, noise, until
 from tests.world.sizes import numbers, restarted
 from thin_client import AsyncProducer, Outgoing
 

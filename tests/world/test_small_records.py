@@ -15,7 +15,7 @@ from proxy.core.records.codec import decode
 from proxy.core.records.parked_key import parked_topic
 from proxy.core.records.record import Record, SnapshotPart, ownership_topic
 from testkit.simulation.world import World, simulate
-from tests.support.copy_site import GROUP, QUEUE, TOPIC, Sent, Site, noise, until
+from tests.world.copy_site import GROUP, QUEUE, TOPIC, Sent, Site, noise, until
 from tests.world.sizes import numbers, restarted
 
 _LONG = [chr(ord("a") + number) + noise(30_000).decode() for number in range(6)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.stuck_worlds import StuckWorld, group, keys_of_queue
+from tests.world.stuck_worlds import StuckWorld, group, keys_of_queue
 
 #: A window that one key fills, next to a backlog that lasts to the end.
 SMALL = {"max_jobs_in_memory": 400, "max_jobs_per_key_in_memory": 16}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testkit.explorer.plan import Action
-from tests.support.stuck_worlds import Played, StuckWorld, group
+from tests.world.stuck_worlds import Played, StuckWorld, group
 
 MB = 1_000_000
 LIMIT = 4 * MB

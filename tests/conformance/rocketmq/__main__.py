@@ -26,7 +26,7 @@ from tests.conformance.rocketmq.other_clients import PROGRAMS
 from tests.conformance.rocketmq.programs import rocketmq_programs
 from tests.support.suites import missing_tool
 
-_OURS, _THEIRS = "tests/conformance/rocketmq/test_", "tests/integration/test_"
+_OURS, _THEIRS = "tests/conformance/rocketmq/test_", "tests/integration/"
 #: Their clients on our broker: producers, orderly consumers, dead letters, transactions, replicas,
 #: kills, filters; those for C++, Go and Node. Our proxy on their broker: order, locks, retries,
 #: dead letters, parking, take-overs.
@@ -52,18 +52,23 @@ PART = (
     f"{_OURS}official_nameserver.py::test_our_broker_on_the_official_nameserver",
     f"{_OURS}official_queries.py::test_messages_are_found",
     f"{_OURS}same_bytes.py::test_the_shared_vectors_are_javas",
-    f"{_THEIRS}ownership.py::test_everything_is_handled_once_and_in_order",
-    f"{_THEIRS}ownership.py::test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once",
-    f"{_THEIRS}ownership.py"
+    f"{_THEIRS}upstream/ownership/test_ownership.py::test_everything_is_handled_once_and_in_order",
+    f"{_THEIRS}upstream/ownership/test_ownership.py"
+    "::test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once",
+    f"{_THEIRS}upstream/ownership/test_ownership.py"
     "::test_claim_5_after_a_broker_restart_a_new_owner_waits_for_the_old_leases",
-    f"{_THEIRS}failures.py::test_a_failed_message_comes_again_and_only_its_key_waits",
-    f"{_THEIRS}failures.py"
+    f"{_THEIRS}upstream/dead_letters/test_failures.py"
+    "::test_a_failed_message_comes_again_and_only_its_key_waits",
+    f"{_THEIRS}upstream/dead_letters/test_failures.py"
     "::test_after_max_deliveries_a_message_is_a_dead_letter_and_its_key_goes_on",
-    f"{_THEIRS}parking.py::test_a_parked_key_waits_in_order_and_is_redriven_in_order",
-    f"{_THEIRS}dead_letter_redrive.py::test_dead_letters_go_back_and_are_handled_as_new_messages",
-    f"{_THEIRS}transactions.py::test_a_committed_message_is_seen_once_and_a_rolled_back_one_never",
-    f"{_THEIRS}bad_requests_codes.py::test_bad_requests_get_the_codes_of_rocketmq",
-    f"{_THEIRS}processes.py"
+    f"{_THEIRS}upstream/parking/test_parking.py"
+    "::test_a_parked_key_waits_in_order_and_is_redriven_in_order",
+    f"{_THEIRS}upstream/dead_letters/test_dead_letter_redrive.py"
+    "::test_dead_letters_go_back_and_are_handled_as_new_messages",
+    f"{_THEIRS}broker/transactions/test_transactions.py"
+    "::test_a_committed_message_is_seen_once_and_a_rolled_back_one_never",
+    f"{_THEIRS}broker/test_bad_requests_codes.py::test_bad_requests_get_the_codes_of_rocketmq",
+    f"{_THEIRS}cli/test_processes.py"
     f"::test_the_queues_of_a_proxy_that_ends_go_to_the_other[{VERSIONS[0]}-SIGKILL]",
 )
 _BUILD = ROOT / "build/rocketmq"

@@ -1,0 +1,350 @@
+"""Topics that the proxies push over HTTP: the whole way, from the send to the receiver."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from aiohttp import web
+
+from broker_core.clock import now_ns
+from broker_core.names import Group, QueueName
+from broker_core.remoting.message import StoredMessage
+from proxy.app import Proxy
+from proxy.errors import SettingsError
+from proxy.settings.proxy_settings import load_settings
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from tests.integration.delivery.receiver import (
+    Received,
+    Reply,
+    breaks_off,
+    hangs_up,
+    running_receiver,
+    says,
+    says_garbage,
+    says_json,
+    says_nothing,
+    stops_in_the_body,
+)
+
+FAULTS: tuple[Reply, ...] = (
+    *(says(500), says(503, Retry_After="0"), says(302, Location="/x"), says_json("<html>")),
+    *(says_json('{"errno": 7}'), hangs_up, breaks_off, says_garbage),
+    *(says_nothing, stops_in_the_body),
+)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """A receiver's books: by key the numbers of the messages that arrived, each time they did."""
+
+    fails: Callable[[Received], Reply | None] = lambda _received: None
+    asked: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    taken: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    async def reply(self, received: Received) -> web.StreamResponse:
+        body = orjson.loads(received.body)["body"]
+        self.asked[body["id"]].append(body["n"])
+        if (fault := self.fails(received)) is not None:
+            return await fault(received)
+        self.taken[body["id"]].append(body["n"])
+        return web.json_response({"errno": 0})
+
+    def check(self, sent: int, *, late: bool = False) -> None:
+        """Everything arrived once, in the order of its key, and nothing was asked out of turn.
+        *late*: the time-out is so short that an answer may miss it, and the message come again.
+        """
+        for numbers in (*self.taken.values(), *self.asked.values()):
+            assert all(a <= b for a, b in pairwise(numbers))
+        assert sum(len(set(numbers)) for numbers in self.taken.values()) == sent
+        assert late or sum(map(len, self.taken.values())) == sent
+
+
+@asynccontextmanager
+async def pushing(
+    tmp_path: Path,
+    urls: list[str],
+    *,
+    brokers: Brokers | None = None,
+    topic: dict[str, Any] | None = None,
+    queues: int = 4,
+    **push: Any,
+) -> AsyncIterator[Gateway]:
+    """A gateway whose topic is pushed to *urls*; no proxy yet."""
+    action = {"push": {"urls": urls, **push}}
+    further = {"retry_intervals_ms": [10], "actions": [action], **(topic or {})}
+    kind = {} if brokers is None else {"brokers": brokers}
+    async with run_gateway(
+        tmp_path, queues=queues, topic=further, **kind, **{"ownership.leave_after_s": 1.0}
+    ) as gateway:
+        yield gateway
+
+
+async def test_order_holds_through_every_fault_and_a_change_of_proxies(
+    tmp_path: Path, brokers: Brokers
+) -> None:
+    """Two receivers that fail a third of all requests in every way, two proxies, one of which ends
+    in the middle: each key's messages arrive in order, and the histories show nothing wrong.
+    """
+    chance = random.Random(7)
+
+    def fails(_received: Received) -> Reply | None:
+        return chance.choice(FAULTS) if chance.random() < 0.3 else None
+
+    ledger = Ledger(fails)
+    async with running_receiver() as one, running_receiver() as other:
+        one.reply = other.reply = ledger.reply
+        async with pushing(
+            tmp_path,
+            [one.url, other.url],
+            brokers=brokers,
+            topic={"max_deliveries": 1000},
+            timeout_s=0.3,
+            answer="errno",
+        ) as gateway:
+            first, _ = await gateway.start_proxy()
+            await gateway.send([f"k{n % 8}" for n in range(80)])
+            await eventually(lambda: sum(map(len, ledger.taken.values())) > 20, within_s=30)
+            await gateway.start_proxy()
+            await eventually(lambda: owned(gateway, "proxy-1") >= 2, within_s=30)
+            await gateway.send([f"k{n % 8}" for n in range(80)])
+            await eventually(lambda: sum(map(len, ledger.taken.values())) > 100, within_s=30)
+            await gateway.close_proxy(first)
+            await eventually(gateway.all_finished, within_s=60)
+
+            assert {each["outcome"] for each in gateway.events("finish")} == {"ok"}
+            assert any(each["outcome"] == "retry" for each in gateway.events("handle_end"))
+            assert gateway.verify().as_dict()["by_id"] == {}
+        ledger.check(160, late=True)
+        assert one.received
+        assert other.received
+
+
+async def test_a_receiver_that_is_down_costs_no_message_an_attempt(tmp_path: Path) -> None:
+    """With one attempt a message: all arrive at the first, once the receiver is back."""
+    async with running_receiver() as receiver:
+        port = receiver.port
+    async with pushing(tmp_path, [receiver.url], topic={"max_deliveries": 1}) as gateway:
+        await gateway.start_proxy()
+        await gateway.send([f"k{n % 8}" for n in range(40)])
+        await eventually(lambda: len(gateway.events("deliver")) >= 3, within_s=20)
+        assert gateway.events("finish") == []
+
+        async with running_receiver(port) as back:
+            ledger = Ledger()
+            back.reply = ledger.reply
+            await eventually(gateway.all_finished, within_s=30)
+            ledger.check(40)
+            assert {each.headers["Orderlane-Attempt"] for each in back.received} == {"1"}
+        assert gateway.verify().as_dict()["by_id"] == {}
+
+
+async def test_a_key_that_its_receiver_never_takes_is_parked_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    def fails(received: Received) -> Reply | None:
+        return says(500) if b'"id": "bad"' in received.body else None
+
+    async with running_receiver() as receiver:
+        ledger = Ledger(fails)
+        receiver.reply = ledger.reply
+        async with pushing(tmp_path, [receiver.url], topic={"max_deliveries": 3}) as gateway:
+            await gateway.start_proxy()
+            await gateway.send(["bad", "good", "bad", "good"])
+            await eventually(gateway.all_finished, within_s=20)
+
+            assert ledger.asked["bad"] == [1, 1, 1]
+            assert ledger.taken == {"good": [2, 4]}
+            assert [each["outcome"] for each in gateway.events("finish")].count("parked") == 2
+            assert gateway.verify().as_dict()["by_id"] == {}
+
+
+async def test_what_a_receiver_rejects_is_a_dead_letter_that_says_why(tmp_path: Path) -> None:
+    async with running_receiver() as receiver:
+        receiver.replies = [says(422)]
+        topic = {"on_exhausted": "dead_letter"}
+        async with pushing(tmp_path, [receiver.url], topic=topic, reject_on=[422]) as gateway:
+            await gateway.start_proxy()
+            await gateway.send(["k", "k"])
+            await eventually(gateway.all_finished, within_s=20)
+
+            assert [each["outcome"] for each in gateway.events("finish")] == ["dlq", "ok"]
+            (letter,) = await dead_letters(gateway)
+            assert f"http://127.0.0.1:{receiver.port}: HTTP status 422" in str(letter.properties)
+            assert gateway.verify().as_dict()["by_id"] == {}
+
+
+async def test_a_transform_makes_what_is_pushed_and_what_a_filter_drops_is_not(
+    tmp_path: Path,
+) -> None:
+    async with running_receiver() as receiver:
+        actions = [
+            {"filter": {"where": "body.id != 'dull'"}},
+            {"transform": {"to": "{number: body.n}"}},
+            {"push": {"urls": [receiver.url], "method": "GET", "format": "fields", "context": []}},
+        ]
+        async with pushing(tmp_path, [receiver.url], topic={"actions": actions}) as gateway:
+            await gateway.start_proxy()
+            await gateway.send(["k", "dull", "k"])
+            await eventually(gateway.all_finished, within_s=20)
+
+        assert [(each.method, each.query) for each in receiver.received] == [
+            ("GET", "number=1"),
+            ("GET", "number=3"),
+        ]
+
+
+async def test_a_rate_holds_for_all_messages_of_the_topic(tmp_path: Path) -> None:
+    """And costs none of them its time-out, which all but the first would have missed."""
+    async with (
+        running_receiver() as receiver,
+        pushing(tmp_path, [receiver.url], max_rate=20.0, timeout_s=0.5) as gateway,
+    ):
+        await gateway.start_proxy()
+        await gateway.send([f"k{n}" for n in range(30)])
+        await eventually(gateway.all_finished, within_s=30)
+
+        begun = sorted(each["t_ns"] for each in gateway.events("handle_start"))
+        assert 30 <= len(begun) < 40
+        assert begun[-1] - begun[0] >= (len(begun) - 2) / 20 * 1e9 * 0.95
+
+
+async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: Path) -> None:
+    """And once it is over everything arrives; the one that was asked to come again, too."""
+    async with running_receiver() as receiver:
+        receiver.replies = [says(429, Retry_After="3")]
+        async with pushing(tmp_path, [receiver.url], concurrency=1) as gateway:
+            proxy, _ = await gateway.start_proxy()
+            await gateway.send([f"k{n}" for n in range(12)])
+            await eventually(lambda: len(receiver.received) >= 1, within_s=20)
+            await eventually(lambda: deliveries(proxy, gateway)["slow"], within_s=20)
+            await eventually(gateway.all_finished, within_s=20)
+
+            begun = sorted(each["t_ns"] for each in gateway.events("handle_start"))
+            assert len(begun) == 13
+            assert begun[1] - begun[0] >= 3e9
+            assert deliveries(proxy, gateway) | {"to": "push", "failed": 1, "delivered": 12} == (
+                deliveries(proxy, gateway)
+            )
+            assert gateway.verify().as_dict()["by_id"] == {}
+
+
+def deliveries(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
+    """What is shown of the topic's deliveries."""
+    (view,) = proxy._deliveries.view(gateway.group)
+    return view
+
+
+async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
+    """Though it stands in the same queue, and takes longer than a lease lasts unextended."""
+    enough = asyncio.Event()
+
+    async def waits(_received: Received) -> web.StreamResponse:
+        await enough.wait()
+        return web.Response()
+
+    def fails(received: Received) -> Reply | None:
+        return waits if b'"id": "slow"' in received.body else None
+
+    async with running_receiver() as receiver:
+        ledger = Ledger(fails)
+        receiver.reply = ledger.reply
+        topic = {"visibility_timeout_s": 5.0}
+        async with pushing(
+            tmp_path, [receiver.url], topic=topic, queues=1, timeout_s=30
+        ) as gateway:
+            await gateway.start_proxy()
+            await gateway.send(["slow", "slow", *(f"k{n % 4}" for n in range(40))])
+            await eventually(lambda: sum(map(len, ledger.taken.values())) == 40, within_s=20)
+            first = gateway.events("handle_start")[0]["t_ns"]
+            await eventually(lambda: now_ns() - first > 5.5e9)
+            enough.set()
+            await eventually(gateway.all_finished, within_s=20)
+
+            assert ledger.asked["slow"] == [1, 2]
+            assert gateway.verify().as_dict()["by_id"] == {}
+
+
+async def test_a_push_changes_while_it_runs_unless_it_cannot_be_served(tmp_path: Path) -> None:
+    """What is under way ends as it began; nothing comes twice, and no order is broken."""
+    ledger = Ledger()
+    async with running_receiver() as one, running_receiver() as other:
+        one.reply = other.reply = ledger.reply
+        async with pushing(tmp_path, [one.url]) as gateway:
+            file = tmp_path / "orderlane.yaml"
+
+            def write(**push: Any) -> None:
+                topic = dict(gateway.settings["groups"][0]["topics"][0])
+                topic["actions"] = [{"push": push}]
+                group = {"name": gateway.group, "topics": [topic]}
+                file.write_text(yaml.safe_dump({"groups": [group]}))
+
+            write(urls=[one.url])
+            proxy, _ = await gateway.start_proxy(file=file)
+            await gateway.send([f"k{n % 8}" for n in range(40)])
+            await eventually(lambda: len(one.received) > 10, within_s=20)
+            write(urls=[other.url], sign_with=["nobody"])
+            proxy.reload()
+            await eventually(lambda: "'nobody'" in refused(proxy), within_s=20)
+            write(urls=[other.url])
+            proxy.reload()
+            await eventually(lambda: not refused(proxy), within_s=20)
+            await gateway.send([f"k{n % 8}" for n in range(40)])
+            await eventually(gateway.all_finished, within_s=20)
+
+            assert gateway.verify().as_dict()["by_id"] == {}
+        assert other.received
+        ledger.check(80)
+
+
+def refused(proxy: Proxy) -> str:
+    """Why the settings file was refused; empty if it is served."""
+    return str(proxy._configuration.view()["file"]["refused"] or "")
+
+
+def owned(gateway: Gateway, node: str) -> int:
+    """Queues that this proxy got so far."""
+    return len(gateway.events("own+", node=node))
+
+
+async def dead_letters(gateway: Gateway) -> list[StoredMessage]:
+    queue = QueueName(gateway.dead_letter_topic, gateway.cluster.broker_name, 0)
+    pulled = await gateway.client.pull(queue, group=Group("undertaker"), offset=0, suspend_ms=1000)
+    return list(pulled.messages)
+
+
+@pytest.mark.parametrize(
+    ("push", "sentence"),
+    [
+        ("sign_with: [key]", "names 'key', which is not among the proxy's secrets"),
+        ("ca_file: /none", "its ca_file /none cannot be read: No such file or directory"),
+        ("ca_file: /etc/passwd", "its ca_file /etc/passwd holds no certificate in PEM"),
+    ],
+)
+def test_a_push_that_this_process_cannot_make_ends_the_start(
+    tmp_path: Path, push: str, sentence: str
+) -> None:
+    (tmp_path / "orderlane.yaml").write_text(
+        f"""
+        groups:
+          - name: billing
+            topics:
+              - name: orders
+                actions: [{{push: {{urls: ["http://receiver/"], {push}}}}}]
+        """
+    )
+    settings = load_settings(tmp_path / "orderlane.yaml", environment={})
+    with pytest.raises(SettingsError, match=f"^group billing, topic orders: its push: {sentence}"):
+        Proxy(settings)

@@ -1,0 +1,101 @@
+"""A proxy that pushes is killed while its receiver is at work on what it was sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from aiohttp import web
+
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from testkit.processes import Child, Children
+from tests.integration.delivery.receiver import Received, Receiver, running_receiver
+
+pytestmark = pytest.mark.sockets
+
+KEYS = [f"key-{number}" for number in range(8)]
+#: Messages of each key: so many are taken; one is under way at the kill; the rest comes later.
+TAKEN, OF_EACH = 2, 5
+#: No lock is lost though proxy or broker stand still for two seconds.
+LOCK = {"renewal_s": 0.2, "trust_s": 2.8, "request_timeout_s": 0.3, "broker_lock_expiry_s": 3}
+
+
+class Books:
+    """What the receiver wrote down of each key. It does so at once, and answers once it may."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, list[int]] = defaultdict(list)
+        self.goes_on = asyncio.Event()
+
+    async def reply(self, received: Received) -> web.StreamResponse:
+        body = orjson.loads(received.body)["body"]
+        self.written[body["id"]].append(body["n"])
+        if len(self.written[body["id"]]) > TAKEN:
+            await self.goes_on.wait()
+        return web.Response()
+
+
+def start_proxy(children: Children, gateway: Gateway) -> Child:
+    nameserver, ports = gateway.cluster.nameserver, ("--thrift-port", 0, "--http-port", 0)
+    where = ("--settings", "settings.yaml", "--history", gateway.histories)
+    proxy = children.start("proxy", *where, "--nameserver", nameserver, *ports)
+    proxy.ready()
+    return proxy
+
+
+def all_on_record(gateway: Gateway) -> bool:
+    """Each queue has an ownership record of after its last finish: nothing done is in doubt."""
+    finished = {each["queue"]: each["t_ns"] for each in gateway.events("finish")}
+    made = {each["queue"]: each["made_ns"] for each in gateway.events("record")}
+    return all(made.get(queue, 0) > t_ns for queue, t_ns in finished.items())
+
+
+async def killed_at_work(children: Children, gateway: Gateway, receiver: Receiver) -> None:
+    """A proxy that has pushed some messages of each key, and waits for the answers to the next."""
+    proxy = await asyncio.to_thread(start_proxy, children, gateway)
+    await gateway.send(KEYS * OF_EACH)
+    await eventually(lambda: receiver.handling == len(KEYS), within_s=30)
+    await eventually(lambda: len(gateway.events("finish")) == TAKEN * len(KEYS), within_s=30)
+    await eventually(lambda: all_on_record(gateway), within_s=30)
+    await asyncio.to_thread(proxy.kill)
+    await eventually(lambda: receiver.dropped == len(KEYS), within_s=30)
+
+
+@pytest.mark.slow
+async def test_what_was_under_way_comes_once_more_and_nothing_else_does(tmp_path: Path) -> None:
+    """What the receiver did, and could not say, it is asked for again, ahead of all later ones."""
+    books, brokers = Books(), Brokers(settings={"lock_expiry_s": 3})
+    async with running_receiver() as receiver, run_gateway(tmp_path, brokers=brokers) as gateway:
+        receiver.reply = books.reply
+        topic = {
+            **gateway.settings["groups"][0]["topics"][0],
+            "visibility_timeout_s": 5.0,
+            "actions": [{"push": {"urls": [receiver.url], "timeout_s": 30}}],
+        }
+        group = {"name": gateway.group, "topics": [topic]}
+        text = yaml.safe_dump({"groups": [group], "lock": LOCK, "commit_every_s": 0.2})
+        (tmp_path / "settings.yaml").write_text(text)
+        with Children(tmp_path) as children:
+            await killed_at_work(children, gateway, receiver)
+            numbers = {key: list(books.written[key]) for key in KEYS}
+            books.goes_on.set()
+            proxy = await asyncio.to_thread(start_proxy, children, gateway)
+            total = len(KEYS) * (OF_EACH + 1)
+            await eventually(
+                lambda: len(gateway.events("finish")) == len(KEYS) * OF_EACH, within_s=30
+            )
+            assert await asyncio.to_thread(proxy.terminate) == 0
+
+        for key in KEYS:
+            *before, last = numbers[key]
+            assert len(before) == TAKEN
+            assert books.written[key][: TAKEN + 2] == [*before, last, last]
+            assert books.written[key] == sorted(books.written[key])
+        assert sum(map(len, books.written.values())) == total
+        assert gateway.verify().as_dict()["by_id"] == {}

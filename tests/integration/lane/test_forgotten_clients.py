@@ -1,0 +1,125 @@
+"""Clients of broadcast groups that pulled nowhere for long: brokers keep nothing of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from broker_core.client.deletions import Deletions
+from broker_core.clock import wall_ms
+from broker_core.errors import ConnectionLost
+from broker_core.names import Group, Topic
+from broker_core.remoting.message import OutgoingMessage
+from proxy.app import Proxy
+from proxy.core.broadcast.departed_clients import records_of
+from proxy.upstream.client_sweep import ClientSweep
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from tests.integration.lane.broadcast_site import Got, broadcast, client, count, left
+
+KEYS = ["k0", "k1", "k2"]
+_WEEK_MS = 604_800_000
+
+
+async def sweep(proxy: Proxy, *, weeks: float) -> list[Group]:
+    """As if it were so much later."""
+    looking = ClientSweep(proxy._context, proxy.lanes)
+    return await looking.sweep(now_ms=wall_ms() + int(weeks * _WEEK_MS))
+
+
+async def consumed(gateway: Gateway, proxy: Proxy, thrift: str, name: str) -> Group:
+    """A client that handled all there is, and left."""
+    got: Got = defaultdict(list)
+    async with client(gateway, thrift, name, got):
+        await eventually(lambda: count(got) == len(KEYS), within_s=30)
+    await eventually(partial(left, proxy), within_s=30)
+    return Group(f"{gateway.group}%{name}")
+
+
+async def kept(gateway: Gateway, group: Group) -> tuple[set[Topic], set[Topic]]:
+    """The topics in which *group* has offsets, and those of its records."""
+    consumers = await gateway.client.deletions.consumers()
+    records = records_of(group, [gateway.topic])
+    return (
+        {topic for each, topic in consumers if each == group and topic == gateway.topic},
+        records & set(await gateway.client.topics()),
+    )
+
+
+@pytest.mark.feature("proxy: broadcast")
+async def test_who_is_gone_is_forgotten_and_begins_anew_if_he_comes_back(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    async with run_gateway(tmp_path, brokers=brokers, queues=2) as gateway:
+        broadcast(gateway, ownership={"leave_after_s": 0.2})
+        proxy, at = await gateway.start_proxy()
+        await gateway.send(KEYS)
+        a = await consumed(gateway, proxy, at.thrift, "a")
+        here: Got = defaultdict(list)
+        async with client(gateway, at.thrift, "b", here):
+            await eventually(lambda: count(here) == len(KEYS), within_s=30)
+            b = Group(f"{gateway.group}%b")
+            assert await sweep(proxy, weeks=0.9) == []
+            assert all(await kept(gateway, a))
+            assert await sweep(proxy, weeks=1.1) == [a]
+            assert await kept(gateway, a) == (set(), set())
+            assert (await kept(gateway, b))[1], "who is served is never forgotten"
+            assert await sweep(proxy, weeks=1.1) == []
+        await eventually(partial(left, proxy), within_s=30)
+        assert await consumed(gateway, proxy, at.thrift, "a") == a
+        assert all(await kept(gateway, a))
+        assert await sweep(proxy, weeks=1.1) == [a, b], "and again, though its topics are new"
+
+
+async def test_who_is_served_elsewhere_is_kept(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, queues=2) as gateway:
+        broadcast(gateway, ownership={"leave_after_s": 0.2})
+        looking, _ = await gateway.start_proxy()
+        _, at = await gateway.start_proxy()
+        await gateway.send(KEYS)
+        got: Got = defaultdict(list)
+        async with client(gateway, at.thrift, "a", got):
+            await eventually(lambda: count(got) == len(KEYS), within_s=30)
+            assert await sweep(looking, weeks=1.1) == []
+            await gateway.send(KEYS)
+            await eventually(lambda: count(got) == 2 * len(KEYS), within_s=30)
+    assert gateway.verify().clean
+
+
+async def test_who_has_dead_letters_is_kept_and_a_sweep_that_ends_in_the_middle_is_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with run_gateway(tmp_path, queues=1) as gateway:
+        broadcast(gateway, ownership={"leave_after_s": 0.2})
+        proxy, at = await gateway.start_proxy()
+        await gateway.send(KEYS)
+        a = await consumed(gateway, proxy, at.thrift, "a")
+        dead = Topic(f"%DLQ%{a}")
+        (queue,) = await gateway.cluster.create_topic(dead, queues=1)
+        await gateway.client.send(queue, OutgoingMessage(dead, b"given up"))
+        assert await sweep(proxy, weeks=1.1) == []
+        assert all(await kept(gateway, a))
+        await gateway.client.deletions.delete_topic(dead)
+        await gateway.cluster.create_topic(dead, queues=1)
+
+        async def broken(deletions: Deletions, topic: Topic) -> None:
+            raise ConnectionLost("a broker that went")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Deletions, "delete_topic", broken)
+            assert await sweep(proxy, weeks=1.1) == []
+        offsets, records = await kept(gateway, a)
+        assert not offsets
+        assert records
+        (lane,) = proxy.lanes
+        settings = lane.settings
+        lane.apply(settings.model_copy(update={"forget_after_s": None}))
+        assert await sweep(proxy, weeks=1000) == []
+        lane.apply(settings)
+        assert await sweep(proxy, weeks=1.1) == [a]
+        assert await kept(gateway, a) == (set(), set())
+        assert dead not in await gateway.client.topics()

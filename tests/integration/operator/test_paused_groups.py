@@ -1,0 +1,156 @@
+"""``orderlane groups pause`` and ``resume``, by the real command, over two proxies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import orjson
+
+from proxy.cli import connect
+from proxy.errors import OrderlaneError
+from testkit.eventually import eventually
+from testkit.gateway import GROUP
+from tests.integration.operator.queue_site import Desk, judged, site
+from tests.support.consumers import consuming
+from tests.support.verbs import orderlane
+
+WHY = ("--reason", "the bank is closed")
+#: No queue is in doubt where a machine stands still for seconds.
+PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
+
+
+async def test_a_group_is_paused_at_all_proxies_and_over_a_hand_over(tmp_path: Path) -> None:
+    """Nothing is handed out once the command has ended, whoever owns the queues by then."""
+    desk = Desk()
+    async with site(tmp_path, queues=4, lock=PATIENT) as it:
+        other, there = await it.gateway.start_proxy()
+        async with (
+            consuming(it.gateway, it.at.thrift, "one", handle=desk),
+            consuming(it.gateway, there.thrift, "two", handle=desk),
+        ):
+            await eventually(
+                lambda: (
+                    [sum(map(len, (x.statistics() for x in p.lanes))) for p in (it.proxy, other)]
+                    == [2, 2]
+                    and len({each.queue for each in it.gateway.statistics()}) == 4
+                    and not any(each.draining for each in it.gateway.statistics())
+                ),
+                within_s=60,
+            )
+            rows = await it.rows("groups", "pause", GROUP, *WHY)
+            assert {row["proxy"] for row in rows} == {it.at.http, there.http}
+            assert len({row["queue"] for row in rows}) == 4
+            assert all(row["paused"] for row in rows)
+            await it.send(*"abcdabcd")
+            await eventually(lambda: sum(each.unfinished for each in it.gateway.statistics()) == 8)
+            (listed,) = await it.rows("groups", "ls")
+            assert (listed["paused_queues"], listed["ready"]) == (2, 0)
+            code, out, _ = await it.verb("doctor", "--nameserver", it.gateway.cluster.nameserver)
+            assert "the bank is closed), until orderlane groups resume" in out
+            assert code == 0, out
+            _, _, said = await it.verb("lag", GROUP, "--nameserver", it.gateway.cluster.nameserver)
+            assert said.startswith(f"group {GROUP}: paused by ")
+            await it.rows("owners", "drain", there.http, *WHY)
+            await eventually(
+                lambda: (
+                    len(it.gateway.statistics()) == 4
+                    and all(each.paused_whole for each in it.gateway.statistics())
+                ),
+                within_s=60,
+            )
+            assert not desk.seen
+            rows = await it.rows("groups", "resume", GROUP, *WHY)
+            assert {(row["proxy"], row["paused"]) for row in rows} == {(it.at.http, False)}
+            await eventually(it.gateway.all_finished, within_s=60)
+        assert desk.seen == {"a": [1, 5], "b": [2, 6], "c": [3, 7], "d": [4, 8]}
+        assert [each["reason"] for each in it.audited("group pause")] == [WHY[1]] * 2
+    judged(it.gateway)
+
+
+async def test_an_owner_without_an_address_is_told_of_and_paused_where_it_can_be_asked(
+    tmp_path: Path,
+) -> None:
+    desk = Desk()
+    async with site(tmp_path, queues=2, lock=PATIENT) as it:
+        other, there = await it.gateway.start_proxy()
+        other._context.http = ""  # as in the records of an old version
+        async with (
+            consuming(it.gateway, it.at.thrift, "one", handle=desk),
+            consuming(it.gateway, there.thrift, "two", handle=desk),
+        ):
+            await eventually(
+                lambda: (
+                    [sum(map(len, (x.statistics() for x in p.lanes))) for p in (it.proxy, other)]
+                    == [1, 1]
+                ),
+                within_s=60,
+            )
+            (hidden,) = (each.queue for lane in other.lanes for each in lane.statistics())
+            code, out, err = await it.verb("groups", "pause", GROUP, *WHY)
+            assert (code, len(out.splitlines())) == (2, 2)
+            assert err.startswith(
+                f"orderlane: who owns orders/{hidden.qid} left no HTTP address on record: "
+            )
+            assert err.count("\n") == 1
+            rows = await it.rows("groups", "pause", GROUP, *WHY, http=there.http)
+            assert len(rows) == 2
+
+
+async def test_a_pause_that_cannot_be_is_told_in_a_sentence(tmp_path: Path) -> None:
+    async with site(tmp_path) as it:
+        for verb in ("pause", "resume"):
+            assert await it.refused("groups", verb, GROUP) == (
+                "say why, for the audit topic: add --reason"
+            )
+            assert (await it.refused("groups", verb, "other", *WHY)).endswith(
+                "answers 404: this proxy has no group 'other'"
+            )
+            assert (await it.refused("groups", verb, GROUP, *WHY)).endswith(
+                f"answers 409: this proxy owns no queue of orders for '{GROUP}', nor does another:"
+                " a queue has an owner once clients of the group came"
+            )
+        code, _, err = await orderlane("groups", "stop", GROUP)
+        assert (code, err.count("\n")) == (2, 1)
+        assert it.audited("group pause") == []
+
+
+async def test_queues_that_are_not_paused_are_named() -> None:
+    """The others are, and the command does not end as if all were."""
+    answers = {
+        "one:1": {
+            "queues": ["orders/a_0"],
+            "owners": ["two:1", "gone:1"],
+            "unowned": ["orders/a_2"],
+            "unaddressed": ["orders/a_1", "orders/a_3"],
+        },
+        "two:1": {
+            "queues": ["orders/a_1"],
+            "owners": ["one:1", "gone:1"],
+            "unowned": ["orders/a_2"],
+            "unaddressed": ["orders/a_3"],
+        },
+    }
+
+    def ask(http: str, path: str, **_: Any) -> bytes:
+        if path == "/api/process":
+            return b"{}"
+        assert path == "/api/groups/billing/pause"
+        if http not in answers:
+            raise OrderlaneError(f"no proxy answers at {http}")
+        return orjson.dumps({"group": "billing", "key": None, "paused": True, **answers[http]})
+
+    with mock.patch.object(connect, "ask_proxy", ask):
+        code, out, err = await orderlane("groups", "pause", "billing", "--http", "one:1", *WHY)
+    assert code == 2
+    assert [line.split() for line in out.splitlines()[1:]] == [
+        ["billing", "orders/a_0", "True", "one:1"],
+        ["billing", "orders/a_1", "True", "two:1"],
+    ]
+    assert [each.removeprefix("orderlane: ") for each in err.splitlines()] == [
+        "no proxy answers at gone:1",
+        "nobody owns orders/a_2 now: ask again once clients are there",
+        "who owns orders/a_3 left no HTTP address on record: find it by orderlane owners ls, and"
+        " ask it by --http",
+    ]

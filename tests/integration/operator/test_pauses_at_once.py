@@ -1,0 +1,99 @@
+"""Pauses and resumes that several people ask for at the same time.
+
+Real upstream parts on brokers in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from broker_core.errors import RequestTimeout
+from broker_core.tasks import spawn
+from proxy.errors import Unavailable, WrongState
+from proxy.operator.key_verbs import Act, KeyVerbs
+from testkit.eventually import eventually
+from tests.integration.upstream.upstreams import BILLING, Upstream, one_queue, upstream
+
+ANN, BEN = Act("ann", "why", "a-1"), Act("ben", "why", "a-2")
+KEY = b"k"
+
+
+class Broker:
+    """Stores nothing until it may; then the records that wait fail, or not."""
+
+    def __init__(self, us: Upstream) -> None:
+        self.may = asyncio.Event()
+        self.asked = 0
+        self.fails = False
+        us.client.before["send"] = self._stands_still
+
+    async def _stands_still(self, *_: Any) -> None:
+        self.asked += 1
+        waited = not self.may.is_set()
+        await self.may.wait()
+        if waited and self.fails:
+            raise RequestTimeout("no answer")
+
+
+@asynccontextmanager
+async def _desks() -> AsyncIterator[tuple[Upstream, KeyVerbs, Broker]]:
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        assert owned.parking is not None
+        await us.context.recorder.record(us.lane, pipeline)
+        yield us, KeyVerbs(us.context, owned.parking), Broker(us)
+
+
+async def test_who_asks_for_the_same_pause_is_answered_once_it_is_on_record() -> None:
+    """R4: killed before that, its next owner would hand the key out."""
+    async with _desks() as (us, verbs, broker):
+        pauses = [spawn(verbs.pause(KEY, act), name=f"pause {act.by}") for act in (ANN, BEN)]
+        await eventually(lambda: KEY in verbs.pipeline.paused and broker.asked == 1)
+        await asyncio.sleep(0.05)
+        assert not any(each.done() for each in pauses)
+        broker.may.set()
+        await asyncio.gather(*pauses)
+        last, _ = await us.context.log.last(BILLING, verbs.pipeline.queue)
+        assert last is not None
+        assert last.snapshot is not None
+        assert last.snapshot.paused[KEY].by == "ann"
+
+
+async def test_nobody_is_told_of_a_pause_that_another_could_not_store() -> None:
+    async with _desks() as (_, verbs, broker):
+        broker.fails = True
+        pauses = [spawn(verbs.pause(KEY, act), name=f"pause {act.by}") for act in (ANN, BEN)]
+        await eventually(lambda: KEY in verbs.pipeline.paused and broker.asked == 1)
+        await asyncio.sleep(0.05)
+        broker.may.set()
+        with pytest.raises(Unavailable, match="no record of it can be stored: no answer"):
+            await pauses[0]
+        with pytest.raises(WrongState, match="the pause before could not be stored: ask again"):
+            await pauses[1]
+        assert KEY not in verbs.pipeline.paused
+        await verbs.pause(KEY, BEN)
+
+
+async def test_who_asks_for_the_same_resume_is_answered_once_it_is_on_record() -> None:
+    """Else its next owner would pause it again."""
+    async with _desks() as (us, verbs, broker):
+        broker.may.set()
+        await verbs.pause(KEY, ANN)
+        broker.may.clear()
+        broker.asked = 0
+        resumes = [spawn(verbs.resume(KEY, act), name=f"resume {act.by}") for act in (ANN, BEN)]
+        await eventually(lambda: KEY not in verbs.pipeline.paused and broker.asked == 1)
+        await asyncio.sleep(0.05)
+        assert not any(each.done() for each in resumes)
+        broker.may.set()
+        await asyncio.gather(*resumes)
+        last, _ = await us.context.log.last(BILLING, verbs.pipeline.queue)
+        assert last is not None
+        assert last.snapshot is not None
+        assert not last.snapshot.paused

@@ -1,0 +1,315 @@
+"""The client of the bulk source against a proxy that does what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from pathlib import Path
+
+import pytest
+
+from testkit.certificates import make_certificates
+from testkit.scripted_proxy import Request, ScriptedProxy
+from tests.integration.thin_client.spark.bulk_site import (
+    QID,
+    TOPIC,
+    answers,
+    client_of,
+    hangs_up,
+    has,
+    stored,
+)
+from thin_client.errors import ClientError, ConnectionLost, ProtocolError, Refused
+from thin_client.servers import Tls
+from thin_client.spark import bulk_client
+from thin_client.spark.bulk_client import BulkClient, DataLost
+from thin_client.spark.offsets import QueueState, Slice
+from thrift_idl import consumer
+
+
+async def refuses(request: Request) -> object:
+    raise consumer.PullException(code=404, message="there is no group 'g' here")
+
+
+async def read(client: BulkClient, part: Slice, batch_bytes: int = 1 << 20) -> list[bytes]:
+    def reading() -> list[bytes]:
+        return list(client.records(part, batch_bytes=batch_bytes))
+
+    try:
+        return await asyncio.to_thread(reading)
+    finally:
+        client.close()
+
+
+async def test_a_slice_is_read_to_its_end_in_chunks() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(7, 5, 6), answers(9, 7, 8))
+        chunks = await read(client_of(proxy), Slice(TOPIC, QID, 5, 9))
+    assert chunks == [stored(5, 6), stored(7, 8)]
+    first, second = (request.argument for request in proxy.of("fetch"))
+    assert (first.fetchOffset, second.fetchOffset) == ({TOPIC: {QID: 5}}, {TOPIC: {QID: 7}})
+    assert (first.groupId, first.consumerId, first.format, first.token) == (
+        *("g", "spark", 1),
+        "secret",
+    )
+
+
+async def test_a_chunk_asks_for_as_many_messages_as_fit_and_are_wanted() -> None:
+    size = len(stored(0))
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(4, 0, 1, 2, 3), answers(100, 4))
+        await read(client_of(proxy), Slice(TOPIC, QID, 0, 100), batch_bytes=10 * size)
+        proxy.script("fetch", answers(3, 0, 1, 2))
+        await read(client_of(proxy), Slice(TOPIC, QID, 0, 3), batch_bytes=1 << 30)
+    wanted = [request.argument.maxBatchSize for request in proxy.of("fetch")]
+    assert wanted[1:] == [10, 3]
+
+
+async def test_a_queue_without_offsets_to_read_is_not_asked() -> None:
+    async with ScriptedProxy() as proxy:
+        assert await read(client_of(proxy), Slice(TOPIC, QID, 5, 5)) == []
+    assert proxy.requests == []
+
+
+async def test_records_of_another_life_of_the_topic_are_no_records_of_the_slice() -> None:
+    async with ScriptedProxy() as proxy:
+        client = client_of(proxy)
+        proxy.script("fetch", answers(7, 5, 6, life=3), answers(9, 7, 8, life=4))
+        reading = client.records(Slice(TOPIC, QID, 5, 9, 3), batch_bytes=1 << 20)
+        assert await asyncio.to_thread(next, reading) == stored(5, 6)
+        with pytest.raises(DataLost, match=r"offsets 7 to 8 .* created again since") as lost:
+            await asyncio.to_thread(next, reading)
+        assert lost.value.first_there == 9
+        client.close()
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, 3), (3, None), (None, None), (3, 3)])
+async def test_where_nobody_tells_lives_apart_all_records_are_given(
+    asked: int | None, told: int | None
+) -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(1, 0, life=told))
+        assert await read(client_of(proxy), Slice(TOPIC, QID, 0, 1, asked)) == [stored(0)]
+
+
+async def test_a_lost_answer_is_asked_for_again() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", hangs_up, answers(1, 0))
+        assert await read(client_of(proxy), Slice(TOPIC, QID, 0, 1)) == [stored(0)]
+    assert len(proxy.of("fetch")) == 2
+
+
+async def test_where_a_proxy_stays_away_the_next_one_is_asked() -> None:
+    async with ScriptedProxy() as gone, ScriptedProxy() as there:
+        client = client_of(gone, there)
+        gone.script("fetch", answers(1, 0), hangs_up, hangs_up)
+        there.script("fetch", answers(2, 1))
+        assert await read(client, Slice(TOPIC, QID, 0, 2)) == [stored(0), stored(1)]
+    assert len(there.of("fetch")) == 1
+
+
+async def test_a_proxy_that_comes_back_on_its_port_is_used_again() -> None:
+    async with ScriptedProxy() as first:
+        client = client_of(first)
+        first.script("ranges", has(0, 3))
+        assert await asyncio.to_thread(client.ranges, [TOPIC]) == [QueueState(TOPIC, QID, 0, 3)]
+    asked = asyncio.create_task(asyncio.to_thread(client.ranges, [TOPIC]))  # noqa: TID251
+    await asyncio.sleep(0.2)
+    async with ScriptedProxy(port=int(first.address.rpartition(":")[2])) as second:
+        second.script("ranges", has(0, 4))
+        assert await asked == [QueueState(TOPIC, QID, 0, 4)]
+    client.close()
+
+
+async def test_patience_has_an_end() -> None:
+    async with ScriptedProxy() as proxy:
+        client = client_of(proxy, patience_s=0.3)
+    with pytest.raises(ConnectionLost, match="no connection to 127"):
+        await asyncio.to_thread(client.ranges, [TOPIC])
+
+
+async def test_a_refusal_is_final() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("ranges", refuses)
+        client = client_of(proxy)
+        with pytest.raises(Refused, match="there is no group 'g' here"):
+            await asyncio.to_thread(client.ranges, [TOPIC])
+        client.close()
+    assert len(proxy.requests) == 1
+
+
+@pytest.mark.parametrize(("code", "why"), [(401, "set the option token"), (403, "may not do that")])
+async def test_a_missing_token_or_right_is_named(code: int, why: str) -> None:
+    async def refused(request: Request) -> consumer.FetchResponse:
+        return consumer.FetchResponse(code=code, results=[])
+
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", refused)
+        with pytest.raises(Refused, match=why):
+            await read(client_of(proxy), Slice(TOPIC, QID, 0, 1))
+
+
+# ---- data that is not there ---------------------------------------------------------------------
+
+
+async def lost(proxy: ScriptedProxy, part: Slice, *, patience_s: float = 10.0) -> DataLost:
+    with pytest.raises(DataLost) as caught:
+        await read(client_of(proxy, patience_s=patience_s), part)
+    return caught.value
+
+
+async def test_offsets_that_are_jumped_over_are_lost() -> None:
+    """At the first record of an answer, and where an answer has none and names a later offset."""
+    for answer in (answers(9, 7, 8), answers(7)):
+        async with ScriptedProxy() as proxy:
+            proxy.script("fetch", answers(3, 2), answer)
+            proxy.script("ranges", has(7, 20))
+            error = await lost(proxy, Slice(TOPIC, QID, 2, 10))
+        assert (error.part, error.first_there) == (Slice(TOPIC, QID, 3, 10), 7)
+        assert str(error).startswith(
+            "offsets 3 to 6 of queue broker-a_0 of topic 'orders' are lost"
+        )
+        assert "the oldest message is 7" in str(error)
+
+
+async def test_offsets_that_a_broker_says_it_has_and_does_not_give_are_lost_too() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(7))
+        proxy.script("ranges", has(0, 20))
+        error = await lost(proxy, Slice(TOPIC, QID, 3, 10))
+    assert error.first_there == 7
+    assert "passes over them, though its oldest message is 0" in str(error)
+
+
+async def test_a_loss_beyond_the_slice_ends_with_it() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(70))
+        proxy.script("ranges", has(70, 80))
+        error = await lost(proxy, Slice(TOPIC, QID, 2, 10))
+    assert (error.part, error.first_there) == (Slice(TOPIC, QID, 2, 10), 10)
+
+
+async def test_a_queue_that_ends_before_its_slice_was_made_anew() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(2))
+        proxy.script("ranges", has(0, 1), has(0, 1))
+        error = await lost(proxy, Slice(TOPIC, QID, 2, 10))
+    assert error.first_there == 10
+    assert "the queue ends at 1" in str(error)
+
+
+async def test_a_queue_that_is_gone_has_lost_all() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(2))
+        proxy.script("ranges", has(0, 9, qid="broker-a_1"), has(0, 9, qid="broker-a_1"))
+        error = await lost(proxy, Slice(TOPIC, QID, 2, 10), patience_s=0)
+    assert error.first_there == 10
+    assert "not there any more" in str(error)
+
+
+async def test_a_queue_whose_broker_starts_anew_is_waited_for() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(2), answers(2), answers(3, 2))
+        proxy.script("ranges", has(0, 9, qid="broker-a_1"), refuses)
+        assert await read(client_of(proxy), Slice(TOPIC, QID, 2, 3)) == [stored(2)]
+
+
+async def test_an_empty_answer_is_no_loss_while_the_queue_goes_on() -> None:
+    """A proxy that holds bulk reads back, or whose broker is away for a moment, gives nothing."""
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(2), answers(2), answers(3, 2))
+        proxy.script("ranges", has(0, 9), has(0, 9))
+        assert await read(client_of(proxy), Slice(TOPIC, QID, 2, 3)) == [stored(2)]
+
+
+async def test_a_queue_that_gives_nothing_for_long_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_client, "STALL_S", 0.2)
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", *[answers(2)] * 50)
+        proxy.script("ranges", *[has(0, 9)] * 50)
+        with pytest.raises(Refused, match="gave no records of orders/broker-a_0 from 2 on"):
+            await read(client_of(proxy, patience_s=0.2), Slice(TOPIC, QID, 2, 3))
+
+
+async def test_records_that_lead_nowhere_are_an_error() -> None:
+    async with ScriptedProxy() as proxy:
+        proxy.script("fetch", answers(2, 2))
+        with pytest.raises(ProtocolError, match="2 as the offset that follows"):
+            await read(client_of(proxy), Slice(TOPIC, QID, 2, 3))
+
+
+def test_what_was_lost_travels_between_processes() -> None:
+    error = DataLost(Slice(TOPIC, QID, 2, 10), 7, "why")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.part, copy.first_there, str(copy)) == (error.part, 7, str(error))
+
+
+# ---- questions and acks -------------------------------------------------------------------------
+
+
+async def test_ranges_tell_all_that_the_proxy_knows() -> None:
+    async def answer(request: Request) -> list[consumer.QueueRange]:
+        return [
+            consumer.QueueRange(TOPIC, "broker-a_1", 1, 9, offsetAtTimestamp=4),
+            consumer.QueueRange(TOPIC, "broker-a_0", 0, 5, committedOffset=3, offsetAtTimestamp=5),
+        ]
+
+    async with ScriptedProxy() as proxy:
+        proxy.script("ranges", answer)
+        client = client_of(proxy)
+        found = await asyncio.to_thread(client.ranges, [TOPIC], 1_700_000_000_000)
+        client.close()
+    assert found == [
+        QueueState(TOPIC, "broker-a_0", 0, 5, 3, 5),
+        QueueState(TOPIC, "broker-a_1", 1, 9, None, 4),
+    ]
+    request = proxy.of("ranges")[0].argument
+    assert (request.groupId, request.topics, request.timestampMs, request.token) == (
+        *("g", [TOPIC], 1_700_000_000_000),
+        "secret",
+    )
+
+
+async def test_the_topics_of_a_group_come_from_its_offsets() -> None:
+    async def answer(request: Request) -> list[consumer.ConsumeStats]:
+        return [consumer.ConsumeStats("g", topic, {}, {}) for topic in ("b", "a")]
+
+    async with ScriptedProxy() as proxy:
+        proxy.script("getConsumeStats", answer)
+        client = client_of(proxy)
+        assert await asyncio.to_thread(client.topics) == ["a", "b"]
+        client.close()
+    assert proxy.requests[0].argument.topic is None
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_an_ack_says_whether_it_was_taken(taken: bool) -> None:
+    async def answer(request: Request) -> bool:
+        return taken
+
+    async with ScriptedProxy() as proxy:
+        proxy.script("ack", answer)
+        client = client_of(proxy)
+        assert await asyncio.to_thread(client.ack, {TOPIC: {QID: 7}}) is taken
+        client.close()
+    request = proxy.of("ack")[0].argument
+    assert (request.consumerId, request.offsets) == ("spark", {TOPIC: {QID: 7}})
+
+
+async def test_an_ack_gives_up_sooner_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_client, "ACK_PATIENCE_S", 0.1)
+    async with ScriptedProxy() as proxy:
+        client = client_of(proxy, patience_s=600)
+    with pytest.raises(ClientError):
+        await asyncio.to_thread(client.ack, {TOPIC: {QID: 7}})
+
+
+def test_tls_travels_between_processes_after_it_was_used(tmp_path: Path) -> None:
+    """Spark pickles a reader that has asked for offsets already."""
+    tls = Tls(ca=str(make_certificates(tmp_path).ca))
+    assert tls.context is not None
+    copy = pickle.loads(pickle.dumps(tls))
+    assert copy == tls
+    assert copy.context is not tls.context

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from broker_core.tasks import cancel_and_wait, spawn
+from testkit.scripted_proxy import HangUp, Request, ScriptedProxy
+from tests.integration.thin_client.both_producers import both
+from thin_client import AsyncProducer, Outgoing, Producer, SendFailed
+from thrift_idl import producer
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ScriptedProxy]:
+    async with ScriptedProxy() as scripted:
+        yield scripted
+
+
+def answer(code: int, message: str) -> Any:
+    async def scripted(request: Request) -> producer.Result:
+        return producer.Result(code=code, msg=message)
+
+    return scripted
+
+
+async def hang_up(request: Request) -> None:
+    raise HangUp
+
+
+@both
+async def test_a_message_goes_whole(proxy: ScriptedProxy, kind: Any) -> None:
+    """Every field arrives; the key's hash chooses the queue, and the id is returned."""
+    async with kind(proxy.address) as sender:
+        properties = {"source": "test"}
+        sent = await sender.send("orders", b"1", key="abc", tag="t", properties=properties)
+    (stored,) = proxy.stored
+
+    assert (stored.topic, stored.body, stored.key, stored.tags) == ("orders", b"1", "abc", "t")
+    assert (stored.hashId, stored.partitionId) == (96354, -1)
+    assert stored.properties == {"source": "test", "UNIQ_KEY": sent}
+    assert properties == {"source": "test"}
+    assert re.fullmatch("[0-9A-F]{32}", sent)
+    assert proxy.requests[0].method == "sendSync"
+
+
+@both
+async def test_the_sharding_key_comes_first(proxy: ScriptedProxy, kind: Any) -> None:
+    """A sharding key of its own chooses the queue; without any key the proxy takes turns."""
+    async with kind(proxy.address) as sender:
+        await sender.send("orders", "text", key="a", sharding_key="abc")
+        await sender.send("orders", "text")
+
+    assert [(each.key, each.hashId) for each in proxy.stored] == [("a", 96354), (None, None)]
+    assert proxy.stored[0].body == b"text"
+
+
+@both
+async def test_a_retry_keeps_the_id(proxy: ScriptedProxy, kind: Any) -> None:
+    """After a lost connection, and a code that may pass, the same message goes again."""
+    proxy.script("sendSync", hang_up, answer(15, "too fast"))
+    async with kind(proxy.address) as sender:
+        sent = await sender.send("orders", b"1")
+
+    tried = [request.argument.properties["UNIQ_KEY"] for request in proxy.of("sendSync")]
+    assert tried == [sent] * 3
+
+
+@both
+async def test_a_refusal_is_final(proxy: ScriptedProxy, kind: Any) -> None:
+    """A code that cannot pass is raised at once, with code, sentence and id."""
+    proxy.script("sendSync", answer(14, "there is no topic 'orders'"))
+    async with kind(proxy.address) as sender:
+        with pytest.raises(SendFailed, match=r"no topic 'orders'.*: not stored") as caught:
+            await sender.send("orders", b"1", properties={"UNIQ_KEY": "MINE"})
+
+    assert (caught.value.code, caught.value.message_id) == (14, "MINE")
+    assert not caught.value.outcome_unknown
+    assert len(proxy.requests) == 1
+
+
+@both
+async def test_time_runs_out(proxy: ScriptedProxy, kind: Any) -> None:
+    """When every try was cut off the error says that the outcome is unknown."""
+    proxy.script("sendSync", *[hang_up] * 50)
+    async with kind(proxy.address, timeout_s=2.3) as sender:
+        with pytest.raises(SendFailed, match="may be stored nevertheless") as caught:
+            await sender.send("orders", b"1")
+
+    assert caught.value.code is None
+    assert caught.value.outcome_unknown
+
+
+@both
+async def test_no_proxy_at_all(kind: Any) -> None:
+    """Without any connection the message was certainly not stored."""
+    async with ScriptedProxy() as dead:
+        pass
+    async with kind(dead.address, timeout_s=2.2) as sender:
+        with pytest.raises(SendFailed, match=f"no connection to {dead.address}") as caught:
+            await sender.send("orders", b"1")
+
+    assert not caught.value.outcome_unknown
+
+
+@both
+async def test_the_next_proxy_is_tried(proxy: ScriptedProxy, kind: Any) -> None:
+    """A dead address in the list costs one try."""
+    async with ScriptedProxy() as dead:
+        pass
+    async with kind([dead.address, proxy.address]) as sender:
+        await sender.send("orders", b"1")
+
+    assert len(proxy.stored) == 1
+
+
+@both
+async def test_batches_keep_their_order(proxy: ScriptedProxy, kind: Any) -> None:
+    """A batch is one request while it fits; a large one is several, in order."""
+    messages = [Outgoing("orders", bytes(900_000), key=str(number)) for number in range(5)]
+    async with kind(proxy.address) as sender:
+        ids = await sender.send_batch(messages)
+        assert await sender.send_batch([]) == []
+
+    assert [request.method for request in proxy.requests] == ["sendBatchSync"] * 2 + ["sendSync"]
+    assert [each.key for each in proxy.stored] == list("01234")
+    assert [each.properties["UNIQ_KEY"] for each in proxy.stored] == ids
+
+
+@both
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        (Outgoing("", b"1"), "topic is empty"),
+        (Outgoing("orders", 5), "is int: expected bytes or str"),  # type: ignore[arg-type]
+        (Outgoing("orders", b"1", key="\ud800"), "no valid text"),
+        (Outgoing("orders", bytes(5_000_000)), "a request takes 5000000"),
+    ],
+)
+async def test_what_cannot_be_sent_is_named(
+    proxy: ScriptedProxy, kind: Any, message: Outgoing, sentence: str
+) -> None:
+    """A bad message of a batch is refused before any of it is sent."""
+    async with kind(proxy.address) as sender:
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            await sender.send_batch([Outgoing("orders", b"1"), message])
+
+    assert proxy.requests == []
+
+
+async def test_tasks_share_a_producer(proxy: ScriptedProxy) -> None:
+    """Sends of several tasks go one after the other on one connection."""
+    async with AsyncProducer(proxy.address) as sender:
+        ids = await asyncio.gather(*(sender.send("orders", b"1") for _ in range(20)))
+
+    assert len(set(ids)) == 20
+    assert {request.connection for request in proxy.requests} == {1}
+
+
+# ---- what became of each ------------------------------------------------------------------------
+
+
+def each_answer(*results: tuple[int, str | None]) -> Any:
+    """A batch's answer with a code and a reason for each message."""
+
+    async def scripted(request: Request) -> producer.Result:
+        failures = [code for code, _ in results if code]
+        messages = [producer.MessageResult(code=code, msg=msg) for code, msg in results]
+        return producer.Result(code=failures[0], msg="some failed", messages=messages)
+
+    return scripted
+
+
+def batch(count: int) -> list[Outgoing]:
+    return [
+        Outgoing("orders", str(n).encode(), key="k", properties={"UNIQ_KEY": f"ID{n}"})
+        for n in range(count)
+    ]
+
+
+@both
+async def test_what_is_stored_of_a_batch_is_not_sent_again(proxy: ScriptedProxy, kind: Any) -> None:
+    proxy.script("sendBatchSync", each_answer((0, None), (12, "slow"), (0, None), (70, "behind")))
+    async with kind(proxy.address) as sender:
+        assert await sender.send_batch(batch(4)) == ["ID0", "ID1", "ID2", "ID3"]
+
+    first, again = proxy.of("sendBatchSync")
+    assert len(first.argument) == 4
+    assert [each.properties["UNIQ_KEY"] for each in again.argument] == ["ID1", "ID3"]
+
+
+@both
+async def test_a_failed_batch_says_what_of_it_is_not_stored(
+    proxy: ScriptedProxy, kind: Any
+) -> None:
+    """A code that cannot pass ends all tries; the rest of the call's messages is told apart."""
+    proxy.script(
+        "sendBatchSync",
+        each_answer((0, None), (70, "behind"), (11, "illegal"), (11, None)),
+    )
+    async with kind(proxy.address) as sender:
+        with pytest.raises(SendFailed, match=r"message ID1 and 2 others: not stored") as caught:
+            await sender.send_batch([*batch(4), Outgoing("orders", bytes(3_000_000), key="x")])
+
+    later = caught.value.failures.popitem()
+    assert later[1] == "not sent: an earlier part failed"
+    assert caught.value.failures == {"ID1": "behind", "ID2": "illegal", "ID3": "illegal"}
+    assert (caught.value.code, caught.value.message_id) == (11, "ID1")
+    assert len(proxy.requests) == 1
+
+
+@both
+async def test_an_older_proxy_says_nothing_of_each(proxy: ScriptedProxy, kind: Any) -> None:
+    proxy.script("sendBatchSync", answer(14, "no such topic"))
+    async with kind(proxy.address) as sender:
+        with pytest.raises(SendFailed, match="may be stored nevertheless") as caught:
+            await sender.send_batch(batch(2))
+
+    assert list(caught.value.failures) == ["ID0", "ID1"]
+    assert caught.value.outcome_unknown
+
+
+# ---- order --------------------------------------------------------------------------------------
+
+
+async def test_what_waits_behind_a_failed_send_of_its_key_is_not_sent(proxy: ScriptedProxy) -> None:
+    """Others go, also of the same producer; and what is sent after the failure goes."""
+    proxy.script("sendSync", answer(14, "no such topic"))
+    async with AsyncProducer(proxy.address) as sender:
+        failed, behind, other = await asyncio.gather(
+            sender.send("orders", b"1", key="k"),
+            sender.send("orders", b"2", key="k"),
+            sender.send("orders", b"3", key="other"),
+            return_exceptions=True,
+        )
+        assert isinstance(failed, SendFailed)
+        assert isinstance(behind, SendFailed)
+        assert "an earlier send of its key failed" in str(behind)
+        assert not behind.outcome_unknown
+        assert isinstance(other, str)
+        await sender.send("orders", b"4", key="k")
+
+    assert [request.argument.body for request in proxy.requests] == [b"1", b"3", b"4"]
+
+
+async def test_a_send_whose_time_is_up_before_its_turn_is_not_sent(proxy: ScriptedProxy) -> None:
+
+    async def silent(request: Request) -> None:
+        await asyncio.Event().wait()
+
+    proxy.script("sendSync", silent)
+    async with AsyncProducer(proxy.address, timeout_s=2.2) as sender:
+        failed, late = await asyncio.gather(
+            sender.send("orders", b"1", key="k"),
+            sender.send("orders", b"2", key="other"),
+            return_exceptions=True,
+        )
+    assert isinstance(failed, SendFailed)
+    assert isinstance(late, SendFailed)
+    assert {request.argument.body for request in proxy.requests} == {b"1"}
+
+
+async def test_a_cancelled_send_holds_its_key_back(proxy: ScriptedProxy) -> None:
+    """Nobody knows whether it was stored: what waited behind it must not overtake it."""
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(request: Request) -> producer.Result:
+        entered.set()
+        await go_on.wait()
+        return producer.Result(code=0, msg="OK")
+
+    proxy.script("sendSync", late)
+    async with AsyncProducer(proxy.address) as sender:
+        first = spawn(sender.send("orders", b"1", key="k"), name="first")
+        behind = spawn(sender.send("orders", b"2", key="k"), name="behind")
+        await entered.wait()
+        await cancel_and_wait(first)
+        go_on.set()
+        with pytest.raises(SendFailed, match="an earlier send of its key failed"):
+            await behind
+
+
+async def test_closed_by_another_thread_a_send_under_way_is_stored(proxy: ScriptedProxy) -> None:
+    """However soon after the sender has looked at its connection: it makes another one."""
+
+    class ClosedWhenLookedAt(Producer):
+        kept: Any = None
+
+        @property
+        def _connection(self) -> Any:
+            looked_at, self.kept = self.kept, None
+            if looked_at is not None:
+                looked_at.close()
+            return looked_at
+
+        @_connection.setter
+        def _connection(self, made: Any) -> None:
+            self.kept = made
+
+    sender = ClosedWhenLookedAt(proxy.address)
+    for body in ("1", "2"):
+        await asyncio.to_thread(sender.send, "orders", body)
+    sender.close()
+
+    assert [stored.body for stored in proxy.stored] == [b"1", b"2"]

@@ -1,0 +1,281 @@
+"""Queues that are moved while somebody owns them, by a broker that lost messages or by people.
+
+Real upstream parts on brokers in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+
+from broker_core.clock import now_ns
+from broker_core.errors import ConnectionLost
+from broker_core.names import QueueName
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.keys.ids import Epoch
+from proxy.core.leases.lease_book import Holder
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.parked_key import ParkedKey, parked_topic
+from proxy.core.records.paused_key import PausedKey
+from proxy.core.records.record import LAST_SERIAL, Clean, Snapshot
+from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.owned_queue import QueueState
+from proxy.upstream.ownership.resets import FreeReset, Overtaken, Place, store_reset
+from proxy.upstream.records.recorder import RecordedAsAnothers
+from testkit.eventually import eventually
+from tests.integration.upstream.memory_broker import MemoryBrokers
+from tests.integration.upstream.upstreams import (
+    BILLING,
+    SECOND,
+    Upstream,
+    once,
+    one_queue,
+    rival,
+    twin_of,
+    upstream,
+    write,
+)
+
+
+async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile() -> None:
+    """P3: a commit of what was read before would let the group pass over new messages."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    brokers.committed[BILLING, queue] = 8
+    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 8, 8)), Clean(Epoch(0)))
+    async with upstream(brokers) as us:
+        brokers.logs[queue] = [b"x"] * 5
+
+        def fails(*_: Any) -> None:
+            raise ConnectionLost("gone")
+
+        us.client.before["commit_offset"] = once(fails)
+        committing = spawn(us.committer.run([us.lane]), name="committer")
+        owned = us.own(queue)
+        await eventually(lambda: owned.state is QueueState.GONE)
+        await cancel_and_wait(committing)
+
+        assert brokers.committed[BILLING, queue] == 5
+        last, _ = await us.context.log.last(BILLING, queue)
+        assert last is not None
+        assert last.snapshot is not None
+        assert replace(last.snapshot, keys=None) == Snapshot(last.epoch, 5, 5)
+
+
+async def test_what_is_left_of_a_queue_that_lost_its_tail_is_not_passed_over() -> None:
+    """P3, P5: its unfinished messages come again, none of those that were finished does, and parked
+    keys stay so. Also where retention has deleted the record that began the period.
+    """
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    parked = {b"other": ParkedKey(1, 0)}
+    known = Snapshot(Epoch(0), 2, 9, (2, 4, 7), attempts={4: 2, 7: 2}, parked=parked)
+    write(brokers, queue, rival(), *parts(known), Clean(Epoch(0)))
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.jobs.unfinished == 3)
+        brokers.logs[queue] = [b"x"] * 5
+        brokers.deleted[twin_of(brokers, queue)] = pipeline.epoch + 1
+        owned._reset(5)
+        await eventually(lambda: owned.state is QueueState.GONE)
+
+        last, _ = await us.context.log.last(BILLING, queue)
+        assert last is not None
+        assert (last.epoch, last.snapshot_at) == (pipeline.epoch, pipeline.epoch + 1)
+        _, again = await us.owned(queue)
+        await eventually(lambda: again.jobs.unfinished == 2)
+        brokers.logs[queue].append(b"new")
+        left = again.snapshot()
+        assert (left.base, left.read, left.unfinished) == (2, 5, (2, 4))
+        assert (left.attempts, left.parked) == ({4: 2}, parked)
+
+
+async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
+    """P6: an ``own`` came late, so the next owner would pass over the record of the move."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+        write(brokers, queue, rival())
+        with pytest.raises(Overtaken, match="queue broker-a_0 name a later owner"):
+            await owned.reset_to(7)
+
+        assert owned.state is QueueState.GONE
+        assert (BILLING, queue) not in brokers.committed
+        _, again = await us.owned(queue)
+        await eventually(lambda: again.position == 9)
+        assert again.committable == 0
+        assert again.epoch > pipeline.epoch
+
+
+async def test_a_move_is_written_again_where_a_part_of_an_earlier_try_came_between() -> None:
+    """What its records said until then was not what the group was told."""
+    brokers, queue = one_queue()
+    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 8, 8)))
+    moved = Snapshot(Epoch(0), 2, 90_002, tuple(range(2, 90_002, 2)))
+    pieces = parts(moved, rival(), serial=LAST_SERIAL)
+    assert len(pieces) == 3
+    async with upstream(brokers) as us:
+        sends = count()
+
+        async def late(*_: Any) -> None:
+            if next(sends) == 2:
+                write(brokers, queue, pieces[0])
+
+        us.client.before["send"] = late
+        us.client.before["commit_offset"] = _stands_in_the_records(us, queue, moved)
+        while not await store_reset(us.context, BILLING, queue, moved, rival()):
+            pass
+        assert brokers.committed[BILLING, queue] == 2
+
+
+def _stands_in_the_records(us: Upstream, queue: QueueName, moved: Snapshot) -> Any:
+    async def look(*_: Any) -> None:
+        last, _ = await us.context.log.last(BILLING, queue)
+        assert last is not None
+        assert last.snapshot == moved
+
+    return look
+
+
+HOUR_MS = 3_600_000
+
+
+def _left_with_a_lease() -> tuple[MemoryBrokers, QueueName]:
+    """A queue handed over while a client had message 3, for an hour at most."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    left = Snapshot(Epoch(0), 3, 9, (3, 4), leases={3: HOUR_MS})
+    write(brokers, queue, rival(), *parts(left), Clean(Epoch(0)))
+    return brokers, queue
+
+
+async def _waits_for_it(us: Upstream, queue: QueueName) -> None:
+    """P2: nobody gets an earlier message of that key while the client may have it."""
+    assert us.client.asked["unlock"] == 0
+    last, _ = await us.context.log.last(BILLING, queue)
+    assert last is not None
+    assert last.snapshot is not None
+    assert not last.clean
+    wait_ns = last.wait_ns(broker_start_ms=1, broker_lock_expiry_s=10)
+    assert wait_ns > (HOUR_MS - 60_000) * 1_000_000
+
+
+async def test_a_queue_that_is_moved_waits_for_leases_of_the_owner_before() -> None:
+    brokers, queue = _left_with_a_lease()
+    async with upstream(brokers) as us:
+        owned, _ = await us.owned(queue)
+        await owned.reset_to(1)
+        assert owned.hold_until_ns > now_ns() + 3000 * SECOND
+        await _waits_for_it(us, queue)
+
+
+async def test_a_queue_that_lost_its_tail_waits_for_leases_of_the_owner_before() -> None:
+    brokers, queue = _left_with_a_lease()
+    async with upstream(brokers) as us:
+        owned, _ = await us.owned(queue)
+        owned._reset(4)
+        await eventually(lambda: owned.state is QueueState.GONE)
+        await _waits_for_it(us, queue)
+
+
+async def test_a_queue_that_is_moved_without_an_owner_waits_for_leases_of_the_one_before() -> None:
+    @asynccontextmanager
+    async def to_the_first(place: Place) -> AsyncIterator[tuple[int, dict[str, object]]]:
+        yield 1, {}
+
+    brokers, queue = _left_with_a_lease()
+    async with upstream(brokers) as us:
+        await FreeReset(us.context, us.lane, queue, lock_requests=us.lock_requests).run(
+            to_the_first
+        )
+        assert brokers.committed[BILLING, queue] == 1
+        await _waits_for_it(us, queue)
+
+
+async def test_new_messages_of_a_parked_key_are_no_repeats_of_those_that_were_lost() -> None:
+    """P3: the parked twin tells repeats by their offsets, and would pass over the new ones."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    copies = brokers.add_topic(parked_topic(BILLING, queue.topic), 1)[0]
+    known = Snapshot(Epoch(0), 9, 9, parked={b"k": ParkedKey(7, 0), b"other": ParkedKey(1, 0)})
+    write(brokers, queue, rival(), *parts(known), Clean(Epoch(0)))
+    copied = Snapshot(Epoch(0), 0, 0, parked={b"k": ParkedKey(9, 0), b"other": ParkedKey(2, 0)})
+    write(brokers, copies, rival(), *parts(copied), Clean(Epoch(0)))
+    async with upstream(brokers) as us:
+        brokers.logs[queue] = [b"x"] * 5
+        owned = us.own(queue)
+        await eventually(lambda: owned.state is QueueState.GONE)
+
+        for where, others in ((queue, 1), (copies, 2)):
+            last, _ = await us.context.log.last(BILLING, where, by_period=where == copies)
+            assert last is not None
+            assert last.snapshot is not None
+            firsts = {key: each.first for key, each in last.snapshot.parked.items()}
+            assert firsts == {b"k": 5, b"other": others}
+
+
+async def test_an_owner_whose_own_record_is_gone_ends_its_period() -> None:
+    """Its epoch is an offset that another owner may get."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    write(brokers, queue, rival(), Clean(Epoch(0)))
+    async with upstream(brokers) as us:
+        owned, pipeline = await us.owned(queue)
+        await us.context.recorder.record(us.lane, pipeline, whole=True)
+        del brokers.logs[twin_of(brokers, queue)][pipeline.epoch :]
+        with pytest.raises(RecordedAsAnothers, match="end at 2 now, and ended at 4"):
+            await us.context.recorder.record(us.lane, pipeline, whole=True)
+        await eventually(lambda: owned.state is QueueState.GONE)
+        _, again = await us.owned(queue)
+        assert again.epoch > pipeline.epoch
+
+
+async def test_records_that_build_on_lost_ones_are_said_anew() -> None:
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+        await us.context.recorder.record(us.lane, pipeline, whole=True)
+        del brokers.logs[twin_of(brokers, queue)][pipeline.epoch + 1 :]
+        pipeline.pause(b"k", PausedKey(1, "ada", "so"))
+        await us.context.recorder.record(us.lane, pipeline)
+        last, _ = await us.context.log.last(BILLING, queue)
+        assert last is not None
+        assert last.damage is None
+        assert last.snapshot is not None
+        assert (last.snapshot.read, set(last.snapshot.paused)) == (9, {b"k"})
+
+
+def _is_ready(pipeline: QueuePipeline) -> bool:
+    return pipeline.ready > 0
+
+
+async def test_no_two_periods_have_leases_of_the_same_name() -> None:
+    """Also where both have the same epoch, for the record of the first one was lost."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    names: set[int] = set()
+    epochs: list[int] = []
+    for _ in range(2):
+        async with upstream(brokers) as us:
+            _, pipeline = await us.owned(queue)
+            await eventually(partial(_is_ready, pipeline))
+            holder = Holder(1, "c", "c")
+            leases = pipeline.lease(max_jobs=9, max_bytes=9999, now_ns=now_ns(), holder=holder)
+            assert leases
+            assert names.isdisjoint(each.lease_id for each in leases)
+            names |= {each.lease_id for each in leases}
+            epochs.append(pipeline.epoch)
+        brokers.logs[twin_of(brokers, queue)].clear()
+        brokers.committed.clear()
+        brokers.holders.clear()
+    assert epochs == [0, 0]

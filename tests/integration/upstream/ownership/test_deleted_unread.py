@@ -1,0 +1,68 @@
+"""Messages that retention deletes before anybody has read them.
+
+Real upstream parts on brokers in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from broker_core.client import PullResult, PullStatus
+from broker_core.names import QueueName
+from proxy.core.jobs.spilled_chains import packed
+from proxy.core.keys.ids import Epoch
+from proxy.core.records.record import Snapshot
+from proxy.core.records.snapshot_parts import parts
+from testkit.eventually import eventually
+from tests.integration.upstream.upstreams import BILLING, one_queue, rival, upstream, write
+
+
+@pytest.mark.parametrize("left", [2, 0], ids=["with others", "alone"])
+async def test_what_is_gone_is_counted_though_its_queue_is_not_corrected_yet(left: int) -> None:
+    """P3. So Apache RocketMQ answers for a moment, once it has deleted a file of its log."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    async with upstream(brokers) as us:
+        pull = us.client.pull
+
+        async def without_the_first(of: QueueName, **asked: Any) -> PullResult:
+            result: PullResult = await pull(of, **asked)
+            if of != queue or asked["offset"] > 0:
+                return result
+            status = PullStatus.FOUND if left else PullStatus.NO_MATCH
+            messages = result.messages[7 : 7 + left]
+            return replace(result, status=status, messages=messages, next_offset=7 + left)
+
+        us.client.pull = without_the_first
+        with capture_logs() as logs:
+            _, pipeline = await us.owned(queue)
+            await eventually(lambda: pipeline.position == 9)
+        assert us.lane.counts[pipeline.topic].deleted_unread == 7
+        (told,) = (each for each in logs if "deleted by retention" in each["event"])
+        assert (told["lost"], told["first_offset"], told["next_offset"]) == (7, 0, 7 + left)
+
+
+async def test_neither_what_had_finished_nor_what_its_refill_tells_of_is_counted() -> None:
+    """P3: of eight messages two were unfinished when the owner before wrote its last record, and
+    two more were spilled.
+    """
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    spilled = {b"k": packed((5, 6))}
+    write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 1, 9, (1, 3), spilled=spilled)))
+    brokers.deleted[queue] = 7
+    brokers.committed[BILLING, queue] = 1
+    async with upstream(brokers) as us:
+        with capture_logs() as logs:
+            _, pipeline = await us.owned(queue)
+            await eventually(lambda: pipeline.position == 9)
+
+        assert us.lane.counts[pipeline.topic].deleted_unread == 2
+        assert [each["lost"] for each in logs if "deleted" in each["event"]] == [2]
+        (gap,) = us.history.of("deleted")
+        assert (gap["from"], gap["to"]) == (1, 7)
+        assert pipeline.committable == 5, "its refill is to come"

@@ -1,0 +1,63 @@
+"""Resets of queues that no proxy owns, beside queues of the same group that this one does.
+
+Real upstream parts on brokers in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from broker_core.clock import now_ns
+from broker_core.tasks import spawn
+from proxy.core.records.codec import decode
+from proxy.core.records.record import Clean, Own, Record
+from proxy.upstream.ownership.resets import NoOwnerNow, Place
+from testkit.eventually import eventually
+from testkit.lanes import TOPIC
+from tests.integration.upstream.memory_broker import MemoryBrokers
+from tests.integration.upstream.upstreams import BILLING, taking_part, twin_of, upstream
+
+#: Renewed often, and trusted whenever the machine stands still.
+LOCK = {"renewal_s": 0.05, "trust_s": 9.0, "request_timeout_s": 0.05}
+
+
+async def test_a_reset_of_a_free_queue_holds_up_no_renewal_of_others() -> None:
+    """Its audit record, or its own, may take as long as a broker that hangs."""
+    brokers = MemoryBrokers()
+    ours, free = brokers.add_topic(TOPIC, 2)
+    brokers.logs[free] = [b"x"] * 9
+    brokers.holders[BILLING, free] = "rival@1#1"
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def slow(place: Place) -> AsyncIterator[tuple[int, dict[str, object]]]:
+        begun.set()
+        await may_end.wait()
+        yield 7, {}
+
+    async with upstream(brokers, lock=LOCK) as us, taking_part(us) as ownership:
+        await eventually(lambda: us.lane.buffer.find(ours) is not None)
+        del brokers.holders[BILLING, free]
+        resetting = spawn(ownership.reset_free(free, slow), name="reset")
+        await begun.wait()
+        renewed = us.client.asked["lock"]
+        await eventually(lambda: us.client.asked["lock"] >= renewed + 10)
+        await eventually(lambda: us.pipeline(ours).trusted_until_ns > now_ns())
+        ownership.wake()
+        with pytest.raises(NoOwnerNow):
+            await ownership.reset_free(free, slow)
+        assert ownership.owned(free) is None
+        resetting.cancel()
+        await asyncio.wait([resetting])
+
+        may_end.set()
+        await ownership.reset_free(free, slow)
+        await eventually(lambda: us.lane.buffer.find(free) is not None)
+        assert us.pipeline(free).committable == 7
+        records: list[Record] = [decode(body) for body in brokers.logs[twin_of(brokers, free)]]
+        kinds = [type(each) for each in records if isinstance(each, Own | Clean)]
+        assert kinds == [Own, Clean, Own, Clean, Own]

@@ -1,0 +1,102 @@
+"""When a proxy leaves a group, and what others get then. Real upstream, brokers in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_core import clock
+from broker_core.tasks import spawn
+from proxy.core.keys.ids import LeaseId
+from proxy.lane.listener import Verdicts
+from proxy.upstream.ownership import group_ownership as ownership_module
+from testkit.eventually import eventually
+from testkit.lanes import TOPIC
+from tests.integration.upstream.memory_broker import MemoryBrokers
+from tests.integration.upstream.upstreams import BILLING, SECOND, one_queue, taking_part, upstream
+
+#: Renewed often, and trusted whenever the machine stands still.
+LOCK = {"renewal_s": 0.05, "trust_s": 9.0, "request_timeout_s": 0.05}
+
+
+async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues() -> None:
+    """A group is left at last, so that one notice is enough, but never late for one long job."""
+    brokers = MemoryBrokers()
+    _, busy = brokers.add_topic(TOPIC, 2)
+    brokers.logs[busy] = [b"x"]
+    async with upstream(brokers, lock=LOCK) as us, taking_part(us) as ownership:
+        await eventually(lambda: len(us.lane.buffer) == 2)
+        await eventually(lambda: us.lease() == 1)
+        leaving = spawn(ownership.close(), name="close")
+        await eventually(lambda: us.client.asked["leave"] == 1)
+        assert brokers.holders.keys() == {(BILLING, busy)}
+        assert not leaving.done()
+
+        qid = us.pipeline(busy).qid
+        us.lane.settle(Verdicts(TOPIC, qid, acked=[LeaseId(1)]), connection=1)
+        await leaving
+        assert not brokers.holders
+        assert us.client.asked["leave"] == 1
+
+
+async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None:
+    """P2: the queue is free at once, and its next owner holds back what a client still has."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers) as us:
+        drain = us.context.settings.ownership.model_copy(update={"drain_s": 0.05})
+        us.context.settings = us.context.settings.model_copy(update={"ownership": drain})
+        owned, _ = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 1
+        await us.context.recorder.record(us.lane, us.pipeline(queue))  # nothing is new after it
+        await owned.hand_over()
+        assert not brokers.holders
+    async with upstream(brokers, client_id="next@1#1") as us:
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 0
+        due_ns = pipeline.next_due_ns(clock.now_ns())
+        assert due_ns is not None
+        assert 0 < due_ns - clock.now_ns() <= 5 * SECOND, "the visibility timeout"
+
+
+async def test_an_ack_after_the_last_record_is_refused() -> None:
+    """P5: the next owner hands the message out again; whoever was told otherwise would be wrong."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"]
+    async with upstream(brokers) as us:
+        drain = us.context.settings.ownership.model_copy(update={"drain_s": 0.05})
+        us.context.settings = us.context.settings.model_copy(update={"ownership": drain})
+        owned, pipeline = await us.owned(queue)
+        await eventually(lambda: us.ready(queue))
+        assert us.lease() == 1
+        refused: list[list[int]] = []
+
+        async def acked(*_: object) -> None:
+            verdicts = Verdicts(TOPIC, pipeline.qid, acked=[LeaseId(1)])
+            refused.append(us.lane.settle(verdicts, connection=1))
+
+        us.client.before["send"] = acked
+        await owned.hand_over()
+        assert refused == [[1], [1]], "with the last record, and with the clean end"
+    async with upstream(brokers, client_id="next@1#1") as us:
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: us.pipeline(queue).position == 1)
+        assert pipeline.snapshot().unfinished == (0,)
+
+
+async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its clients have gone elsewhere long ago; it must not wait for them once more."""
+    brokers, queue = one_queue()
+    stood_still_ns = 0
+    monkeypatch.setattr(ownership_module, "now_ns", lambda: clock.now_ns() + stood_still_ns)
+    async with upstream(brokers, lock=LOCK) as us, taking_part(us, stays=False):
+        await eventually(lambda: us.lane.buffer.find(queue) is not None)
+        us.lane.seen()
+        stood_still_ns = 20 * SECOND
+        await eventually(lambda: not us.lane.presence.joined)
+
+        assert us.client.asked["leave"] == 1
+        assert not brokers.holders

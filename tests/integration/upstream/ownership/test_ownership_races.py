@@ -1,0 +1,379 @@
+"""What may come between two steps of an owner: other owners, lost answers, bugs, slow brokers.
+
+Real upstream parts on brokers in memory, so each test says exactly what happens where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker_core.clock import now_ns
+from broker_core.errors import BrokerError, ConnectionLost, RequestTimeout
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import OutgoingMessage
+from broker_core.tasks import cancel_and_wait, spawn
+from proxy.core.keys.ids import Epoch
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.records.record import Clean, Own, Snapshot, ownership_topic
+from proxy.core.records.snapshot_parts import parts
+from proxy.upstream.ownership.owned_queue import QueueState
+from proxy.upstream.ownership.start_offsets import start_offset
+from proxy.upstream.records.ownership_log import OwnershipLog
+from testkit.eventually import eventually
+from testkit.lanes import TOPIC
+from tests.integration.upstream.memory_broker import MemoryBrokers, MemoryClient
+from tests.integration.upstream.upstreams import (
+    BILLING,
+    QUICK,
+    SECOND,
+    once,
+    one_queue,
+    rival,
+    taking_part,
+    trusting,
+    twin_of,
+    unanswered,
+    upstream,
+    write,
+)
+
+# ---- taking over --------------------------------------------------------------------------------
+
+
+async def test_an_owner_that_came_between_the_look_and_the_record_is_waited_for() -> None:
+    """P1, P6: a broker that forgot its locks granted it to a rival as well."""
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+        us.client.before["send"] = once(lambda *_: write(brokers, queue, rival()))
+        began_ns = now_ns()
+        _, pipeline = await us.owned(queue)
+
+        assert pipeline.hold_until_ns - began_ns > 9 * SECOND, "trust and longest lease"
+        assert pipeline.qid != "broker-a_0#1", "the rival's clients hold leases of that name"
+
+
+async def test_what_came_between_the_look_and_the_record_is_heeded() -> None:
+    """P4, P5: the rival came, worked, and ended cleanly, while this process stood still."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+
+    def rival_works(*_: Any) -> None:
+        write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 3, 7, (3, 5))), Clean(Epoch(0)))
+        brokers.committed[BILLING, queue] = 3
+
+    async with upstream(brokers) as us:
+        us.client.before["send"] = once(rival_works)
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+
+        assert pipeline.committed == 3
+        assert pipeline.snapshot().unfinished == (3, 5, 7, 8)
+
+
+async def test_a_queue_that_comes_back_at_once_waits_for_the_leases_it_had_here() -> None:
+    """P2: the lock was not unlocked, so it is granted again long before it could run out."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 3
+    short = {"visibility_timeout_s": 4.0}
+    async with (
+        upstream(brokers, lock=QUICK, group=short) as us,
+        taking_part(us) as ownership,
+    ):
+        began_ns = now_ns()
+        await eventually(lambda: us.lease() == 1)  # trust is short: it may lapse in between
+        first = us.pipeline(queue)
+        await ownership._queues[queue].lose("reading failed")
+        ownership.wake()
+        await eventually(lambda: us.ready(queue))
+
+        assert us.pipeline(queue) is not first
+        assert us.lease() == 0
+        assert us.pipeline(queue).hold_until_ns - began_ns >= 4 * SECOND
+
+
+async def test_a_take_over_that_failed_in_its_wait_leaves_the_lock_to_run_out() -> None:
+    """P1: its record is stored though the answer was lost; whoever comes next believes it."""
+    brokers, queue = one_queue()
+    write(brokers, queue, Own("crashed@1#1", 500, 3000, broker_start_ms=99, period=1))
+
+    def answer_lost(twin: QueueName, message: OutgoingMessage) -> None:
+        brokers.logs[twin].append(message.body)
+        raise RequestTimeout("no answer")
+
+    async with upstream(brokers, lock=QUICK) as us:
+        us.client.before["send"] = once(answer_lost)
+        async with taking_part(us):
+            await eventually(lambda: us.lane.buffer.find(queue) is not None)
+
+            assert us.client.asked["unlock"] == 0
+            assert us.pipeline(queue).hold_until_ns - now_ns() > SECOND // 4
+
+
+async def test_a_crash_loop_does_not_hide_what_a_clean_owner_wrote_down() -> None:
+    """P5: owners that crash write that they own the queue, and no more."""
+    brokers, queue = one_queue()
+    snapshot = Snapshot(Epoch(0), 3, 7, (3, 5))
+    write(brokers, queue, rival(), *parts(snapshot), Clean(Epoch(0)))
+    write(brokers, queue, *(rival(period) for period in range(2, 90)))
+    last, end = await OwnershipLog(MemoryClient(brokers)).last(BILLING, queue)  # type: ignore[arg-type]
+
+    assert last is not None
+    assert (last.snapshot, last.own.period, end) == (snapshot, 89, 91)
+
+
+async def test_an_owner_whose_records_retention_deleted_is_waited_for() -> None:
+    """P1, P6: it owned the queue for longer than messages are kept."""
+    brokers, queue = one_queue()
+    write(brokers, queue, rival())
+    brokers.deleted[twin_of(brokers, queue)] = 1
+    async with upstream(brokers) as us:
+        began_ns = now_ns()
+        _, pipeline = await us.owned(queue)
+
+        assert pipeline.hold_until_ns - began_ns > 9 * SECOND
+        assert pipeline.qid == "broker-a_0#2"
+
+
+async def test_an_ownership_topic_that_vanished_is_made_again() -> None:
+    brokers, queue = one_queue()
+    log = OwnershipLog(MemoryClient(brokers))  # type: ignore[arg-type]
+    await log.append(BILLING, queue, rival())
+    del brokers.topics[ownership_topic(BILLING, queue.topic)]
+    outcomes = []
+    for _ in range(2):
+        try:
+            outcomes.append(await log.append(BILLING, queue, rival()))
+        except Exception as error:
+            outcomes.append(type(error).__name__)
+
+    assert outcomes == ["BrokerError", 1]
+
+
+async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -> None:
+    """P1: records of the queues that went would be out of sight."""
+    brokers = MemoryBrokers()
+    queue = brokers.add_topic(TOPIC, 4)[0]
+    client = MemoryClient(brokers)
+    real = client.queues
+
+    async def forgot(topic: Topic, *, fresh: bool = False) -> list[QueueName]:
+        if fresh:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, "no route")
+        return await real(topic)
+
+    client.queues = forgot  # type: ignore[method-assign]
+    await OwnershipLog(client).append(BILLING, queue, rival())  # type: ignore[arg-type]
+
+    assert len(brokers.topics[ownership_topic(BILLING, queue.topic)]) == 4
+
+
+# ---- where a group begins -----------------------------------------------------------------------
+
+
+async def test_latest_is_latest_in_all_queues_whoever_comes_first() -> None:
+    """Another owner fixes the beginning of all queues between two looks of ours."""
+    brokers = MemoryBrokers()
+    first, second = brokers.add_topic(TOPIC, 2)
+    for queue in (first, second):
+        brokers.logs[queue] = [b"x"] * 50
+    group = {"start_from": "latest"}
+    async with upstream(brokers, group=group) as us, upstream(brokers, group=group) as other:
+        real = us.client.committed_offset
+
+        async def answered_late(name: Group, queue: QueueName) -> int | None:
+            offset: int | None = await real(name, queue)
+            if not len(other.lane.buffer):
+                await other.owned(first)
+            return offset
+
+        us.client.committed_offset = answered_late
+        _, pipeline = await us.owned(second)
+
+        assert pipeline.committed == 50
+
+
+async def test_a_queue_added_after_the_first_owner_begins_with_its_first_message() -> None:
+    brokers, queue = one_queue()
+    async with upstream(brokers, group={"start_from": "latest"}) as us:
+        await us.owned(queue)
+        added = brokers.add_topic(TOPIC, 2)[1]
+        brokers.logs[added] = [b"x"] * 50
+
+        assert await start_offset(us.context, us.lane.settings, added) == (0, 0)
+
+
+async def test_needed_messages_that_retention_deleted_are_counted() -> None:
+    """P3: also if nobody owned the queue when they were deleted."""
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 9
+    brokers.deleted[queue] = 7
+    brokers.committed[BILLING, queue] = 2
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
+
+        assert us.lane.counts[Topic(TOPIC)].deleted_unread == 5
+        assert pipeline.committable == 7
+
+
+# ---- serving ------------------------------------------------------------------------------------
+
+
+async def test_a_bug_in_a_hand_over_does_not_keep_the_queue_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+        owned, _ = await us.owned(queue)
+
+        def bug(_self: QueuePipeline) -> Snapshot:
+            raise KeyError("a bug")
+
+        monkeypatch.setattr(QueuePipeline, "snapshot", bug)
+        owned.hand_over()
+
+        await eventually(lambda: owned.state is QueueState.GONE)
+        assert len(us.lane.buffer) == 0
+
+
+async def test_a_bug_behind_a_take_over_does_not_keep_the_queue_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers, queue = one_queue()
+    async with upstream(brokers) as us:
+
+        def bug(*_: object) -> None:
+            raise KeyError("a bug")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(us.lane), "add", bug)
+            owned = us.own(queue)
+            await eventually(lambda: owned.state is QueueState.GONE)
+        await us.owned(queue)
+
+
+# ---- the share ----------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_does_not_answer_stops_no_queue_of_another() -> None:
+    """P7: after a lapse the records of the one cannot be read."""
+    brokers = MemoryBrokers()
+    for broker in ("broker-a", "broker-b"):
+        brokers.add_topic(TOPIC, 1, broker=broker)
+    async with upstream(brokers, lock=QUICK) as us, taking_part(us):
+        await eventually(lambda: trusting(us.lane) == {"broker-a", "broker-b"})
+
+        async def stuck(queue: QueueName, _message: OutgoingMessage) -> None:
+            if queue.broker == "broker-a":
+                await asyncio.Event().wait()
+
+        real_lock = us.client.lock
+        us.client.lock = unanswered()
+        await eventually(lambda: not trusting(us.lane))
+        us.client.before["send"] = stuck
+        us.client.lock = real_lock
+
+        await eventually(lambda: trusting(us.lane) == {"broker-b"})
+
+
+async def test_a_topic_whose_broker_is_down_keeps_no_other_topic_waiting() -> None:
+    brokers = MemoryBrokers()
+    brokers.add_topic("dark", 1, broker="broker-a")
+    brokers.add_topic("light", 1, broker="broker-b")
+    async with upstream(brokers, lock=QUICK, topics=("dark", "light")) as us:
+
+        async def dark(_group: Group, topic: Topic) -> None:
+            if topic == "dark":
+                raise ConnectionLost("broker-a is down")
+
+        us.client.before["consumer_ids"] = dark
+        async with taking_part(us):
+            await eventually(lambda: trusting(us.lane) == {"broker-b"})
+
+
+async def test_a_member_that_comes_and_goes_costs_the_others_no_queue() -> None:
+    """Its link loses answers: the broker drops it and it registers again, many times a second."""
+    brokers = MemoryBrokers()
+    brokers.add_topic(TOPIC, 2)
+    async with upstream(brokers) as us, taking_part(us) as ownership:
+        await eventually(lambda: len(list(us.lane.buffer)) == 2)
+        before = list(us.lane.buffer)
+        looks = 0
+
+        async def flickering(_group: Group, _topic: Topic) -> list[str]:
+            nonlocal looks
+            looks += 1
+            return [us.client_id, "a@1#1"][: 1 + looks % 2]
+
+        us.client.consumer_ids = flickering
+        for number in range(1, 30):
+            ownership.wake()
+            await eventually(lambda least=number: looks >= least)
+        assert list(us.lane.buffer) == before
+        assert not any(pipeline.closed for pipeline in before)
+
+
+async def test_on_brokers_that_keep_no_signs_members_share_every_topic() -> None:
+    """This proxy shows that it wants the topic, and is never listed so."""
+    brokers = MemoryBrokers()
+    brokers.add_topic(TOPIC, 4)
+    async with upstream(brokers) as us:
+
+        async def both(_group: Group, _topic: Topic) -> list[str]:
+            return [us.client_id, "z@1#1@orderlane"]
+
+        async def nobody(_sign: Group, _topic: Topic) -> list[str]:
+            return []
+
+        us.client.consumer_ids, us.client.producer_ids = both, nobody
+        async with taking_part(us):
+            began_ns = now_ns()
+            await eventually(lambda: len(list(us.lane.buffer)) == 2, within_s=60)
+            assert now_ns() - began_ns > 20 * SECOND, "at first it waits to be listed"
+
+
+# ---- commits ------------------------------------------------------------------------------------
+
+
+async def test_what_a_broker_forgot_in_a_crash_is_committed_again() -> None:
+    """P5: the table of offsets is on its disk every 5 s only, and nothing else may ever finish."""
+    brokers, queue = one_queue()
+    brokers.committed[BILLING, queue] = 7
+    brokers.logs[queue] = [b"x"] * 7
+    async with upstream(brokers) as us:
+        await us.owned(queue)
+        brokers.committed[BILLING, queue] = 2
+        committing = spawn(us.committer.run([us.lane]), name="committer")
+        await eventually(lambda: brokers.committed[BILLING, queue] == 7)
+        await cancel_and_wait(committing)
+
+
+async def test_one_commit_of_a_queue_at_a_time_however_many_want_one() -> None:
+    brokers, queue = one_queue()
+    brokers.logs[queue] = [b"x"] * 3
+    async with upstream(brokers) as us:
+        _, pipeline = await us.owned(queue)
+        under_way = most = 0
+
+        async def slow(*_: Any) -> None:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            under_way -= 1
+
+        us.client.before["commit_offset"] = slow
+        pipeline.committed = -1
+
+        async def later() -> None:
+            for _ in range(3):
+                pipeline.committed = -1
+                await us.committer.commit(us.lane, pipeline)
+
+        await asyncio.gather(*(later() for _ in range(3)))
+        assert most == 1

@@ -1,0 +1,154 @@
+"""Parked keys and the proxies that own their queues, or do not."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from proxy.admin.snapshots import groups_view
+from proxy.cli import doctor
+from proxy.cli import key as command_line
+from proxy.core.records.record import Clean, Delta, Record, SnapshotPart
+from proxy.errors import OrderlaneError, OwnedElsewhere
+from proxy.upstream.records import ownership_log
+from testkit.eventually import eventually
+from testkit.gateway import run_gateway
+from tests.integration.upstream.parking.parking_desk import (
+    PARK,
+    Desk,
+    copied,
+    key,
+    parking,
+    send,
+    view,
+)
+from tests.support.consumers import consuming
+
+#: No queue is in doubt where a machine stands still for seconds.
+PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
+
+
+async def test_a_proxy_that_does_not_own_a_keys_queue_names_the_one_that_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk("a")
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
+        proxy, at = await gateway.start_proxy()
+        _, other = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a")
+            await eventually(lambda: copied(proxy, gateway) == 1)
+            await eventually(lambda: view(proxy, gateway)["copies"] == 1)
+            desk.broken.clear()
+            owner = (
+                f"{re.escape(proxy.client_id)} .HTTP {at.http}., which owns {gateway.queue(0).qid}"
+            )
+            for verb in ("redrive", "park", "stop"):
+                with pytest.raises(OwnedElsewhere, match=f"answers 421: key 'a' .*: ask {owner}"):
+                    await key(other, gateway, verb, key="a")
+            # The command line goes there by itself.
+            redrive = partial(
+                command_line.redrive, reason="mended", dry_run=False, rate=0.0, output="json"
+            )
+            await asyncio.to_thread(redrive, gateway.group, "a", http=other.http)
+            await eventually(lambda: desk.done["a"] == [1])
+            assert f"done by the proxy at {at.http}" in capsys.readouterr().err
+            await eventually(lambda: not parking(proxy, gateway).keys())
+            with pytest.raises(OrderlaneError, match=r"(?s)at .*answers 421.*at .*answers 409"):
+                await asyncio.to_thread(redrive, gateway.group, "a", http=other.http)
+
+
+async def test_all_parked_keys_are_redriven_by_one_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By any proxy, and those alone that are not redriven yet."""
+    desk = Desk("a", "b")
+    printed: list[set[str]] = []
+
+    def note(rows: list[dict[str, str]], **_: object) -> None:
+        printed.append({row["key"] for row in rows})
+
+    monkeypatch.setattr(command_line, "print_rows", note)
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
+        proxy, at = await gateway.start_proxy()
+        _, other = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a")
+            await eventually(lambda: copied(proxy, gateway) == 3)
+            await eventually(lambda: view(proxy, gateway)["copies"] == 2)
+            every = partial(
+                *(command_line.redrive, gateway.group),
+                every=True,
+                reason="mended",
+                dry_run=True,
+                rate=0.0,
+                http=other.http,
+                output="json",
+            )
+            with pytest.raises(OrderlaneError, match="its name, or --all"):
+                await asyncio.to_thread(every, "a")
+            await asyncio.to_thread(every)
+            assert set(parking(proxy, gateway).keys().values()) == {False}, "nothing was redriven"
+            desk.broken.clear()
+            await asyncio.to_thread(every, dry_run=False)
+            await eventually(lambda: (desk.done["a"], desk.done["b"]) == ([1, 3], [2]))
+            await eventually(lambda: not parking(proxy, gateway).keys())
+            await asyncio.to_thread(every, dry_run=False)
+    assert printed == [{"a", "b"}, {"a", "b"}, set()]
+
+
+async def test_parked_keys_outlive_their_ownership_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written since the key was parked cannot be read any more: its copies say so, too."""
+    desk = Desk("a")
+    real = ownership_log.encode
+    broken = False
+
+    def encode(record: Record) -> bytes:
+        spoils = broken and (isinstance(record, Delta | SnapshotPart | Clean))
+        return b"garbage" if spoils else real(record)
+
+    monkeypatch.setattr(ownership_log, "encode", encode)
+    quick = {"renewal_s": 0.2, "trust_s": 0.8, "request_timeout_s": 0.2}
+    topic = {**PARK, "visibility_timeout_s": 3}  # of which the next owner waits for it all
+    async with run_gateway(tmp_path, queues=1, topic=topic, lock=quick) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "first", handle=desk):
+            await send(gateway, "b")
+            await eventually(lambda: bool(gateway.events("record")))
+            broken = True
+            await send(gateway, "a", "b", "a")
+            await eventually(lambda: copied(proxy, gateway) == 2)
+        await gateway.close_proxy(proxy)  # which commits: nobody reads its messages again
+        broken = False
+        desk.broken.clear()
+        await send(gateway, "a", "b")
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "second", handle=desk):
+            await eventually(lambda: copied(proxy, gateway) == 1)
+            await eventually(lambda: view(proxy, gateway)["copies"] == 3)
+            assert view(proxy, gateway)["by"] == "recovery"
+            assert desk.done["a"] == []
+            lane = proxy.lanes.find(gateway.group)
+            assert lane is not None
+            assert lane.counts[gateway.topic].damaged_records == 2  # the twin's are, too
+            findings = list(doctor.findings(groups_view([lane])[gateway.group]))
+            assert any("taken over with damaged ownership records" in each for each in findings)
+            await key(at, gateway, "redrive", key="a")
+            await eventually(lambda: desk.done["a"] == [2, 4, 5])
+            await eventually(lambda: not parking(proxy, gateway).keys())
+            assert sorted(set(desk.done["b"])) == [1, 3, 6]
+        await gateway.close_proxy(proxy)
+        # What the next one finds is whole again.
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "third", handle=desk):
+            await send(gateway, "a")
+            await eventually(lambda: desk.done["a"] == [2, 4, 5, 7])
+            lane = proxy.lanes.find(gateway.group)
+            assert lane is not None
+            assert lane.counts[gateway.topic].damaged_records == 0

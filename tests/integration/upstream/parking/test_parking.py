@@ -1,0 +1,277 @@
+"""Keys that are parked, and redriven: the whole way."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core.client import BrokerClient
+from broker_core.clock import wall_ms
+from broker_core.errors import BrokerError
+from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting.codes import ResponseCode
+from broker_core.remoting.message import StoredMessage
+from proxy.admin.snapshots import groups_view
+from proxy.app import Proxy
+from proxy.cli import doctor
+from proxy.cli import key as command_line
+from proxy.core.pipeline.effects import PipelineStatistics
+from proxy.core.records.parked_key import parked_topic
+from proxy.errors import OrderlaneError
+from proxy.upstream.parking.retention import look_at
+from testkit.brokers import Brokers
+from testkit.eventually import eventually
+from testkit.gateway import Gateway, run_gateway
+from tests.integration.upstream.parking.parking_desk import (
+    PARK,
+    Desk,
+    copied,
+    key,
+    parking,
+    send,
+    view,
+)
+from tests.support.consumers import consuming
+
+#: No queue is in doubt where a machine stands still for seconds.
+PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
+
+
+async def parked(gateway: Gateway, count: int) -> list[StoredMessage]:
+    """What stands in the first queue's twin, once it is so many; one pull may bring a part only."""
+    twin = QueueName(parked_topic(gateway.group, gateway.topic), gateway.cluster.broker_name, 0)
+    found: list[StoredMessage] = []
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            pulled = await gateway.client.pull(
+                twin, group=Group("undertaker"), offset=len(found), suspend_ms=1000
+            )
+            found += pulled.messages
+    return found
+
+
+def figures(proxy: Proxy, gateway: Gateway) -> PipelineStatistics:
+    return parking(proxy, gateway).pipeline.statistics()
+
+
+def put_on_record(gateway: Gateway) -> None:
+    """As the audit would: who redrives past the desk in these tests is known."""
+    about = {"by": "a test", "reason": "so", "before": {}, "after": {}, "phase": "begin"}
+    gateway.sends.write("audit", id="test", **about)
+
+
+async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    desk = Desk("a")
+    async with run_gateway(
+        tmp_path, brokers=brokers, queues=1, topic=PARK, lock=PATIENT
+    ) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a", "a", "b")
+            await eventually(lambda: desk.done["b"] == [2, 5])
+            await eventually(lambda: copied(proxy, gateway) == 3)
+            assert desk.failed["a"] == 2
+            copies = await parked(gateway, 3)
+            assert [copy.body for copy in copies] == [b"a:1", b"a:3", b"a:4"]
+            properties = copies[0].properties
+            assert properties["ORDERLANE_ATTEMPTS"] == "2"
+            assert properties["ORDERLANE_ORDER_KEY"] == "a"
+
+            desk.broken.clear()
+            await send(gateway, "a", "b")
+            await eventually(lambda: view(proxy, gateway)["copies"] == 4)
+            await eventually(lambda: view(proxy, gateway)["not_copied"] == 0)
+            assert await key(at, gateway, "parked") == [view(proxy, gateway)]
+            asked = await key(at, gateway, "redrive", key="a", dry_run=True)
+            assert (asked["state"], asked["copies"]) == ("parked", 4)
+            with pytest.raises(OrderlaneError, match="key 'c' is not parked in the queues of"):
+                await key(at, gateway, "redrive", key="c")
+            asked = await key(at, gateway, "redrive", key="a")
+            assert asked["state"] == "redriven"
+            await eventually(lambda: desk.done["a"] == [1, 3, 4, 6])
+            await eventually(lambda: not parking(proxy, gateway).keys())
+            await send(gateway, "a")
+            await eventually(lambda: desk.done["a"][-1] == 8)
+            park = partial(command_line.COMMANDS["park"], reason="a test", http=at.http)
+            with pytest.raises(OrderlaneError, match="has nothing unfinished in memory"):
+                await asyncio.to_thread(park, gateway.group, "nobody")
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there(
+    tmp_path: Path,
+) -> None:
+    """So does the word of who parked it, and why."""
+    desk = Desk("a")
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
+        put_on_record(gateway)
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "first", handle=desk):
+            await send(gateway, "a", "b", "a", "a")
+            await eventually(lambda: copied(proxy, gateway) == 3)
+            before = parking(proxy, gateway)
+        await gateway.close_proxy(proxy)
+        # An owner that has written its last record takes no orders.
+        assert not before.redrive(b"a", by="a test", audit="test")
+        assert not before.stop(b"a", by="a test")
+        await send(gateway, "a", "b")
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "second", handle=desk):
+            await eventually(lambda: copied(proxy, gateway) == 1)
+            assert desk.failed["a"] == 2  # nobody had it again
+            told = view(proxy, gateway)
+            assert (told["by"], told["reason"]) == ("failure policy", "ValueError: broken")
+            await eventually(
+                lambda: parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
+            )
+            # It fails again: the redrive stops, and nothing is copied twice.
+            await eventually(lambda: parking(proxy, gateway).keys() == {b"a": False})
+            assert desk.failed["a"] == 4
+            assert [copy.body for copy in await parked(gateway, 4)] == [
+                *(b"a:1", b"a:3", b"a:4", b"a:5"),
+            ]
+            desk.broken.clear()
+            assert parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
+            await eventually(lambda: desk.done["a"] == [1, 3, 4, 5])
+            await eventually(lambda: not parking(proxy, gateway).keys())
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_keyless_messages_that_stay_in_order_are_parked_together(tmp_path: Path) -> None:
+    """Their key is named 0xff, in words as in verbs; other keys go on."""
+    desk = Desk("None")
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await gateway.send([None, "b", None], body="{key}:{n}")
+            await eventually(lambda: copied(proxy, gateway) == 2)
+            await eventually(lambda: desk.done["b"] == [2])
+            desk.broken.clear()
+            asked = await key(at, gateway, "redrive", key="0xff")
+            assert (asked["key"], asked["copies"]) == ("0xff", 2)
+            await eventually(lambda: desk.done["None"] == [1, 3])
+            await eventually(lambda: not parking(proxy, gateway).keys())
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, allowed = BrokerClient.create_topic, asyncio.Event()
+
+    async def refuse(client: BrokerClient, topic: Topic, **how: Any) -> None:
+        if topic.startswith("%PARK%") and not allowed.is_set():
+            raise BrokerError(ResponseCode.NO_PERMISSION, "you may not create topics")
+        await create(client, topic, **how)
+
+    monkeypatch.setattr(BrokerClient, "create_topic", refuse)
+    desk = Desk("a")
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
+        put_on_record(gateway)
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "a", "b", "a", "b")
+            await eventually(lambda: desk.done["b"] == [2, 4])
+            await eventually(lambda: bool(figures(proxy, gateway).trouble))
+            assert figures(proxy, gateway).uncopied == 2
+            told = (
+                "orders/broker-a_0: 2 messages of parked keys wait until copies of them can be"
+                r" stored in %PARK%[0-9a-f]{16}: .* you may not create topics"
+            )
+            with pytest.raises(OrderlaneError, match=told):
+                await asyncio.to_thread(doctor._groups, at.http)
+            assert (copied(proxy, gateway), desk.failed["a"]) == (0, 2)
+
+            allowed.set()
+            await eventually(lambda: copied(proxy, gateway) == 2)
+            assert (figures(proxy, gateway).trouble, figures(proxy, gateway).uncopied) == ("", 0)
+            desk.broken.clear()
+            assert parking(proxy, gateway).redrive(b"a", by="a test", audit="test")
+            await eventually(lambda: desk.done["a"] == [1, 3])
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is certain again that nobody does they are made anew; the first ones are repeats."""
+    store, stored = BrokerClient.send_batch, asyncio.Event()
+    async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
+        put_on_record(gateway)
+        proxy, at = await gateway.start_proxy()
+
+        async def store_in_doubt(client: BrokerClient, queue: QueueName, messages: Any) -> Any:
+            receipts = await store(client, queue, messages)
+            if queue.topic.startswith("%PARK%") and not stored.is_set():
+                parking(proxy, gateway).pipeline.doubt()
+                stored.set()
+            return receipts
+
+        monkeypatch.setattr(BrokerClient, "send_batch", store_in_doubt)
+        desk = Desk("a")
+        await send(gateway, "a", "a")
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await asyncio.wait_for(stored.wait(), 30)
+            found = parking(proxy, gateway)
+            found.pipeline.trust_until(0)  # as a renewal does
+            await eventually(lambda: copied(proxy, gateway) == 2)
+            bodies = [copy.body for copy in await parked(gateway, 4)]
+            assert bodies == [b"a:1", b"a:2"] * 2
+            desk.broken.clear()
+            await eventually(lambda: found.redrive(b"a", by="a test", audit="test"))
+            await eventually(lambda: not found.keys())
+            assert desk.done["a"] == [1, 2]
+    report = gateway.verify()
+    assert report.clean, report.violations
+
+
+@pytest.mark.parametrize("policy", ["park", "block"])
+async def test_a_failing_key_that_nears_the_end_of_retention(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is parked, or an alarm names it; other keys are left alone."""
+    desk = Desk("a")
+    slow = {"on_exhausted": policy, "retry_intervals_ms": [60_000]}
+    async with run_gateway(tmp_path, queues=1, topic=slow, lock=PATIENT) as gateway:
+        proxy, at = await gateway.start_proxy()
+        async with consuming(gateway, at.thrift, "desk", handle=desk):
+            await send(gateway, "b", "b", "a")
+            await eventually(lambda: desk.failed["a"] == 1 and len(desk.done["b"]) == 2)
+            found = parking(proxy, gateway)
+            await eventually(lambda: bool(found.pipeline.leases.attempts))
+            await look_at(proxy._context, found)
+            assert not found.keys()  # the broker never deleted anything
+            monkeypatch.setattr(BrokerClient, "min_offset", first_is_kept)
+            monkeypatch.setattr(
+                "proxy.upstream.parking.retention.wall_ms", lambda: wall_ms() + 3_600_000
+            )
+            await look_at(proxy._context, found)
+            lane = found.lane
+            assert lane.counts[gateway.topic].near_retention == 1
+            assert found.keys() == ({b"a": False} if policy == "park" else {})
+            if policy == "park":
+                await eventually(lambda: copied(proxy, gateway) == 1)
+                assert view(proxy, gateway)["by"] == "retention margin"
+                await eventually(lambda: view(proxy, gateway)["copies"] == 1)
+                await look_at(proxy._context, found)  # and so does its copy
+                assert lane.counts[gateway.topic].near_retention == 2
+            assert sum(figures.near_retention for figures in lane.statistics()) == 1
+            (finding,) = doctor.findings(groups_view([lane])[gateway.group])
+            assert "1 keys have messages, blocked or parked, that the broker is" in finding
+    report = gateway.verify()
+    assert report.clean == (policy == "park"), report.violations  # else the message is unfinished
+
+
+async def first_is_kept(_client: BrokerClient, queue: QueueName) -> int:
+    """As if the message before it had been deleted, but no copy."""
+    return 0 if queue.topic.startswith("%") else 1

@@ -1,0 +1,274 @@
+"""Two proxies under stops, cuts, kills and restarts: one key is never in two hands at a time.
+
+Live is meant by the clock alone: a lease of a proxy that was stopped, cut off or killed lives until
+its deadline, for its client may be at work on it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.property.core.ownership.cluster import DRAIN_NS, EXPIRY_NS, SECOND, TRUST_NS, Cluster
+
+PROXIES = st.integers(0, 1)
+VERDICTS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "release"])
+
+
+class ClusterMachine(RuleBasedStateMachine):
+    """The checks are the judge's (``tests/property/core/ownership/cluster.py``)."""
+
+    @initialize(visibility_s=st.sampled_from([1, 5, 12, 30]), forgets=st.booleans())
+    def start(self, visibility_s: int, forgets: bool) -> None:
+        self.cluster = Cluster(visibility_ns=visibility_s * SECOND, forgets_locks=forgets)
+        self.cluster.produce(*"aabacab")
+        self.cluster.run(2000)
+
+    @rule(keys=st.lists(st.sampled_from("abc"), min_size=1, max_size=5))
+    def produce(self, keys: list[str]) -> None:
+        self.cluster.produce(*keys)
+
+    @rule(ms=st.sampled_from([500, 1000, 2500, 6000, 11000]), jobs=st.sampled_from([0, 1, 2, 3, 3]),
+          how=st.lists(VERDICTS, max_size=6))  # fmt: skip
+    def work(self, ms: int, jobs: int, how: list[str]) -> None:
+        """Every proxy's clients settle what they like, and pull as soon as they may."""
+        cluster = self.cluster
+        for _ in range(0, ms, 500):
+            cluster.run(500)
+            for each in cluster.proxies:
+                each.pull(jobs, now_ns=cluster.now_ns)
+        for each in cluster.proxies:
+            each.settle(how, now_ns=cluster.now_ns)
+            each.pull(jobs, now_ns=cluster.now_ns)
+
+    work_more = work  # what there is most of
+    work_again = work
+
+    @rule(which=PROXIES, what=st.sampled_from(["stop", "cut", "slow"]))
+    def trouble(self, which: int, what: str) -> None:
+        """It stops (time goes on), loses its broker, or hears from it late; or is well again."""
+        troubled = self.cluster.proxies[which]
+        match what:
+            case "stop":
+                troubled.stopped = not troubled.stopped
+            case "cut":
+                troubled.cut_off = not troubled.cut_off
+            case "slow":
+                troubled.slow = not troubled.slow
+
+    @rule(which=PROXIES)
+    def heal(self, which: int) -> None:
+        healed = self.cluster.proxies[which]
+        healed.stopped = healed.cut_off = healed.slow = False
+
+    @rule(which=PROXIES)
+    def kill(self, which: int) -> None:
+        self.cluster.proxies[which].kill()
+
+    @rule(which=PROXIES)
+    def move(self, which: int) -> None:
+        self.cluster.want(which)
+
+    @rule()
+    def both_want_it(self) -> None:
+        """Two proxies that see different members."""
+        for each in self.cluster.proxies:
+            each.wanted = True
+
+    @rule()
+    def restart_broker(self) -> None:
+        self.cluster.broker.restart(self.cluster.now_ns)
+
+    @rule(which=PROXIES)
+    def commit(self, which: int) -> None:
+        self.cluster.proxies[which].commit(now_ns=self.cluster.now_ns)
+
+    @rule(which=PROXIES)
+    def extend(self, which: int) -> None:
+        self.cluster.proxies[which].extend(now_ns=self.cluster.now_ns)
+
+    def teardown(self) -> None:
+        if hasattr(self, "cluster"):
+            self.cluster.finish()
+
+
+ClusterMachine.TestCase.settings = settings(
+    max_examples=80, stateful_step_count=50, deadline=None, report_multiple_bugs=False
+)
+TestCluster = ClusterMachine.TestCase
+
+
+# ---- stories, one of each kind of end -----------------------------------------------------------
+
+
+def served(*, visibility_s: int = 5, forgets_locks: bool = False, keys: str = "aab") -> Cluster:
+    """The left proxy owns the queue, and one job of each key is leased there."""
+    cluster = Cluster(visibility_ns=visibility_s * SECOND, forgets_locks=forgets_locks)
+    cluster.produce(*keys)
+    cluster.run(2500)
+    assert cluster.proxies[0].pull(10, now_ns=cluster.now_ns)
+    return cluster
+
+
+def first_hand_out(cluster: Cluster, which: int, *, within_s: int) -> float:
+    """Seconds until that proxy hands something out."""
+    start_ns = cluster.now_ns
+    for _ in range(within_s * 10):
+        cluster.run(100, step_ms=100)
+        if cluster.proxies[which].pull(10, now_ns=cluster.now_ns):
+            return (cluster.now_ns - start_ns) / SECOND
+    raise AssertionError("nothing was handed out")
+
+
+def test_a_clean_hand_over_repeats_nothing() -> None:
+    cluster = served()
+    cluster.proxies[0].settle(["ack", "release"], now_ns=cluster.now_ns)
+    cluster.want(1)
+    assert first_hand_out(cluster, 1, within_s=5) < 2
+    assert cluster.judge.deliveries == {0: 1, 1: 1, 2: 2}, "2 was handed back"
+
+
+def test_a_hand_over_that_takes_too_long_leaves_only_the_leased_keys_waiting() -> None:
+    """Key a is leased for 30 s; b and what was produced since are the next owner's at once."""
+    cluster = served(visibility_s=30, keys="ab")
+    left, right = cluster.proxies
+    leased_ns = cluster.now_ns
+    left.settle(["nothing", "ack"], now_ns=cluster.now_ns)
+    cluster.produce("a", "c")
+    cluster.want(1)
+    assert first_hand_out(cluster, 1, within_s=20) < DRAIN_NS / SECOND + 2
+    assert cluster.judge.deliveries == {0: 1, 1: 1, 3: 1}
+    right.settle(["ack"], now_ns=cluster.now_ns)
+    first_hand_out(cluster, 1, within_s=40)
+    assert cluster.now_ns >= leased_ns + 30 * SECOND
+    assert cluster.judge.deliveries == {0: 2, 1: 1, 3: 1}
+
+
+@pytest.mark.parametrize(("recorded", "again"), [(False, 2), (True, 1)])
+def test_after_a_crash_only_what_no_record_covers_comes_again(recorded: bool, again: int) -> None:
+    cluster = served(keys="abcd")
+    left, _ = cluster.proxies
+    left.settle(["ack", "ack"], now_ns=cluster.now_ns)
+    left.commit(now_ns=cluster.now_ns)
+    left.settle(["release", "ack"], now_ns=cluster.now_ns)  # finished above the commit
+    if recorded:
+        cluster.run(1000)
+    left.kill()
+    cluster.want(1)
+    first_hand_out(cluster, 1, within_s=20)
+    assert sorted(cluster.judge.deliveries.items()) == [(0, 1), (1, 1), (2, 2), (3, again)]
+
+
+def test_a_second_crash_does_not_bring_back_what_a_clean_owner_wrote_down() -> None:
+    """The owner in between had written nothing but that it owned the queue."""
+    cluster = served(keys="abcd")
+    left, right = cluster.proxies
+    left.settle(["release", "ack", "ack", "ack"], now_ns=cluster.now_ns)
+    cluster.want(1)
+    cluster.run(3000)
+    assert right.pipeline is not None
+    right.kill()
+    cluster.want(0)
+    first_hand_out(cluster, 0, within_s=20)
+    assert cluster.judge.deliveries == {0: 2, 1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize(
+    ("visibility_s", "forgets", "wait_s"),
+    [(5, False, 0), (30, False, 25), (5, True, 10), (30, True, 35)],
+)
+def test_a_stopped_owner_is_waited_for_as_long_as_its_leases_can_live(
+    visibility_s: int, forgets: bool, wait_s: int
+) -> None:
+    """Its lock ran out, or was forgotten by a broker that restarted."""
+    cluster = served(visibility_s=visibility_s, forgets_locks=forgets)
+    left, right = cluster.proxies
+    left.stopped = True
+    cluster.want(1)
+    if forgets:
+        cluster.broker.restart(cluster.now_ns)
+    while cluster.broker.locked_by != right.client:
+        cluster.run(100, step_ms=100)
+    waited_s = first_hand_out(cluster, 1, within_s=40)
+    assert wait_s <= waited_s <= wait_s + 1
+    left.stopped = False
+    assert left.pull(10, now_ns=cluster.now_ns) == []
+    cluster.finish()
+
+
+def test_a_stopped_owner_that_nobody_replaced_goes_on_once_it_is_trusted_again() -> None:
+    cluster = served(keys="abc")
+    left = cluster.proxies[0]
+    epoch = left.pipeline and left.pipeline.epoch
+    left.stopped = True
+    cluster.run((TRUST_NS + EXPIRY_NS) // 1_000_000)
+    left.stopped = False
+    assert left.pull(10, now_ns=cluster.now_ns) == []
+    assert first_hand_out(cluster, 0, within_s=5) < 3
+    assert left.pipeline is not None
+    assert left.pipeline.epoch == epoch
+
+
+def test_a_hand_over_in_the_middle_of_a_wait_does_not_cut_the_wait_short() -> None:
+    """After a clean end nobody waits, so the owner that waits must not end cleanly yet."""
+    cluster = served(visibility_s=30, forgets_locks=True)
+    left, right = cluster.proxies
+    cluster.broker.restart(cluster.now_ns)
+    left.stopped = True
+    left.wanted, right.wanted = False, True
+    cluster.run(2000)
+    assert right.pipeline is not None
+    left.kill()
+    cluster.want(0)
+    assert first_hand_out(cluster, 0, within_s=40) > 25
+
+
+def test_two_that_take_over_at_once_do_not_both_go_on() -> None:
+    """The broker forgets the lock of the first between its look at the records and its own one."""
+    cluster = Cluster(visibility_ns=5 * SECOND, forgets_locks=True)
+    cluster.produce("a")
+    left, right = cluster.proxies
+    cluster.run(500)  # the left one is granted the lock, and looks
+    cluster.broker.restart(cluster.now_ns)
+    left.stopped, right.wanted = True, True
+    cluster.run(500)  # the right one does the same
+    left.stopped = False
+    cluster.run(1000)  # both write that they own the queue
+    assert left.pull(1, now_ns=cluster.now_ns), "trusted, and the first to write"
+    assert first_hand_out(cluster, 1, within_s=20) > 5
+
+
+def test_an_owner_that_lost_its_broker_looks_at_the_records_before_it_goes_on() -> None:
+    """It is trusted all the time; yet the queue had another owner in between."""
+    cluster = served(forgets_locks=True)
+    left, right = cluster.proxies
+    cluster.broker.restart(cluster.now_ns)
+    left.stopped, right.wanted = True, True
+    cluster.run(1000)
+    assert right.pipeline is not None
+    cluster.broker.restart(cluster.now_ns)
+    right.kill()
+    cluster.want(0)
+    left.stopped = False
+    cluster.run(2500)
+    assert len(cluster.broker.records) > 2, "the left one has a new epoch"
+
+
+def test_a_stopped_owner_forgets_all_if_another_owned_the_queue_since() -> None:
+    """Its lock is granted again, for the other one ended cleanly; what it holds is out of date."""
+    cluster = served(keys="abc")
+    left, right = cluster.proxies
+    left.stopped = True
+    cluster.want(1)
+    cluster.run(12_000)
+    assert len(right.pull(10, now_ns=cluster.now_ns)) == 3
+    right.settle(["ack"] * 3, now_ns=cluster.now_ns)
+    cluster.want(0)
+    cluster.run(1000)
+    left.stopped = False
+    cluster.run(2000)
+    assert left.pull(10, now_ns=cluster.now_ns) == []
+    assert left.pipeline is not None
+    assert left.pipeline.position == 3

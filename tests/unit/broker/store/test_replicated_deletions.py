@@ -1,0 +1,164 @@
+"""Topics deleted in stores that are copied: the same in each of them, whenever it is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from broker_core.broker.admin.topic_deletion import TopicDeletion
+from broker_core.broker.groups.offsets import CommittedOffsets
+from broker_core.broker.pulling.long_polls import LongPolls
+from broker_core.broker.table_saver import TableSaver
+from broker_core.broker.topics.directory import TopicDirectory
+from broker_core.broker.topics.topics import Topics
+from broker_core.names import Topic
+from broker_core.remoting.route_bodies import TopicConfig
+from broker_core.store import message_store
+from broker_core.store.copies import Copied
+from broker_core.store.message_store import MessageStore
+from broker_core.store.replicated_store import ReplicatedStore
+from tests.support.store_messages import TOPIC, entry, envelope
+from tests.unit.broker.store.replicated_stores import (
+    assert_equal,
+    bodies,
+    catch_up,
+    master_at,
+    slave_at,
+)
+
+QUEUES = 3
+
+
+async def put(store: MessageStore, body: bytes, *, queue_id: int = 0) -> int:
+    stored = await store.put(envelope(queue_id), [entry(body)], store_ms=1000)
+    return stored.first_queue_offset
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_copy_deletes_what_its_master_deleted(tmp_path: Path, seed: int) -> None:
+    """Killed before or behind it is confirmed, on the way or at the end."""
+    chooser = random.Random(seed)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    for _ in range(6):
+        for n in range(chooser.randrange(8)):
+            await put(master, b"%d" % n * 50, queue_id=chooser.randrange(QUEUES))
+        if chooser.random() < 0.7:
+            await master.delete_topic(TOPIC, store_ms=1000)
+        await catch_up(master, slave, chunks=chooser.choice((1, 2, 10_000)))
+        if chooser.random() < 0.6:
+            slave.confirm(slave.copies.end_offset)
+        if chooser.random() < 0.5:
+            slave.abandon()
+            slave = slave_at(tmp_path / "s")
+    await put(master, b"last")
+    await catch_up(master, slave)
+    slave.confirm(slave.copies.end_offset)
+    assert_equal(master, slave)
+    await slave.close()
+    await master.close()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_deletion_counts_once_it_is_confirmed_and_what_follows_stays(
+    tmp_path: Path, restart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_store, "_VISIBLE_WITHIN_S", 0.01)
+    store = ReplicatedStore(tmp_path, segment_bytes=4000)
+    store.start()
+    await put(store, b"old 0")
+    store.confirm(store.copies.end_offset)
+    await put(store, b"old 1")  # not confirmed, and so not seen
+    with pytest.raises(OSError, match="no replica has confirmed it yet"):
+        await store.delete_topic(TOPIC, store_ms=1000)
+    if restart:
+        await store.close()
+        store = ReplicatedStore(tmp_path, segment_bytes=4000)
+        store.start()
+        assert await put(store, b"new 0") == 0
+    else:
+        assert bodies(store, 0) == [b"old 0"]
+        with pytest.raises(OSError, match="is being deleted"):
+            await put(store, b"refused")
+        again = asyncio.ensure_future(store.delete_topic(TOPIC, store_ms=1000))  # noqa: TID251
+        await asyncio.sleep(0)
+        store.confirm(store.copies.end_offset)
+        await again
+        assert await put(store, b"new 0") == 0
+    assert await put(store, b"new 1") == 1
+    store.confirm(store.copies.end_offset)
+    assert bodies(store, 0) == [b"new 0", b"new 1"]
+    store.abandon()
+    store = ReplicatedStore(tmp_path, segment_bytes=4000)
+    store.start()
+    store.confirm(store.copies.end_offset)
+    assert bodies(store, 0) == [b"new 0", b"new 1"]
+    store.abandon()
+
+
+class Compared(int):
+    """Counts how often one was compared."""
+
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+async def test_messages_of_a_deleted_topic_are_left_out_in_one_go(tmp_path: Path) -> None:
+    """Each one looked for among all: a start behind a million would not end."""
+    store = slave_at(tmp_path)
+    for n in range(400):
+        topic = TOPIC if n % 2 else Topic("other")
+        store._hold(Copied(Compared(n * 10), 10, topic, n % 3, n // 3, 0, None, b""))
+    store._leave_out(TOPIC)
+    assert [each.physical for each in store._copied] == list(range(0, 4000, 20))
+    assert Compared.count <= 400
+    assert {queue.folder.parent.name for queue in store._next_offsets} == {"other"}
+    store.abandon()
+
+
+async def _announce_nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(("known", "stays"), [(1, True), (0, False), (5, True)])
+async def test_a_topic_made_again_stays_when_the_deletion_before_is_confirmed_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int, stays: bool
+) -> None:
+    """A slave whose master died took over the table with the topic made again (1), perhaps one that
+    knows what the log never got (5), or that of before (0).
+    """
+    monkeypatch.setattr(message_store, "_VISIBLE_WITHIN_S", 0.01)
+    store = ReplicatedStore(tmp_path, segment_bytes=4000)
+    store.start()
+    await put(store, b"old")
+    store.confirm(store.copies.end_offset)
+    with pytest.raises(OSError, match="no replica has confirmed it yet"):
+        await store.delete_topic(TOPIC, store_ms=1000)
+    await store.close()
+    store = ReplicatedStore(tmp_path, segment_bytes=4000)
+    topics = Topics()
+    topics.put(TopicConfig(topic=TOPIC, read_queues=1, write_queues=1), now_ms=1)
+    topics.deletions = known
+    offsets = CommittedOffsets()
+    saver = TableSaver(store.table("x"), content=dict, change=lambda: 0)
+    deletion = TopicDeletion(
+        store,
+        directory=TopicDirectory(topics, store.table("topics"), announce=_announce_nothing),
+        offsets=offsets,
+        offset_saver=saver,
+        long_polls=LongPolls(),
+    )
+    deletion.catch_up()
+    assert topics.find(TOPIC) is not None, "nothing is deleted before it is confirmed"
+    store.start(lambda topic, *_: deletion.arrived(topic))
+    store.confirm(store.copies.end_offset)
+    assert (topics.find(TOPIC) is not None) == stays
+    assert topics.deletions == 1
+    store.abandon()

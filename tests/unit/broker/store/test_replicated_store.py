@@ -1,0 +1,368 @@
+"""Copies of a log: equal byte for byte, visible once confirmed, cut where they part."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker_core.errors import StoreError
+from broker_core.store.copying import Chunk
+from broker_core.store.message_store import MessageStore
+from broker_core.store.rejoin import Rejoin
+from broker_core.store.replicated_store import ReplicatedStore
+from broker_core.store.tables import JsonTable
+from tests.support.store_messages import TOPIC, entry, envelope
+from tests.unit.broker.store.replicated_stores import (
+    QUEUES,
+    SEGMENT,
+    assert_equal,
+    bodies,
+    catch_up,
+    log_of,
+    master_at,
+    slave_at,
+)
+
+
+async def fill(store: MessageStore, count: int, *, chooser: random.Random) -> None:
+    for _ in range(count):
+        bodies = [
+            chooser.randbytes(chooser.randrange(0, 600)) for _ in range(chooser.choice((1, 3)))
+        ]
+        await store.put(
+            envelope(chooser.randrange(QUEUES)), [entry(body) for body in bodies], store_ms=1000
+        )
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_copy_is_equal_whatever_its_own_segments_would_be(
+    tmp_path: Path, seed: int
+) -> None:
+    chooser = random.Random(seed)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    for _ in range(5):
+        await fill(master, 8, chooser=chooser)
+        await catch_up(master, slave, chunks=chooser.choice((1, 2, 10_000)))
+        if chooser.random() < 0.5:
+            slave.abandon()  # what it has copied is in its log, confirmed or not
+            slave = slave_at(tmp_path / "s", segment_bytes=9000)
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    await master.close()
+
+
+async def test_what_is_not_confirmed_is_in_no_queue_also_after_a_restart(tmp_path: Path) -> None:
+    chooser = random.Random(7)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await fill(master, 10, chooser=chooser)
+    confirmed = master.durable_end
+    served = [bodies(master, queue_id) for queue_id in range(QUEUES)]
+    await fill(master, 10, chooser=chooser)
+    await catch_up(master, slave)
+    assert [bodies(slave, queue_id) for queue_id in range(QUEUES)] == [[]] * QUEUES
+    slave.confirm(confirmed)
+    assert [bodies(slave, queue_id) for queue_id in range(QUEUES)] == served
+    await slave.close()
+
+    slave = slave_at(tmp_path / "s")
+    assert [bodies(slave, queue_id) for queue_id in range(QUEUES)] == served
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    slave.abandon()  # nothing was noted since: what was visible is so once it is confirmed again
+    slave = slave_at(tmp_path / "s")
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    await master.close()
+
+
+async def test_a_master_whose_log_is_held_gives_offsets_behind_what_is_not_visible(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    await store.put(envelope(0), [entry(b"a")], store_ms=1)
+    assert bodies(store, 0) == []
+    store.abandon()
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"b")], store_ms=1)
+    assert stored.first_queue_offset == 1
+    assert bodies(store, 0) == []
+    store.confirm(stored.log_end)
+    assert bodies(store, 0) == [b"a", b"b"]
+    await store.close()
+
+
+async def test_a_checkpoint_ends_before_a_put_of_which_a_part_alone_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    """A slave that is behind confirms ends of chunks, which no put knows of."""
+    store = slave_at(tmp_path)
+    first = await store.put(envelope(0), [entry(b"first")], store_ms=1)
+    parts = [(envelope(queue_id), [entry(b"%d" % queue_id)]) for queue_id in range(QUEUES)]
+    together = await store.put_all(parts, store_ms=1)
+    await store.put(envelope(2), [entry(b"last")], store_ms=1)
+    for part in together[1:]:
+        store.confirm(part.physical_offsets[0])
+        assert store.visible_end == first.log_end
+    await store.checkpoint()
+    store.abandon()
+
+    store = slave_at(tmp_path)
+    assert store.visible_end == first.log_end
+    assert [bodies(store, queue_id) for queue_id in range(QUEUES)] == [[b"first"], [], []]
+    store.confirm(store.end_offset)
+    everything = [[b"first", b"0"], [b"1"], [b"2", b"last"]]
+    assert [bodies(store, queue_id) for queue_id in range(QUEUES)] == everything
+    assert store.visible_end == store.end_offset
+    for queue_id, before in enumerate(everything):
+        stored = await store.put(envelope(queue_id), [entry(b"new")], store_ms=2)
+        assert stored.first_queue_offset == len(before)
+    await store.close()
+
+
+def lose_entries(folder: Path) -> None:
+    """So that the next start rebuilds all queues."""
+    shutil.rmtree(folder / "consumequeue" / TOPIC / "0")
+
+
+async def test_what_was_confirmed_is_known_though_starts_that_rebuild_are_killed(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"%d" % n) for n in range(9)], store_ms=1)
+    store.confirm(stored.log_end)
+    await store.checkpoint()
+    await store.put(envelope(0), [entry(b"unconfirmed")], store_ms=1)
+    store.abandon()
+    lose_entries(tmp_path)
+    for _ in range(3):
+        store = slave_at(tmp_path)
+        assert store.recovery.rebuilt
+        assert store.visible_end == store.confirmed_end == stored.log_end
+        assert bodies(store, 0) == [b"%d" % n for n in range(9)]
+        store.abandon()
+    store = slave_at(tmp_path)
+    await store.close()
+    store = slave_at(tmp_path)
+    assert not store.recovery.rebuilt
+    assert store.visible_end == stored.log_end
+    await store.close()
+
+
+async def test_what_came_in_place_of_confirmed_bytes_that_the_disk_lost_is_not_confirmed(
+    tmp_path: Path,
+) -> None:
+    store = slave_at(tmp_path)
+    ends = [
+        (await store.put(envelope(0), [entry(body)], store_ms=1)).log_end
+        for body in (b"kept", b"lost")
+    ]
+    store.confirm(ends[1])
+    await store.close()
+    os.truncate(tmp_path / "commitlog" / ("0" * 20), ends[1] - 1)
+    store = slave_at(tmp_path)
+    assert store.recovery.lost_bytes
+    await store.put(envelope(0), [entry(b"unconfirmed")], store_ms=1)
+    assert store.end_offset > ends[1]
+    store.abandon()
+    store = slave_at(tmp_path)
+    assert not store.recovery.lost_bytes, "it was told"
+    assert store.visible_end == ends[0]
+    assert bodies(store, 0) == [b"kept"]
+    await store.close()
+
+
+async def test_a_start_that_finds_no_room_for_what_was_confirmed_rebuilds_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = slave_at(tmp_path)
+    stored = await store.put(envelope(0), [entry(b"a")], store_ms=1)
+    store.confirm(stored.log_end)
+    await store.close()
+    lose_entries(tmp_path)
+
+    def full(table: JsonTable, content: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JsonTable, "save", full)
+        store = slave_at(tmp_path)
+        assert bodies(store, 0) == [b"a"]
+        store.abandon()
+    store = slave_at(tmp_path)
+    assert store.recovery.rebuilt
+    store.confirm(stored.log_end)
+    assert bodies(store, 0) == [b"a"]
+    await store.close()
+
+
+async def test_what_is_visible_of_a_copy_ends_behind_a_message_also_if_less_is_confirmed(
+    tmp_path: Path,
+) -> None:
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    ends = [(await master.put(envelope(0), [entry(b"x")], store_ms=1)).log_end for _ in range(2)]
+    await catch_up(master, slave)
+    for confirmed, visible in ((1, 0), (ends[0], ends[0]), (ends[1] - 1, ends[0])):
+        slave.confirm(confirmed)
+        assert slave.visible_end == visible
+    slave.confirm(ends[1])
+    assert slave.visible_end == ends[1]
+    await slave.close()
+    await master.close()
+
+
+async def test_a_chunk_that_is_garbled_or_out_of_place_is_refused_whole(tmp_path: Path) -> None:
+    chooser = random.Random(3)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await fill(master, 4, chooser=chooser)
+    chunk = master.copies.chunk(0, limit=master.durable_end)
+    assert chunk is not None
+    garbled = [
+        chunk._replace(data=chunk.data[:at] + bytes([chunk.data[at] ^ 1]) + chunk.data[at + 1 :])
+        for at in (0, 5, 30, 86, 90, len(chunk.data) // 2)
+    ]
+    elsewhere = Chunk(100, chunk.data, 0, SEGMENT)
+    for wrong in (*garbled, elsewhere, chunk._replace(data=chunk.data[:-1])):
+        with pytest.raises(StoreError):
+            await slave.copy(wrong)
+        assert slave.copies.end_offset == 0
+    await slave.copy(chunk)
+    await slave.close()
+    await master.close()
+
+
+def joint_of(mine: MessageStore, other: MessageStore) -> int:
+    """As two brokers find it, question by question."""
+    search = mine.copies.joint_search()
+    for _ in range(20):
+        if (joint := search.answered(other.copies.agreed(search.probes))) is not None:
+            return joint
+    raise AssertionError("the search does not end")
+
+
+@pytest.mark.parametrize(("common", "mine", "theirs"), [(20, 30, 25), (0, 9, 9), (300, 1, 30)])
+async def test_logs_that_part_are_cut_at_the_joint_and_go_on_together(
+    tmp_path: Path, common: int, mine: int, theirs: int
+) -> None:
+    chooser = random.Random(common)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await fill(master, common, chooser=chooser)
+    await catch_up(master, slave)
+    joint = master.durable_end
+    slave.confirm(joint)
+    assert joint_of(slave, master) == joint, "it holds all of it"
+    await slave.close()
+    fork = master_at(tmp_path / "s")  # was a master for a while
+    await fill(fork, mine, chooser=chooser)
+    await fill(master, theirs, chooser=chooser)
+
+    found = joint_of(fork, master)
+    assert found == joint
+    fork.copies.plan_rejoin(Rejoin(found, found))
+    await fork.close()
+    slave = slave_at(tmp_path / "s")
+    assert slave.copies.end_offset == joint
+    assert list((tmp_path / "s" / "commitlog").glob("*.dropped"))
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    await master.close()
+
+
+async def test_a_copy_begins_anew_behind_what_retention_took(tmp_path: Path) -> None:
+    chooser = random.Random(5)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
+    await master.put(envelope(9), [entry(b"once")] * 2, store_ms=1)
+    await fill(master, 5, chooser=chooser)
+    await catch_up(master, slave)
+    slave.confirm(slave.copies.end_offset)
+    await fill(master, 40, chooser=chooser)
+    assert await master.delete_expired(before_ms=None, keep_bytes=3 * SEGMENT)
+    assert master.copies.first_offset > slave.copies.end_offset
+    rejoin = Rejoin(master.copies.first_offset, 0, master.copies.queue_starts())
+    slave.copies.plan_rejoin(rejoin)
+    await slave.close()
+    for _ in range(2):  # killed before it copied anything: it begins where it is told, or at 0
+        slave = slave_at(tmp_path / "s")
+        assert slave.copies.end_offset in (0, rejoin.end)
+        assert slave.reader.end_offset(TOPIC, 9) == 2, "offsets are never given twice"
+        slave.abandon()
+    JsonTable(tmp_path / "s" / "rejoin.json").save(rejoin.to_table())
+    slave = slave_at(tmp_path / "s")
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    await slave.close()
+    slave = slave_at(tmp_path / "s")
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    assert slave.reader.end_offset(TOPIC, 9) == 2
+    await slave.close()
+    await master.close()
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_listener_that_fails_keeps_nobody_from_being_answered(
+    tmp_path: Path, early: bool
+) -> None:
+    """It is called where a sync ends, or where other replicas confirm."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("listener")
+
+    store = ReplicatedStore(tmp_path, segment_bytes=SEGMENT)
+    store.start(broken)
+    if early:
+        store.confirm(1_000_000)
+    master = master_at(tmp_path / "m")
+    for body in (b"a", b"b"):
+        await master.put(envelope(0), [entry(body)], store_ms=1)
+        async with asyncio.timeout(5):
+            await catch_up(master, store)
+    store.confirm(1_000_000)
+    assert bodies(store, 0) == [b"a", b"b"]
+    await store.close()
+    await master.close()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_short_segment_of_a_full_disk_is_copied_and_followed_by_whole_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    chooser = random.Random(11)
+    master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    await fill(master, 8, chooser=chooser)
+    allocate = os.posix_fallocate
+
+    def nearly_full(descriptor: int, start: int, size: int) -> None:
+        if size >= SEGMENT:
+            raise OSError(28, "No space left on device")
+        allocate(descriptor, start, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", nearly_full)
+        for size in (3000, 100, 3000):
+            parts = [(envelope(0), [entry(bytes(size))])]
+            await master.put_all(parts, store_ms=1000, short_segment=True)
+    await catch_up(master, slave, chunks=2)
+    if restart:
+        master.abandon()
+        slave.abandon()
+        master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s", segment_bytes=9000)
+    await fill(master, 10, chooser=chooser)
+    await catch_up(master, slave)
+    slave.confirm(master.durable_end)
+    assert_equal(master, slave)
+    lengths = [len(content) for content in log_of(master).values()]
+    assert min(lengths) < 3300
+    await slave.close()
+    await master.close()

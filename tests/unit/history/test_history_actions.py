@@ -1,0 +1,138 @@
+"""Actions in histories: what they filter, and what becomes of messages on which they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.histories import LANE, Story
+from tests.unit.history.action_rules import RULES
+
+TWIN = {**LANE, "queue": "broker-a_0p"}
+
+
+class Acting(Story):
+    """A queue with three messages of a key, and an owner with actions."""
+
+    def __init__(self, **rules: Any) -> None:
+        super().__init__()
+        for offset in range(3):
+            self.sent(offset)
+        self.own(1, begin=0, **{**RULES, **rules})
+
+    def fails(self, offset: int, attempt: int, **fields: Any) -> Acting:
+        """An action fails on the message."""
+        place = {**LANE, "epoch": self.epoch, "offset": offset, "order": "k", "attempt": attempt}
+        self._attempts[offset] += 1
+        self.add("act_fail", **{**place, "reason": "action 1", "at_ns": self.now_ns + 1, **fields})
+        return self
+
+    def filtered(self, offset: int, by: str = "action 2") -> Acting:
+        """A rule ends it."""
+        self.finish(offset, outcome="filtered", by=by)
+        return self
+
+    def pause(self, seconds: float) -> Acting:
+        """Nothing is written for so long."""
+        self.wait(seconds)
+        return self
+
+
+def test_failures_count_as_hand_outs_and_wait_for_their_retry() -> None:
+    story = Acting().fails(0, 1).pause(1.1).fails(0, 2).pause(3.1).fails(0, 3)
+    story.finish(0, outcome="dlq")
+    assert story.filtered(1).through(2).commit(3).found() == set()
+
+
+def test_a_client_and_an_action_fail_in_turn() -> None:
+    story = Acting()
+    story.ack(0, story.deliver(0), outcome="retry")
+    story.pause(1.1).add("rules", **LANE, epoch=1, **RULES, jobs=0)
+    story.fails(0, 2).pause(3.1).add("rules", **LANE, epoch=1, **RULES, jobs=0)
+    assert story.through(0, 1, 2).found() == set()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "after_s", "found"),
+    [(1, 2.0, {"D3b"}), (3, 2.0, {"D3b"}), (2, 0.5, {"R1"}), (2, 1.1, set())],
+)
+def test_a_failure_is_counted_and_its_retry_waits(
+    attempt: int, after_s: float, found: set[str]
+) -> None:
+    story = Acting().fails(0, 1).pause(after_s).fails(0, attempt)
+    assert story.finish(0, outcome="dlq").through(1, 2).found() == found
+
+
+def test_more_failures_than_hand_outs_are_allowed() -> None:
+    story = Acting(max_deliveries=1).fails(0, 1).pause(2).fails(0, 2)
+    assert story.finish(0, outcome="dlq").through(1, 2).found() == {"D3b"}
+
+
+def test_what_an_action_failed_on_is_a_success_nowhere() -> None:
+    """Neither handed out as it is, nor finished, by rules that have not changed."""
+    assert Acting().fails(0, 1).pause(2).through(0, 1, 2).found() == {"D2"}
+    assert Acting().fails(0, 1).pause(2).filtered(0).through(1, 2).found() == {"D2"}
+    story = Acting().fails(0, 1)
+    assert story.finish(0).through(1, 2).found() == {"D2"}
+
+
+@pytest.mark.parametrize(("decided_after", "found"), [(False, set()), (True, {"W2"})])
+def test_a_former_owner_may_say_late_where_an_action_failed(
+    decided_after: bool, found: set[str]
+) -> None:
+    """It stood still between the two; nobody acts on what it says."""
+    story = Acting()
+    decided_ns = story.now_ns
+    story.own(2, begin=0, **RULES)
+    at_ns = story.now_ns + 1 if decided_after else decided_ns
+    story.fails(0, 1, epoch=1, at_ns=at_ns)
+    story._attempts.clear()  # the new owner knows nothing of it
+    assert story.through(0, 1, 2).found() == found
+
+
+def test_another_owner_may_have_other_rules() -> None:
+    story = Acting().fails(0, 1)
+    story.own(2, begin=0, **RULES)
+    assert story.pause(2).filtered(0).through(1, 2).found() == set()
+
+
+@pytest.mark.parametrize(
+    ("by", "rules", "found"),
+    [
+        ("tags", {}, set()),
+        ("action 2", {}, set()),
+        ("action 1", {}, {"D2"}),
+        ("shadow traffic", {}, {"D2"}),
+        ("shadow traffic", {"filters": ["shadow traffic"]}, set()),
+        ("action 2", {"filters": []}, {"D2"}),
+        ("action 2", {"filters": None}, set()),  # written before histories said so
+    ],
+)
+def test_what_is_filtered_is_so_by_a_rule_of_the_group(
+    by: str, rules: dict[str, Any], found: set[str]
+) -> None:
+    assert Acting(**rules).through(0).filtered(1, by).through(2).found() == found
+
+
+def test_an_action_does_not_look_at_what_waits_for_another() -> None:
+    story = Acting()
+    first = story.deliver(0)
+    story.fails(1, 1).ack(0, first)
+    assert story.finish(1, outcome="dlq").through(2).found() == {"O2", "O3"}
+
+
+def test_a_copy_that_is_filtered_ends_its_message() -> None:
+    """Though no client ever had it, its key may leave the parked ones."""
+    story = Acting()
+    story.add("park", **LANE, epoch=1, order="k", by="failure policy", reason="x")
+    story.finish(0, outcome="parked", order="k").finish(1, outcome="parked", order="k")
+    story.add("own+", **TWIN, epoch=2, owner="p")
+    story.add("audit", id="a", phase="begin", by="me", reason="so", before={}, after={})
+    story.add("redrive", **LANE, epoch=1, order="k", by="me", state="started", audit="a")
+    copy = {**TWIN, "epoch": 2}
+    story.fails(0, 1, **copy, origin_offset=0)
+    for offset in (0, 1):
+        story.finish(offset, outcome="filtered", by="action 2", origin_offset=offset, **copy)
+    story.add("unpark", **LANE, epoch=1, order="k", by="me")
+    assert set(story.through(2).found()) == {"D2"}, "the first had failed"

@@ -1,0 +1,247 @@
+"""R3: a parked key's messages go behind its head, and come back in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.histories import LANE
+from tests.unit.history.parked import TWIN, Parked
+
+
+def test_parked_and_redriven_in_order_is_clean() -> None:
+    story = Parked()
+    story.about("redrive", state="started")
+    story.redriven(0, 1, 2)
+    assert story.about("unpark").found() == set()
+
+
+def test_copies_that_go_out_in_one_run_are_clean() -> None:
+    """Those ahead are in the same hands."""
+    story = Parked()
+    story.about("redrive", state="started")
+    leases = [story.deliver(n, **TWIN, attempt=1, origin_offset=n, run=1) for n in range(3)]
+    for origin, lease in enumerate(leases):
+        story.verdict(origin, lease, TWIN["queue"])
+        story.finish(origin, **TWIN)
+    assert story.about("unpark").found() == set()
+
+
+def test_what_stays_parked_is_not_lost() -> None:
+    assert Parked().found() == set()
+
+
+def test_r3_a_message_handed_out_although_its_key_is_parked() -> None:
+    story = Parked(parked=2)
+    assert story.live(2).found() == {"R3"}
+
+
+def test_r3_parked_before_its_key_was() -> None:
+    story = Parked()
+    story.events = [event for event in story.events if event["e"] != "park"]
+    assert "R3" in story.found()
+
+
+def test_a_new_owner_says_what_it_found_parked_by_one_that_could_not_say_so() -> None:
+    story = Parked()
+    park = next(event for event in story.events if event["e"] == "park")
+    park |= {"e": "own+", "epoch": 2, "owner": "q", "parked": ["k"]}
+    assert "R3" not in story.found()
+
+
+def test_r3_a_new_owner_that_forgot_a_parked_key() -> None:
+    story = Parked(parked=2)
+    story.add("own-", **story.lane, epoch=1).add("own+", **story.lane, epoch=2, owner="q")
+    story.epoch = 2
+    story.deliver(2, queue="broker-a_3")
+    assert "R3" in story.found()
+
+
+def test_r3_copies_that_nobody_redrove() -> None:
+    story = Parked()
+    story.redriven(0, 1, 2)
+    assert story.about("unpark").found() == {"R3"}
+
+
+def test_r3_copies_out_of_order() -> None:
+    """The redrive went on at the tail of the twin."""
+    story = Parked()
+    story.about("redrive", state="started")
+    assert "R3" in story.redriven(2, 0, 1).found()
+
+
+def test_a_copy_may_finish_before_its_message_is_said_to_be_parked() -> None:
+    """The broker's answer was late, and readers saw the copy before."""
+    story = Parked(parked=1)
+    story.about("redrive", state="started")
+    story.redriven(0, 1, 2)
+    for offset in (1, 2):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k")
+    assert story.about("unpark").found() == set()
+
+
+def test_r3_unparked_too_early() -> None:
+    story = Parked(parked=2)
+    story.about("redrive", state="started")
+    story.redriven(0)
+    story.about("unpark")
+    story.live(2)
+    assert "R3" in story.redriven(1).found()
+
+
+def test_d1_a_copy_that_nobody_ever_redrives() -> None:
+    story = Parked()
+    story.about("redrive", state="started")
+    story.redriven(0, 1)
+    story.about("unpark")
+    assert story.found() == {"R3", "D1"}
+
+
+def test_a_copy_stored_twice_over_a_crash_may_come_twice() -> None:
+    story = Parked()
+    story.about("redrive", state="started")
+    story.redriven(0, 1)
+    for copy, origin in ((2, 1), (3, 2)):
+        fields = {"attempt": 1, "origin_offset": origin, "msg": f"m{origin}"}
+        story.verdict(copy, story.deliver(copy, **TWIN, **fields), TWIN["queue"])
+        story.finish(copy, **TWIN)
+    assert story.about("unpark").found() == set()
+
+
+def test_a_redrive_that_takes_its_time_is_clean() -> None:
+    story = Parked()
+    story.about("redrive", state="started")
+    story.redriven(0).wait(60)
+    story.about("redrive", state="stopped").wait(60)
+    story.about("redrive", state="started")
+    story.redriven(1, 2)
+    assert story.about("unpark").found() == set()
+
+
+def test_a_stop_that_no_record_tells_may_be_unknown_to_the_next_owner() -> None:
+    story = Parked()
+    story.about("redrive", state="started")
+    story.about("redrive", state="stopped")
+    story.add("own+", **{**LANE, **TWIN}, epoch=1, owner="p")
+    story.redriven(0, 1, 2)
+    assert story.about("unpark").found() == set()
+
+
+def test_r3_a_stop_that_a_record_tells_is_known_to_the_next_owner() -> None:
+    story = Parked()
+    story.add("own+", **{**LANE, **TWIN}, epoch=0, owner="p")
+    story.about("redrive", state="started")
+    story.about("redrive", state="stopped").wait(1)
+    story.add("record", **{**LANE, **TWIN}, epoch=0, at=0, made_ns=story.now_ns)
+    story.add("own+", **{**LANE, **TWIN}, epoch=1, owner="p")
+    story.redriven(0, 1, 2)
+    assert story.about("unpark").found() == {"R3"}
+
+
+def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> None:
+    """Its end was not recorded when its owner crashed; the copies show that there was one."""
+    story = Parked()
+    story.about("redrive", state="started")
+    story.redriven(0)
+    story.add("own+", **story.lane, epoch=2, owner="q")
+    for offset in range(3):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k", epoch=2)
+    story.redriven(1, 2)
+    assert story.about("unpark").found() == set()
+
+
+def test_so_do_copies_of_which_nobody_said_that_they_are_stored() -> None:
+    """A client had the head when its key was parked, and finished it; then its owner crashed before
+    the broker's answer to the copies came, which readers had seen.
+    """
+    story = Parked(parked=0)
+    acked = next(event for event in story.events if event["e"] == "ack_ok")
+    story.events.remove(acked)
+    story.verdict(0, acked["lease"], "broker-a_3").finish(0, queue="broker-a_3")
+    story.about("redrive", state="started")
+    story.redriven(1)
+    story.add("own+", **story.lane, epoch=2, owner="q", parked=["k"])
+    for offset in range(3):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k", epoch=2)
+    story.redriven(2)
+    assert story.about("unpark").found() == set()
+
+
+def test_d1_a_message_parked_behind_copies_of_later_ones() -> None:
+    story = Parked(parked=0)
+    for offset in (1, 2, 0):
+        story.finish(offset, outcome="parked", queue="broker-a_3", order="k")
+    story.about("redrive", state="started")
+    story.redriven(1, 2)
+    assert story.about("unpark").found() >= {"D1"}
+
+
+def test_copies_keep_the_order_keys_that_they_were_parked_by() -> None:
+    """Also where the rules change while they stand there, of which their own own+ says nothing."""
+    story = Parked()
+    story.add("send", msg="m0", topic="orders", key="other")
+    twin = {**story.lane, **TWIN, "epoch": 1}
+    story.add("own+", **twin, owner="p")
+    story.add("rules", **twin, order_key="KEY", visibility_ms=1000, retry_ms=[1], jobs=0)
+    story.about("redrive", state="started")
+    assert story.redriven(0, 1, 2).about("unpark").found() == set()
+
+
+def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
+    """It stood still while the queue got another owner; its record of the copies came behind."""
+    story = Parked()
+    twin = {**story.lane, **TWIN}
+    story.add("own+", **twin, epoch=1, period=5, owner="p")
+    late = {**twin, "epoch": 2}
+    story.add("own+", **late, period=4, owner="q").add("own-", **late, reason="lost")
+    story.about("redrive", state="started").redriven(0, 1, 2)
+    assert story.about("unpark").found() == set()
+    story.deliver(3, **{**TWIN, "epoch": 2}, origin_offset=9)
+    assert "W2" in story.found()
+
+
+@pytest.mark.parametrize(("recorded", "found"), [(False, set()), (True, {"D3b"})])
+def test_d3b_a_redrive_that_a_record_tells_counts_hand_outs_anew(
+    recorded: bool, found: set[str]
+) -> None:
+    """Its owner crashes before it handed anything out: what no record says the next one may not
+    know, and goes on with the redrive of before.
+    """
+    story = Parked()
+    story.add("own+", **{**LANE, **TWIN}, epoch=0, owner="p")
+    story.about("redrive", state="started")
+    for attempt in (1, 2):
+        lease = story.deliver(0, **TWIN, epoch=0, attempt=attempt, origin_offset=0)
+        place = {**LANE, **TWIN, "epoch": 0, "offset": 0}
+        story.add("ack_ok", **place, lease=lease, outcome="retry").wait(1)
+    story.about("redrive", state="stopped")
+    story.about("redrive", state="started").wait(1)
+    if recorded:
+        story.add("record", **{**LANE, **TWIN}, epoch=0, at=0, made_ns=story.now_ns)
+    story.add("own+", **{**LANE, **TWIN}, epoch=1, owner="p")
+    story.verdict(0, story.deliver(0, **TWIN, attempt=2, origin_offset=0), TWIN["queue"])
+    story.finish(0, **TWIN)
+    story.redriven(1, 2)
+    assert story.about("unpark").found() == found
+
+
+@pytest.mark.parametrize(("deleted", "ids"), [(3, set()), (2, {"R3", "D1"})])
+def test_copies_that_retention_deleted_are_told_by_their_key(deleted: int, ids: set[str]) -> None:
+    """They are the oldest of it: which messages they were of, nobody knows any more."""
+    story = Parked()
+    story.about("redrive", state="started")
+    for offset in range(deleted):
+        story.finish(offset, outcome="deleted", order="k", **TWIN)
+    assert story.about("unpark").found() == ids
+
+
+@pytest.mark.parametrize(("end", "ids"), [(3, set()), (2, {"R3", "D1"})])
+def test_copies_that_retention_deleted_unread_are_told_by_their_places(
+    end: int, ids: set[str]
+) -> None:
+    story = Parked()
+    for each in story.events:
+        if each.get("outcome") == "parked":
+            each["copy"] = each["offset"]
+    story.about("redrive", state="started")
+    story.add("deleted", **{**LANE, **TWIN}, epoch=story.epoch, **{"from": 0, "to": end})
+    assert story.about("unpark").found() == ids

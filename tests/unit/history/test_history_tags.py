@@ -1,0 +1,44 @@
+"""Tags in histories: brokers pass over what a group does not want, so nobody is owed that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.histories import LANE, Story
+from tests.unit.history.action_rules import RULES
+
+
+def _tagged(*, rules: list[str] | None) -> Story:
+    """Messages with the tags a, b and none, and an owner that wants *rules*."""
+    story = Story().sent(0, tag="a").sent(1, tag="b").sent(2)
+    return story.own(1, begin=0, **RULES, tags=rules)
+
+
+def _changed(story: Story, tags: list[str] | None) -> Story:
+    rules: dict[str, Any] = {**RULES, "tags": tags}
+    return story.add("rules", **LANE, epoch=1, **rules, jobs=0)
+
+
+def test_what_a_group_does_not_want_is_not_lost() -> None:
+    assert _tagged(rules=["a"]).through(0).commit(3).found() == set()
+
+
+def test_what_it_wants_is() -> None:
+    assert _tagged(rules=["a", "b"]).through(0).found() == {"D1"}
+    assert _tagged(rules=None).through(0, 1).found() == {"D1"}
+    assert _tagged(rules=["a", "b"]).through(0).commit(3).found() == {"C2", "D1"}
+
+
+def test_a_group_that_says_nothing_of_tags_wants_all() -> None:
+    story = Story().sent(0, tag="a").sent(1, tag="b").own(1, begin=0, **RULES)
+    assert story.through(0).found() == {"D1"}
+
+
+def test_while_tags_change_a_message_is_owed_only_if_both_rules_want_it() -> None:
+    assert _changed(_tagged(rules=["a"]), ["a", "b"]).through(0).commit(3).found() == set()
+    assert _changed(_tagged(rules=["a", "b"]), ["b"]).through(0).commit(3).found() == {"C2", "D1"}
+
+
+def test_nothing_is_handed_out_with_a_tag_that_no_rule_accepts() -> None:
+    assert _tagged(rules=["a"]).through(0, 1).found() == {"D2"}
+    assert _changed(_tagged(rules=["a"]), ["b"]).through(0, 1).found() == set()

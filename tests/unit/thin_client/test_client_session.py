@@ -1,0 +1,341 @@
+"""The session's rules, one dialogue each; the model in tests/property plays at random."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.thin_client.client_sessions import MS, START, answer, pulled, session_with
+from thin_client.backoff import backoff_ns, is_news, tries_elsewhere
+from thin_client.errors import ConnectionLost, ProtocolError
+from thin_client.message import Defer
+from thrift_idl import consumer
+
+
+def test_s1_verdicts_ride_to_their_own_proxy_only() -> None:
+    """After the connection led elsewhere, old verdicts go by settle to where their leases are."""
+    session = session_with(concurrency=4, prefetch=0)
+    old, late = pulled(session, 1, 2)
+    session.begin_pull(START)
+    session.pull_failed(START, 0.0)
+    (new,) = pulled(session, 3, home="b:2", now_ns=START + 100 * MS)
+    for message in (old, new):
+        session.settle(message, None, START + 100 * MS)
+
+    (riding,) = session.begin_pull(START + 100 * MS).acks
+    settle = session.begin_control(session.homes["a:1"], START + 101 * MS)
+
+    assert riding.acked == [3]
+    assert isinstance(settle, consumer.AckRequest)
+    assert settle.acks[0].acked == [1]
+    assert not late.lease_lost
+
+
+def test_s2_a_verdict_waits_for_the_linger_without_a_pull() -> None:
+    """No pull is at the proxy and none is due: the verdict waits, but no longer than the linger."""
+    session = session_with(concurrency=1, prefetch=3)
+    (first,) = pulled(session, 1, 2, 3, 4)
+    session.settle(first, None, START)
+    home = session.homes["a:1"]
+
+    assert session.pull_at() is None
+    assert session.control_at(home) == START + 20 * MS
+    assert session.begin_control(home, START + 19 * MS) is None
+
+
+def test_s2_a_verdict_hurries_when_only_a_pull_can_bring_more() -> None:
+    """With a pull at the proxy and nothing waiting here it is sent at once."""
+    session = session_with(concurrency=2, prefetch=0)
+    first, _ = pulled(session, 1, 2)
+    session.settle(first, None, START + MS)
+    session.begin_pull(START + MS)
+    assert session.begin_control(session.homes["a:1"], START + 2 * MS) is None  # it rides
+
+    session.settle(_, None, START + 2 * MS)
+    assert session.control_at(session.homes["a:1"]) == START + 2 * MS
+
+
+def test_s3_a_useless_verdict_is_dropped() -> None:
+    """A proxy that died is not asked for ever: past its leases' end their verdicts are dropped."""
+    session = session_with()
+    (message,) = pulled(session, 1)
+    session.settle(message, None, START)
+    home = session.homes["a:1"]
+    for now_ns in (START + 1000 * MS, START + 3000 * MS):
+        session.begin_control(home, now_ns)
+        session.control_failed(home, now_ns, 0.0)
+
+    assert session.control_at(home) is None
+    assert session.drained
+
+
+def test_s4_a_message_that_waited_too_long_needs_an_extend() -> None:
+    """Past its deadline it is not handed out until the proxy has confirmed the lease."""
+    session = session_with(concurrency=1, prefetch=1)
+    (first,) = pulled(session, 1, 2)
+    late_ns = START + 3001 * MS
+    session.settle(first, None, late_ns)
+    assert session.take(late_ns) is None
+
+    home = session.homes["a:1"]
+    extend = session.begin_control(home, late_ns)
+    assert isinstance(extend, consumer.ExtendRequest)
+    session.control_answered(home, consumer.AckAnswer(notHeld=[]))
+    message = session.take(late_ns)
+
+    assert message is not None
+    assert message.deadline_ns == late_ns + 3000 * MS
+
+
+def test_s5_leases_of_several_lengths_are_extended_by_the_shortest() -> None:
+    """The proxy would cap a longer extension in silence, so none is asked for."""
+    session = session_with(concurrency=4, prefetch=0)
+    pulled(session, 1, lease_ms=9000)
+    (short,) = pulled(session, 2, lease_ms=3000)
+    home = session.homes["a:1"]
+
+    assert session.control_at(home) == START + 1000 * MS
+    extend = session.begin_control(home, START + 1000 * MS)
+    session.control_answered(home, consumer.AckAnswer(notHeld=[]))
+
+    assert isinstance(extend, consumer.ExtendRequest)
+    assert (extend.ms, len(extend.leases)) == (3000, 2)
+    assert short.deadline_ns == START + 4000 * MS
+    assert session.control_at(home) == START + 2000 * MS
+
+
+def test_s7_room_is_what_is_not_held() -> None:
+    """A pull asks for the free places, and none is due while enough messages wait."""
+    session = session_with(concurrency=2, prefetch=4)
+    assert session.begin_pull(START).maxBatchSize == 6
+    session.pull_answered(answer(1, 2, 3, 4, 5, 6), START)
+    first = session.take(START)
+    assert first is not None
+    session.take(START)
+    assert session.pull_at() is None
+    session.settle(first, None, START)
+    for _ in range(3):
+        message = session.take(START)
+        assert message is not None
+        session.settle(message, None, START)
+
+    assert session.begin_pull(START).maxBatchSize == 4
+
+
+def test_s8_what_arrives_after_stop_goes_back() -> None:
+    """A pull that was under way is waited for, and its messages are released."""
+    session = session_with()
+    session.begin_pull(START)
+    session.stop(START)
+    assert not session.drained
+    session.pull_answered(answer(1), START)
+    settle = session.begin_control(session.homes["a:1"], START)
+
+    assert session.take(START) is None
+    assert isinstance(settle, consumer.AckRequest)
+    assert settle.acks[0].released == [1]
+
+
+def test_s9_a_failed_pull_is_repeated_and_its_leases_run_from_the_first_sending() -> None:
+    session = session_with(concurrency=1)
+    first = session.begin_pull(START)
+    session.pull_failed(START + 10 * MS, 0.0)
+    again = session.begin_pull(START + 500 * MS)
+    session.pull_answered(answer(1), START + 510 * MS)
+
+    assert again.requestId == first.requestId
+    message = session.take(START + 510 * MS)
+    assert message is not None
+    assert message.deadline_ns == START + 3000 * MS
+    assert session.begin_pull(START + 520 * MS).requestId != first.requestId
+
+
+def test_s9_once_its_leases_must_be_over_a_failed_pull_is_not_repeated() -> None:
+    session = session_with()
+    pulled(session, 1, lease_ms=400)
+    first = session.begin_pull(START)
+    session.pull_failed(START, 0.0)
+    again = session.begin_pull(START + 499 * MS)  # a pull waits 100 ms, a lease lasts 400 ms
+    session.pull_failed(START + 499 * MS, 0.0)
+    late = session.begin_pull(START + 500 * MS)
+
+    assert first.requestId == again.requestId != late.requestId
+
+
+def test_s9_only_a_connection_that_broke_is_tried_at_the_same_address_and_once() -> None:
+    broke = ConnectionLost("it closed", broke=True)
+    assert not tries_elsewhere(broke, 1)
+    assert tries_elsewhere(broke, 2)
+    assert tries_elsewhere(ConnectionLost("no answer within 3 s"), 1)
+    assert tries_elsewhere(ProtocolError("another kind of server"), 1)
+
+
+def test_linger_follows_the_lease() -> None:
+    """A pull waits a quarter of the lease, so that what it brings has most of its time left."""
+    session = session_with(concurrency=4)
+    pulled(session, 1, lease_ms=2000)
+
+    assert session.begin_pull(START).maxLingerTime == 500
+
+
+def test_an_early_empty_answer_pauses_pulling() -> None:
+    """A proxy that shuts down answers at once with nothing; it is not asked in a tight loop."""
+    session = session_with()
+    session.begin_pull(START)
+    session.pull_answered(consumer.PullResponse(messages=[]), START + MS)
+    early = session.pull_at()
+    session.begin_pull(START + 60 * MS)
+    session.pull_answered(consumer.PullResponse(messages=[]), START + 1060 * MS)
+
+    assert early is not None
+    assert early > START + MS
+    assert session.pull_at() <= START + 1060 * MS  # after a full wait it goes on at once
+
+
+def test_backoff_grows_to_a_limit_and_spreads() -> None:
+    """Doubling from 50 ms to 5 s; the jitter takes up to half of it away."""
+    assert [backoff_ns(n, 1.0) // MS for n in (1, 2, 3, 8, 100)] == [50, 100, 200, 5000, 5000]
+    assert backoff_ns(1, 0.0) == backoff_ns(1, 1.0) // 2
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda response: setattr(response, "context", None),
+        lambda response: setattr(response.context, "qid", None),
+        lambda response: setattr(response, "leaseMs", None),
+        lambda response: setattr(response, "leaseMs", -5),
+        lambda response: setattr(response.messages[1], "leaseId", None),
+        lambda response: setattr(response.messages[1], "value", None),
+    ],
+)
+def test_a_malformed_answer_changes_nothing(spoil) -> None:
+    """Its error is a ProtocolError; as a failed pull it gives the verdicts back."""
+    session = session_with(concurrency=4)
+    (message,) = pulled(session, 9)
+    session.settle(message, None, START)
+    session.begin_pull(START)
+    response = answer(1, 2)
+    spoil(response)
+    with pytest.raises(ProtocolError):
+        session.pull_answered(response, START)
+    session.pull_failed(START, 0.0)
+    settle = session.begin_control(session.homes["a:1"], START + 20 * MS)
+
+    assert session.take(START) is None
+    assert isinstance(settle, consumer.AckRequest)
+    assert settle.acks[0].acked == [9]
+
+
+def test_a_repeated_message_is_taken_in_once() -> None:
+    """The same lease in two answers is one message."""
+    session = session_with(concurrency=4, prefetch=4)
+
+    assert len(pulled(session, 1, 2)) == 2
+    assert pulled(session, 1, 2) == []
+
+
+def test_settling_twice_is_an_error_that_names_the_message() -> None:
+    session = session_with()
+    (message,) = pulled(session, 1)
+    session.settle(message, Defer(), START)
+
+    with pytest.raises(KeyError, match="t/q#1 at 1: not with a handler"):
+        session.settle(message, None, START)
+
+
+def test_repr_is_a_status_line() -> None:
+    session = session_with()
+    pulled(session, 1, 2, 3)
+
+    assert repr(session) == "<Session g open=2 ready=1 held=3 pulling=False homes=1>"
+
+
+def test_a_long_outage_is_logged_less_and_less() -> None:
+    assert [number for number in range(1, 100) if is_news(number)] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def run_of(*numbers: int, key: bytes = b"k") -> consumer.PullResponse:
+    """An answer with consecutive messages of one key."""
+    response = answer(*numbers)
+    for message in response.messages:
+        message.orderKey = key
+    return response
+
+
+def test_s10_a_run_is_handled_in_sequence_and_ends_at_the_first_failure() -> None:
+    """The verdict on the failed one and the rest go together."""
+    session = session_with(concurrency=4, prefetch=8)
+    session.begin_pull(START)
+    session.pull_answered(run_of(1, 2, 3, 4), START)
+    first = session.take(START)
+    assert session.take(START) is None
+    session.settle(first, None, START)
+    second = session.take(START)
+    session.settle(second, ValueError("no"), START)
+
+    assert session.take(START) is None
+    (batch,) = session.begin_pull(START).acks
+    assert batch.acked == [1]
+    assert [(nack.leaseId, nack.reason) for nack in batch.nacked] == [(2, "ValueError: no")]
+    assert batch.released == [3, 4]
+
+
+def test_s10_another_answers_messages_of_the_key_are_no_part_of_the_run() -> None:
+    session = session_with(concurrency=4, prefetch=8)
+    for numbers in ((1, 2), (3,)):
+        session.begin_pull(START)
+        session.pull_answered(run_of(*numbers), START)
+    session.settle(session.take(START), Defer(), START)
+
+    third = session.take(START)
+    assert third is not None
+    assert third.lease_id == 3
+
+
+def test_s2_a_verdict_inside_a_run_releases_nothing_and_does_not_hurry() -> None:
+    session = session_with(concurrency=1, prefetch=8)
+    session.begin_pull(START)
+    session.pull_answered(run_of(1, 2), START)
+    session.begin_pull(START)  # waits for the key's next messages
+    home = session.homes["a:1"]
+    session.settle(session.take(START), None, START + MS)
+    assert session.control_at(home) == START + 21 * MS
+    session.settle(session.take(START), None, START + 2 * MS)
+    assert session.control_at(home) == START + MS
+
+
+def test_a_shell_is_stirred_when_a_pull_gets_due_and_not_before() -> None:
+    """While handlers go from message to message it sleeps until half of the prefetched is gone."""
+    session = session_with(concurrency=1, prefetch=4)
+    session.begin_pull(START)
+    session.pull_answered(answer(1, 2, 3, 4, 5), START)
+    stirred = []
+    message = session.take(START)
+    session.settle(message, None, START)  # the first verdict has a time limit
+    for _ in range(4):
+        session.stirred = False
+        message = session.take(START)
+        session.settle(message, None, START)
+        stirred.append((session.stirred, session.pull_at() is not None))
+
+    assert stirred == [(False, False), (False, False), (True, True), (True, True)]
+
+
+def test_a_shell_is_stirred_when_a_verdict_begins_to_hurry() -> None:
+    """The first of a key releases nothing as the second waits here; the second one may."""
+    session = session_with(concurrency=1, prefetch=4)
+    session.begin_pull(START)
+    response = answer(1, 2, 3, 4, 5)
+    for each in response.messages[:2]:
+        each.orderKey = b"same"
+    session.pull_answered(response, START)
+    first = session.take(START)
+    session.begin_pull(START)
+    session.settle(first, None, START)
+    home = session.homes["a:1"]
+    patient_ns = session.control_at(home)
+    session.stirred = False
+    session.settle(session.take(START), None, START)
+
+    assert session.stirred
+    assert (patient_ns, session.control_at(home)) == (START + 20 * MS, START + 3 * MS)
