@@ -15,7 +15,7 @@ from proxy.settings.actions import ActionSettings
 from proxy.settings.delivery import DeliverySettings, Extra
 from proxy.settings.sinks.registry import SINKS, Sink
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
