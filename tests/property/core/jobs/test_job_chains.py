@@ -117,7 +117,7 @@ class ChainsMachine(RuleBasedStateMachine):
             if job is not None:
                 self._polled(job)
             self._finish(self.running.pop())
-        assert (self.unfinished, self.chains._chains, self.chains.ready) == ({}, {}, 0)
+        assert (self.unfinished, len(self.chains.keys), self.chains.ready) == ({}, 0, 0)
 
 
 ChainsMachine.TestCase.settings = settings(
