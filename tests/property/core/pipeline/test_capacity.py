@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from broker_core.remoting.message import StoredMessage
 from proxy.core.group.group_buffer import GroupBuffer, PullWish
 from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.set_down import STUB_BYTES
 from proxy.core.jobs.spilled_chains import OFFSET_BYTES
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
@@ -221,12 +222,14 @@ class Capacity(RuleBasedStateMachine):
             waiting = {offset for each in chains for offset in each.offsets[each.loaded :]}
             again = {offset for each in chains for offset in each.offsets[each.head :]}
             read = {each for each in self._unfinished(number) if each < here.position}
-            held = (read | again) - waiting
+            down = set(here.jobs.residency.down.offsets)
+            held = (read | again) - waiting - down
             window = here.jobs.window
             assert (window.jobs, window.spilled) == (len(held), len(waiting))
             messages = [self.logs[number][offset] for offset in held]
             in_memory = sum(held_bytes(each, each.key) for each in messages)
-            assert window.used_bytes == in_memory + OFFSET_BYTES * len(waiting)
+            stubs = sum(STUB_BYTES + len(self.logs[number][each].key or "") for each in down)
+            assert window.used_bytes == in_memory + OFFSET_BYTES * len(waiting) + stubs
             total += window.used_bytes
         assert self.memory.used == total
 
