@@ -113,7 +113,7 @@ class Play:
         status, answer = await self._world.http(proxy, path, {"reason": "bench"}, timeout_s=60)
         if status != 200:
             raise RuntimeError(f"nothing is redriven: {answer}")
-        await self._until(proxy, lambda each: not (each.parked or each.leaving))
+        await self._until(proxy, lambda each: not (each.parked or each.parking.leaving))
         if self._handled != self._keys * self._messages:
             raise RuntimeError(f"{self._handled} messages were handled, not all")
         ended_ns = self._used()
