@@ -1,4 +1,4 @@
-"""When producers are asked about transactions that nobody ended. Pure."""
+"""Rules for the checks of undecided transactions. Pure."""
 
 from __future__ import annotations
 

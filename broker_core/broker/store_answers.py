@@ -1,4 +1,4 @@
-"""How a stored message is answered, by how well it is kept."""
+"""Response code and remark of a send, by the durability of the stored message."""
 
 from __future__ import annotations
 

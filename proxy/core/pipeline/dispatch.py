@@ -1,6 +1,6 @@
 """From ready jobs to leases: which go out, and through which actions. Pure.
 
-How hand-outs end has ``settlement``.
+``settlement`` handles the ends of leases.
 """
 
 from __future__ import annotations

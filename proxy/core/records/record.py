@@ -198,7 +198,8 @@ class Delta(NamedTuple):
     """What changed since the record before: ``ownership_codec`` says it of each field.
 
     ``heads``: None for a key whose spilled jobs are all finished. ``after``: None if its writer did
-    not say. ``keys``: None if they are what they were. A tuple, since a take-over reads many.
+    not say. ``keys``: None if they did not change. A named tuple, because a take-over
+    reads many.
     """
 
     epoch: Epoch
