@@ -49,7 +49,7 @@ WITH_FUZZ := $(VENV)/.installed-fuzz
 .PHONY: help setup setup-all demo up test test-slow test-worlds test-spark conformance conformance-rocketmq check bench
 .PHONY: bench-full chaos explore
 .PHONY: chaos-long fuzz helm-check mutants pins soak torture test-api test-browser test-helm test-metrics
-.PHONY: docs test-redis everything determinism
+.PHONY: coverage docs test-redis everything determinism
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -121,14 +121,17 @@ demo: $(INSTALLED)
 up: $(INSTALLED)
 	@$(BIN)/orderlane up $(ARGS)
 
-# One run for both: the tests, and the branch coverage of the ordering core.
-# Compiled tests are kept, whatever the environment says: to compile them takes longer than most.
+# Compiled tests are kept, whatever the environment says: compiling them takes longer than most run.
 TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --no-loadscope-reorder \
 	--durations=10
 
 test: $(INSTALLED)
-	$(TESTS) --numprocesses auto -m "not slow" --cov=proxy.core --cov-branch --cov-report=term-missing:skip-covered \
-		--cov-fail-under=95 $(ARGS)
+	$(TESTS) --numprocesses auto -m "not slow" $(ARGS)
+
+# The branch coverage of the ordering core, by the tests that use it. Tracing doubles their time.
+coverage: $(INSTALLED)
+	$(TESTS) --numprocesses auto -m "not slow" --core --cov=proxy.core --cov-branch \
+		--cov-report=term-missing:skip-covered --cov-fail-under=95 tests/unit tests/property $(ARGS)
 
 # Whole processes, short benchmarks, the documents' commands: one worker, for clocks are looked at.
 test-slow: $(INSTALLED)

@@ -14,9 +14,7 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -118,6 +116,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=(EMBEDDED, *VERSIONS),
         help="run the proxy's integration tests on this broker (default: embedded)",
     )
+    parser.addoption(
+        "--core",
+        action="store_true",
+        help="run the tests that measure the branch coverage of the ordering core only",
+    )
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -139,25 +142,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         without = [item for item in without if "brokers" not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if item not in without]
+    if config.getoption("--core"):
+        others = [item for item in items if not _measures_core(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _measures_core(item)]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    measured = item.config.pluginmanager.hasplugin("_cov")  # else it may be a debugger that traces
-    if not measured or (
-        isinstance(item, pytest.Function) and is_core_test(item.path, item.module.__name__)
-    ):
-        return (yield)
-    # Not pytest-cov's marker: in a worker of pytest-xdist two of its tracers are one inside the
-    # other, and it takes away the inner one.
-    tracer, in_threads = sys.gettrace(), threading.gettrace()
-    sys.settrace(None)
-    threading.settrace(None)  # type: ignore[arg-type]  # as Python says that it may be
-    try:
-        return (yield)
-    finally:
-        sys.settrace(tracer)
-        threading.settrace(in_threads)  # type: ignore[arg-type]
+def _measures_core(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and is_core_test(item.path, item.module.__name__)
 
 
 @pytest.fixture(scope="session")

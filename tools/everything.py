@@ -55,6 +55,7 @@ SUITES = (
     Suite("check"),
     Suite("test", pytest=""),
     Suite("test-slow", part=None, pytest=""),
+    Suite("coverage", "", "--numprocesses 1", light=True, pytest=""),
     Suite("test-worlds", "", "--numprocesses 1", light=True, pytest=""),
     # The longest first: so the queue of two ends at about the same time.
     Suite("test-spark", "--full", "--part", light=True, pytest="--full"),

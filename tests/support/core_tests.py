@@ -1,7 +1,7 @@
-"""Which tests the branch coverage of the ordering core is measured by.
+"""Choose the tests that measure the branch coverage of the ordering core.
 
-Those of ``tests/unit`` and ``tests/property`` that use the core, themselves or by their helpers,
-but for the longest models. Tracing makes a test two to three times slower, so others do without.
+These are the tests of ``tests/unit`` and ``tests/property`` that use the core, directly or through
+helpers, except the longest models: tracing makes a test two to three times slower.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HELPERS = ("testkit.", "tests.property.", "tests.support.", "tests.unit.")
 
 
 def is_core_test(path: Path, module: str) -> bool:
-    """True if the tests of *module*, which is imported and stands in *path*, use the core."""
+    """Return whether the tests of the imported *module* at *path* measure the core."""
     long = path.is_relative_to(_PROPERTY) and path.stem in _LONGEST
     measured = path.is_relative_to(_UNIT) or path.is_relative_to(_PROPERTY)
     return measured and not long and _uses_core(module)
