@@ -13,7 +13,7 @@ from bench.report import ROOT
 
 RESULTS = ROOT / "bench" / "results"
 
-#: What the document shows of the coefficients: name, what it is, unit, by what to divide it.
+#: The coefficients that the document shows: name, label, unit, divisor.
 _SHOWN = (
     ("message_256_proxy_us", "a message, pulled in large batches: proxy", "µs", 1),
     ("message_256_broker_us", "the same: broker", "µs", 1),
@@ -21,7 +21,7 @@ _SHOWN = (
     ("message_1_broker_us", "the same: broker", "µs", 1),
     ("sent_broker_us", "a message sent, 32 at a time: broker", "µs", 1),
     ("active_proxy_us_s", "a queue with a message a second: proxy", "µs/s", 1),
-    ("active_broker_us_s", "the same, with its records and commits: broker", "µs/s", 1),
+    ("active_broker_us_s", "the same, including records and commits: broker", "µs/s", 1),
     ("queue_proxy_us_s", "an idle queue: proxy", "µs/s", 1),
     ("queue_broker_us_s", "the same: broker", "µs/s", 1),
     ("queue_proxy_bytes", "an idle queue: memory of the proxy", "KB", 1000),
@@ -34,10 +34,10 @@ _SHOWN = (
     ("client_proxy_bytes", "a connected client: memory of the proxy", "KB", 1000),
     ("proxy_bytes", "a proxy with eight queues: memory", "MB", 1e6),
     ("lock_us", "renewing one lock: broker", "µs", 1),
-    ("locked_queue_us", "each queue more in the same request: broker", "µs", 1),
+    ("locked_queue_us", "each additional queue in that request: broker", "µs", 1),
     ("heartbeat_us", "a heartbeat: broker", "µs", 1),
-    ("list_us", "a list of one member: broker", "µs", 1),
-    ("listed_member_us", "each member more in it: broker", "µs", 1),
+    ("list_us", "a member list with one member: broker", "µs", 1),
+    ("listed_member_us", "each additional member in the list: broker", "µs", 1),
     ("commit_us", "a commit: broker", "µs", 1),
     ("record_us", "an ownership record: broker", "µs", 1),
 )
@@ -51,7 +51,7 @@ LOADS = {
 
 
 def tables() -> dict[str, str]:
-    """By the name of its place."""
+    """Return each table by the name of its place in the document."""
     measured = [_result(path) for path in RESULTS.glob("coefficients.json")]
     simulated = [_result(path) for path in RESULTS.glob("simulation-*.json")]
     simulated.sort(key=lambda result: int(result["options"]["proxies"]))
@@ -63,36 +63,36 @@ def tables() -> dict[str, str]:
 
 
 def coefficients(costs: Mapping[str, float]) -> str:
-    """What one more of each thing costs."""
+    """The cost of one more of each item."""
     rows = [
         (what, f"{costs[name] / by:,.1f} {unit}")
         for name, what, unit, by in _SHOWN
         if name in costs
     ]
-    return _table(("what", "costs"), rows)
+    return _table(("item", "cost"), rows)
 
 
 def sizings(costs: Mapping[str, float]) -> str:
-    """Three clusters, and what gives out first at each."""
+    """The sizes of three clusters, and the first two limits of each."""
     machine = Machine()
     found = {name: sizing(costs, load, machine) for name, load in LOADS.items()}
     lines: list[tuple[str, ...]] = [
         ("proxies", *(f"{each.proxies:,}" for each in found.values())),
         ("brokers", *(f"{each.brokers:,}" for each in found.values())),
         ("queues", *(f"{each.queues:,}" for each in found.values())),
-        ("memory of a proxy, MB", *(f"{each.proxy_bytes / 1e6:,.0f}" for each in found.values())),
+        ("memory per proxy, MB", *(f"{each.proxy_bytes / 1e6:,.0f}" for each in found.values())),
         ("heartbeats, lists, renewals/s", *(f"{each.requests_s:,.0f}" for each in found.values())),
-        ("gives out first", *(_fullest(each, 0) for each in found.values())),
-        ("gives out next", *(_fullest(each, 1) for each in found.values())),
+        ("first limit", *(_fullest(each, 0) for each in found.values())),
+        ("next limit", *(_fullest(each, 1) for each in found.values())),
     ]
     return _table(("", *found), lines)
 
 
 def simulation(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line a scenario."""
+    """One line per scenario."""
     columns = (
-        *("what happens", "settled s", "moves", "least", "stands still s: median", "99 %"),
-        *("worst", "lock requests/s", "all requests/s", "notices/s", "two at once"),
+        *("event", "settled s", "moves", "least", "outage s: median", "99 %"),
+        *("worst", "lock requests/s", "all requests/s", "notices/s", "conflicts"),
     )
     return _table(columns, [_outcome(row) for row in rows])
 

@@ -27,7 +27,7 @@ def kept(folder: Path = REPORTS) -> list[Report]:
 
 
 def tables(reports: Sequence[Report] | None = None) -> dict[str, str]:
-    """Tables by name: the runs, what befell them, take-overs, duplicates."""
+    """Return the tables by name: runs, faults with take-overs, duplicates."""
     reports = kept() if reports is None else reports
     if not reports:
         return dict.fromkeys(("chaos-runs", "chaos-faults", "chaos-repeats"), _NONE)
@@ -50,7 +50,7 @@ def _name(report: Report) -> str:
 
 def _runs(reports: Sequence[Report]) -> str:
     head = (
-        *("broker", "seed", "date", "minutes", "faults", "acknowledged", "lost", "handed out"),
+        *("broker", "seed", "date", "minutes", "faults", "acknowledged", "lost", "delivered"),
         *("handled again", "longest gap, s", "violations"),
     )
     return _table(
@@ -114,7 +114,7 @@ def _repeats(reports: Sequence[Report]) -> str:
     }
     causes = sorted({cause for of in counts.values() for cause in of})
     rows = [[cause, *(f"{counts[broker][cause]:,}" for broker in brokers)] for cause in causes]
-    return _table(["handled well, then handed out again after", *brokers], rows)
+    return _table(["handled successfully, then delivered again after", *brokers], rows)
 
 
 def main(paths: Sequence[str]) -> None:

@@ -89,4 +89,4 @@ def test_each_copy_is_written_by_a_broker() -> None:
 def test_the_document_shows_a_cluster_for_each_load() -> None:
     lines = scale_document.sizings(COSTS).split("\n")
     assert lines[0] == f"|  | {' | '.join(scale_document.LOADS)} |"
-    assert any(line.startswith("| gives out first") for line in lines)
+    assert any(line.startswith("| first limit") for line in lines)
