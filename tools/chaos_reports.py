@@ -27,7 +27,7 @@ def kept(folder: Path = REPORTS) -> list[Report]:
 
 
 def tables(reports: Sequence[Report] | None = None) -> dict[str, str]:
-    """Return the tables by name: runs, faults with take-overs, duplicates."""
+    """Return the tables by name: runs, faults with takeovers, duplicates."""
     reports = kept() if reports is None else reports
     if not reports:
         return dict.fromkeys(("chaos-runs", "chaos-faults", "chaos-repeats"), _NONE)
@@ -74,7 +74,7 @@ def _faults(reports: Sequence[Report]) -> str:
     kinds = sorted({kind for each in reports for kind in each["faults"]})
     head = [
         "fault",
-        *(f"{broker}: {what}" for broker in brokers for what in ("injected", "take-over, s")),
+        *(f"{broker}: {what}" for broker in brokers for what in ("injected", "takeover, s")),
     ]
     rows = []
     for kind in kinds:
