@@ -12,7 +12,7 @@ from proxy.core.access.audit_record import Change
 from proxy.errors import WrongState
 from proxy.lane.lanes import Lanes, topic_named
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.demand import present
+from proxy.upstream.ownership.demand import GroupMembers
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.ownership.owner_book import OwnerBook
 
@@ -92,7 +92,7 @@ class HandoffDesk:
         return lane.name, await self._book.queue(lane.name, topic, wish.qid)
 
     async def _check_member(self, group: Group, queue: QueueName, member: str) -> None:
-        there = await present(self._context.client, group, queue.topic)
+        there = await GroupMembers(self._context.client, group).wanting(queue.topic)
         if member not in there.members:
             raise WrongState(
                 f"{member} takes no part in group {group!r} now, for it has no clients of it; the"

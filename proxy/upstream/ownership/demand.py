@@ -16,18 +16,33 @@ from proxy.core.ownership.group_share import Present
 _ASK_AGAIN_NS = 60_000_000_000
 
 
-async def present(client: BrokerClient, group: Group, topic: Topic) -> Present:
-    """Who is there for *topic*; strangers count as its subscribers. Raises RemotingError.
+class GroupMembers:
+    """The members of *group*, as brokers list them during one look at its topics.
 
-    A member alone is not asked what it wants: nobody else does.
+    Topics on the same brokers share one list: a group of many topics asks for its members once.
     """
-    members = await client.consumer_ids(group, topic)
-    if set(members) <= {client.client_id}:
-        return Present(members)
-    signs = set(await client.producer_ids(sign_of(group, topic), topic))
-    strangers = [each for each in members if each != client.client_id and not shows_signs(each)]
-    wanting = [each for each in members if each in signs]
-    return Present(members, wanting, dict.fromkeys(strangers, True))
+
+    def __init__(self, client: BrokerClient, group: Group) -> None:
+        self._client = client
+        self._group = group
+        self._members: dict[tuple[str, ...], list[str]] = {}
+
+    async def wanting(self, topic: Topic) -> Present:
+        """Return the members, and which of them want *topic*; strangers count as its subscribers.
+
+        The signs of demand are not asked for if this proxy is the only member. Raises
+        RemotingError.
+        """
+        client, brokers = self._client, tuple(await self._client.broker_names(topic))
+        if (members := self._members.get(brokers)) is None:
+            members = await client.consumer_ids(self._group, topic)
+            self._members[brokers] = members
+        if set(members) <= {client.client_id}:
+            return Present(members)
+        signs = set(await client.producer_ids(sign_of(self._group, topic), topic))
+        strangers = [each for each in members if each != client.client_id and not shows_signs(each)]
+        wanting = [each for each in members if each in signs]
+        return Present(members, wanting, dict.fromkeys(strangers, True))
 
 
 class Strangers:

@@ -28,7 +28,7 @@ from proxy.observe.logs import NoisyLog
 from proxy.upstream.broker_rounds import BrokerRounds
 from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.demand import Strangers, present
+from proxy.upstream.ownership.demand import GroupMembers, Strangers
 from proxy.upstream.ownership.named_owners import GivenQueues
 from proxy.upstream.ownership.owned_queue import OwnedQueue, QueueState
 from proxy.upstream.ownership.record_renewal import renew_records
@@ -201,8 +201,9 @@ class GroupOwnership:
         signs = self._show(topics)
         await self._context.membership.join(group, topics, signs=signs)
         self._share.begin_look(topics)
+        members = GroupMembers(self._context.client, group)
         for topic in topics:
-            await self._look_at(topic)
+            await self._look_at(topic, members)
         self._forget_gone()
         refused = self._refused(self._share.share)
         taking = sum(owned.state is QueueState.ACQUIRING for owned in self._queues.values())
@@ -237,12 +238,12 @@ class GroupOwnership:
             del self._lane.denied[queue]
         return {queue for queue, (_, until_ns) in refused.items() if now < until_ns}
 
-    async def _look_at(self, topic: Topic) -> None:
+    async def _look_at(self, topic: Topic, members: GroupMembers) -> None:
         """Find out which queues of *topic* are for this proxy, if that can be said now."""
         client = self._context.client
         try:
             queues = await client.queues(topic)
-            there = await present(client, self._lane.name, topic)
+            there = await members.wanting(topic)
             there = self._strangers.told(there, topic)
         except RemotingError as error:
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST

@@ -20,7 +20,7 @@ from proxy.core.records.replay import LastOwner
 from proxy.errors import OrderlaneError
 from proxy.lane.group_lane import GroupLane
 from proxy.upstream.context import UpstreamContext
-from proxy.upstream.ownership.demand import present
+from proxy.upstream.ownership.demand import GroupMembers
 from proxy.upstream.ownership.start_offsets import start_offset
 from proxy.upstream.records.anchors import in_life
 
@@ -151,7 +151,7 @@ class PeriodStart:
             return
         if last.to == client.client_id or handoffs.expects(queue):
             return
-        there = await present(client, self._lane.name, queue.topic)
+        there = await GroupMembers(client, self._lane.name).wanting(queue.topic)
         if last.to in there.takers and handoffs.waits(
             queue, last.to, epoch=last.epoch, now_ns=now_ns()
         ):
