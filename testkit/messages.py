@@ -18,7 +18,7 @@ from broker_core.remoting.message import (
     encode_properties,
 )
 from broker_core.remoting.record_encoding import BatchEntry, Envelope, encode_stored
-from proxy.core.pipeline.queue_pipeline import BESIDE_BYTES
+from proxy.core.pipeline.intake import BESIDE_BYTES
 
 TOPIC = Topic("orders")
 _HOST = encode_host("127.0.0.1", 10911)

@@ -132,7 +132,8 @@ class GroupBuffer:
         Runs get the places that are left when every ready key has had its own, and of those that
         the group has left no more than half: they keep no other key waiting.
         """
-        self._work.used = 0
+        if self._work.used:
+            self._work.clear()
         jobs_left = self.leases.limit - self.leases.used
         if wish.max_jobs < jobs_left:
             jobs_left = wish.max_jobs

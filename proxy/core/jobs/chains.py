@@ -68,6 +68,60 @@ class Job:
             raise JobStateError(f"{self}: {target.name} is reached only from {source.name}")
         self.state = target
 
+    # ---- hand-outs; caller: lease book, failures, settlement -------------------------------------
+
+    def hand_out(self, connection: int) -> None:
+        """Count a hand-out to *connection*."""
+        self.attempts += 1
+        if self.sole_connection != connection:
+            self.sole_connection = SEVERAL_CONNECTIONS if self.sole_connection else connection
+
+    def deliver_to(self, connection: int) -> None:
+        """Note that *connection* has its lease now, by no further hand-out."""
+        if self.sole_connection != connection:
+            self.sole_connection = SEVERAL_CONNECTIONS if self.sole_connection else connection
+
+    def count_attempt(self) -> None:
+        """Count a hand-out that failed before any client had it."""
+        self.attempts += 1
+
+    def uncount_attempt(self) -> None:
+        """Take the last hand-out back: it came back unhandled."""
+        self.attempts -= 1
+
+    def set_attempts(self, attempts: int) -> None:
+        """Let *attempts* hand-outs count."""
+        self.attempts = attempts
+
+    def note_failure(self, reason: str, now_ns: int) -> None:
+        """Note that a hand-out failed, and why."""
+        self.first_failure_ns = self.first_failure_ns or now_ns
+        self.last_failure_ns = now_ns
+        self.reason = reason
+
+    def explain(self, reason: str) -> None:
+        """Say why it is given up."""
+        self.reason = reason
+
+    def offer_since(self, since_ns: int) -> None:
+        """Note since when clients may have it again; 0: unknown."""
+        self.since_ns = since_ns
+        self.waited_ns = 0
+
+    # ---- its message; caller: residency ----------------------------------------------------------
+
+    def drop_message(self) -> None:
+        """Set the message down: it is read again before anybody gets the job."""
+        self.message = None
+
+    def restore(self, message: StoredMessage | None) -> None:
+        """Take *message*, which was read again, back."""
+        self.message = message
+
+    def read_again(self) -> None:
+        """Note that it was spilled, and has been read again."""
+        self.refilled = True
+
 
 @dataclass(slots=True)
 class _Chain:
@@ -221,12 +275,13 @@ class JobChains:
 
     def finish(self, job: Job) -> Job | None:
         """End *job*, and make its successor ready unless its key is held; returns the successor.
+        The message goes at once: a finished job may be kept, its body must not be.
 
         Raises JobStateError on a second finish.
         """
         if job.state is not RUNNING:
             job.move(RUNNING, FINISHED)
-        job.state = FINISHED
+        job.state, job.message = FINISHED, None
         key, successor = job.key, job.successor
         if successor is None:
             if key is not None and self._chains.pop(key, None) is not None and self.held_keys:

@@ -100,7 +100,7 @@ class Jobs:
     def advance(self, next_offset: int) -> None:
         """The next read starts there, or behind what an earlier owner had finished."""
         self._tracker.advance(next_offset)
-        self._relief.came += self.position - self._came_to
+        self._relief.note_arrivals(self.position - self._came_to)
         self._came_to = self.position
         if self._resume is not None:
             self._tracker.advance(self._resume.next_unread(self._tracker.position))
@@ -134,7 +134,7 @@ class Jobs:
     def finish(self, job: Job) -> None:
         """End a running job, or a held one; its successor becomes ready, or is read again."""
         if job.state is CHAINED:
-            job.state = RUNNING
+            job.move(CHAINED, RUNNING)
         self.chains.finish(job)
         self.residency.leave(job)
         key, spilled = job.key, self.spilled_chains

@@ -85,6 +85,10 @@ class Moment:
     def __init__(self) -> None:
         self.ns = 0
 
+    def set(self, now_ns: int) -> None:
+        """Move to *now*."""
+        self.ns = now_ns
+
 
 @dataclass(slots=True, eq=False)
 class Measures:

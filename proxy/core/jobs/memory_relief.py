@@ -35,13 +35,15 @@ class Holder(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Relief:
-    """The queues that hold a budget. ``came`` counts the jobs that came into memory, or passed by
-    for want of it.
-    """
+    """The queues that hold a budget."""
 
     holders: dict[Holder, None] = field(default_factory=dict)
-    came: int = 0
-    _looked_at: int | None = None  # ``came`` then
+    _arrivals: int = 0
+    _looked_at: int | None = None  # ``_arrivals`` then
+
+    def note_arrivals(self, jobs: int) -> None:
+        """Count *jobs* that came into memory, or passed by for want of it."""
+        self._arrivals += jobs
 
     def relieve(self, wanted_bytes: int) -> None:
         """Spill so many bytes of the longest chains, then of first jobs, or what there is."""
@@ -59,9 +61,12 @@ class Relief:
         that is held.
         """
         held = sum(holder.held_jobs for holder in self.holders)
-        if self._looked_at is not None and self.came - self._looked_at <= held // _WORTH_A_LOOK:
+        if (
+            self._looked_at is not None
+            and self._arrivals - self._looked_at <= held // _WORTH_A_LOOK
+        ):
             return 0
-        self._looked_at = self.came
+        self._looked_at = self._arrivals
         tails = [(size, key, holder) for holder in self.holders for size, key in holder.tails()]
         level = _level([size for size, _, _ in tails], wanted_bytes)
         for size, key, holder in tails:

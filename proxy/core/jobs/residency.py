@@ -208,10 +208,10 @@ class Residency:
             return False  # it was put back meanwhile
         self._spilled.load(refill.key, [job.offset for job in jobs])
         for job in jobs:
-            job.refilled = True
+            job.read_again()
             self.window.admit(job.held_bytes)
             self._chains.submit(job, reactivated=True)
-        self._memory.relief.came += len(jobs)
+        self._memory.relief.note_arrivals(len(jobs))
         self.feed()  # some may be gone
         self.refill(refill.key)
         return True

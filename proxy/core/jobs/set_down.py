@@ -103,7 +103,7 @@ class SetDown:
             return 0
         stub = STUB_BYTES + len(job.key or b"")
         self._down[job.offset] = job, job.message.store_ms
-        job.message = None
+        job.drop_message()
         self._window.leave(job.held_bytes)
         self._window.keep(stub)
         return max(0, job.held_bytes - stub)
@@ -134,7 +134,7 @@ class SetDown:
         if job is None or as_read is None:
             return job
         self.forget(job)
-        job.message = as_read.message
+        job.restore(as_read.message)
         self._window.admit(job.held_bytes)
         return job
 

@@ -43,6 +43,18 @@ class Budget:
         """What may still be taken; never negative."""
         return max(0, self.limit - self.used)
 
+    def take(self, amount: int) -> None:
+        """Use *amount* more, beyond the limit if need be."""
+        self.used += amount
+
+    def give_back(self, amount: int) -> None:
+        """Use *amount* less."""
+        self.used -= amount
+
+    def clear(self) -> None:
+        """Give everything back."""
+        self.used = 0
+
     @property
     def pressed(self) -> bool:
         """True beyond the half that whoever wants it may take."""

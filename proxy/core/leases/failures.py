@@ -31,9 +31,8 @@ class Failures:
         """Note that a hand-out of *job* failed, by its client's *nack* or (None) by its lease's
         expiry. When it is offered again; None if it is given up.
         """
-        job.first_failure_ns = job.first_failure_ns or now_ns
-        job.last_failure_ns = now_ns
-        job.reason = (nack.reason or "failed by its client") if nack else "lease expired"
+        reason = (nack.reason or "failed by its client") if nack else "lease expired"
+        job.note_failure(reason, now_ns)
         self.attempts[job.offset] = job.attempts
         rejected = nack is not None and nack.reject
         if (rejected and self.policy.on_exhausted is not OnExhausted.BLOCK) or (

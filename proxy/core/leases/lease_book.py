@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
@@ -90,10 +90,7 @@ class Lease:
         """*holder* has it now: at the hand-out, and when its answer goes to another connection."""
         self.holder = holder
         self.unsent = False
-        if self.job.sole_connection == 0:
-            self.job.sole_connection = holder.connection
-        elif self.job.sole_connection != holder.connection:
-            self.job.sole_connection = SEVERAL_CONNECTIONS
+        self.job.deliver_to(holder.connection)
 
     def not_sent(self) -> None:
         """Its answer was never written, and may be asked for until the lease ends."""
@@ -228,13 +225,9 @@ class LeaseBook:
         lease = Lease(lease_id, job, holder, deadline_ns, wire_bytes, deadline_ns, now_ns)
         if made_body is not None:
             lease.made_body = made_body
-            self.memory.used += body_bytes
-        if job.sole_connection == 0:
-            job.sole_connection = holder.connection
-        elif job.sole_connection != holder.connection:
-            lease.held_by(holder)
-        job.attempts += 1
-        self.leases_of_group.used += 1
+            self.memory.take(body_bytes)
+        job.hand_out(holder.connection)
+        self.leases_of_group.take(1)
         self._leases[lease_id] = lease
         self._by_offset[job.offset] = lease
         newest = self._newest
@@ -291,6 +284,28 @@ class LeaseBook:
                 first, *behind = self.end(run[0])
                 yield Judged(first, decided, behind)
 
+    def end_handled(self, lease_ids: Iterator[LeaseId]) -> tuple[list[Lease], LeaseId | None]:
+        """End the leases of *lease_ids*, which their clients handled, up to the first that is not
+        live, or whose verdict decides something of others in its run, or waits for them. Returns
+        the ended ones, and that first id, which ``judge`` has to look at; None at the end.
+        """
+        leases, by_offset, ended = self._leases, self._by_offset, []
+        other = None
+        for lease_id in lease_ids:
+            lease = leases.get(lease_id)
+            if lease is None or not (lease.run is None or _leads_alone(lease.run, lease)):
+                other = lease_id
+                break
+            del leases[lease_id], by_offset[lease.job.offset]
+            if lease.made_body is not None:
+                self._forget_body(lease)
+            if lease.run:
+                lease.run.popleft()
+            ended.append(lease)
+        if ended:
+            self.leases_of_group.give_back(len(ended))
+        return ended, other
+
     def end(self, lease: Lease) -> list[Lease]:
         """End a live lease, and those behind it in its run; their jobs are running still."""
         run = lease.run
@@ -303,7 +318,7 @@ class LeaseBook:
         """End a live lease: one in no run, or at an end of its run; its job is running still."""
         del self._leases[lease.lease_id]
         del self._by_offset[lease.job.offset]
-        self.leases_of_group.used -= 1
+        self.leases_of_group.give_back(1)
         if lease.made_body is not None:
             self._forget_body(lease)
         if run := lease.run:
@@ -317,8 +332,7 @@ class LeaseBook:
 
     def offer(self, job: Job, since_ns: int = 0) -> None:
         """Hand *job* out again, before anything new; since when it may be, 0: nobody knows."""
-        job.since_ns = since_ns
-        job.waited_ns = 0
+        job.offer_since(since_ns)
         self.offered[job] = None
 
     def retry_at(self, job: Job, due_ns: int) -> None:
@@ -392,14 +406,14 @@ class LeaseBook:
 
     def clear(self) -> None:
         """The queue was dropped: its leases count no longer."""
-        self.leases_of_group.used -= len(self._leases)
+        self.leases_of_group.give_back(len(self._leases))
         for lease in self._leases.values():
             self._forget_body(lease)
         self._leases.clear()
         self._by_offset.clear()
 
     def _forget_body(self, lease: Lease) -> None:
-        self.memory.used -= len(lease.made_body or b"")
+        self.memory.give_back(len(lease.made_body or b""))
         lease.made_body = None
 
     def _watch(self, lease: Lease) -> None:
@@ -416,3 +430,8 @@ class LeaseBook:
         if entry is self._newest:
             self._newest = None
         return entry
+
+
+def _leads_alone(run: Sequence[Lease], lease: Lease) -> bool:
+    """True if a verdict on *lease* decides nothing of the others in its *run*."""
+    return run[0] is lease and (len(run) == 1 or run[1].verdict is None)

@@ -65,7 +65,7 @@ class Parking:
         parks = self._leases.failures.policy.on_exhausted is OnExhausted.PARK
         key = job.key
         if parks and key is not None and (key in self._parked or self.park(key, reason=job.reason)):
-            effects.parking = True
+            effects.note_parking()
         else:
             self._dead_letters.give_up(job, effects)
 
@@ -100,7 +100,7 @@ class Parking:
     def conclude(self, effects: Effects) -> None:
         """While keys are held they may have to be looked after."""
         if self._jobs.chains.held_keys:
-            effects.parking = True
+            effects.note_parking()
 
     # ---- the parked list; caller: ``proxy.upstream.parking``, the operator ----------------------
 

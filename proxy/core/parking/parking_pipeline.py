@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from proxy.core.jobs.chains import RUNNING, Job
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.verdicts import Outcome
 from proxy.core.parking.parking import Parking
+from proxy.core.parking.twin_pipeline import TwinPipeline
 from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.queue_pipeline import Period, QueuePipeline
 from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.record import Snapshot
-
-if TYPE_CHECKING:
-    from proxy.core.parking.twin_pipeline import TwinPipeline  # which knows its origin
 
 
 class ParkingPipeline(QueuePipeline):
@@ -108,7 +106,7 @@ class ParkingPipeline(QueuePipeline):
             return effects
         if job.state is RUNNING:
             self.settlement.withdraw(job)
-        job.reason = job.reason or "the broker takes no copy that is so long"
+        job.explain(job.reason or "the broker takes no copy that is so long")
         self.parking.dead_letter(job, effects)
         return self._concluded(effects)
 

@@ -81,6 +81,19 @@ class Redrives:
     def conclude(self, effects: Effects) -> None:
         """Nothing: the twin asks ``to_stop``, at every event."""
 
+    # ---- copies; caller: the intake of the twin --------------------------------------------------
+
+    def note_copy(self, key: bytes, parked: ParkedKey, *, origin: int) -> bool:
+        """Note that a copy of *key*, which the queue says is *parked*, was read, of the message at
+        *origin*; False if it is a repeat.
+        """
+        known = self._parked.get(key, parked)
+        if origin < max(known.first, parked.first):
+            return False
+        by = known.by if known is not parked else ""
+        self._parked[key] = ParkedKey(origin + 1, parked.epoch, known.redriven, known.rate, by)
+        return True
+
     # ---- pace; caller: the twin's pipeline ------------------------------------------------------
 
     @property

@@ -1,26 +1,20 @@
 """The pipeline of a queue's parked twin: copies of parked messages, handed out by redrives. Pure.
 
 All its jobs are spilled (an offset each), and those of a key are read again only while it is
-redriven.
-
-The next owner may copy a message once more that has a copy. Offsets of messages rise among the
-copies of a key, so one that does not is a repeat, and passed over.
+redriven. ``copy_intake`` reads the copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Unpack
 
-from broker_core.remoting.message import StoredMessage
-from proxy.core.dead_letters.copies import as_sent
-from proxy.core.jobs.chains import FINISHED, RUNNING, Job
-from proxy.core.keys.key_rules import KeyRule
+from proxy.core.jobs.chains import FINISHED, RUNNING
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease
-from proxy.core.parking.parked_copy import origin_of, parked_chain
-from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.parking.copy_intake import CopyIntake
 from proxy.core.parking.redrives import Redrives
 from proxy.core.pipeline.effects import Effects
 from proxy.core.pipeline.queue_pipeline import Period, QueuePipeline
@@ -32,16 +26,14 @@ _NEVER = ParkedKey(0, 0)
 
 class TwinPipeline(QueuePipeline):
     """The parked messages of a queue. ``parked`` says what was read of each parked key. Its
-    strategy is ``Redrives``, by whose pace it hands out; it reads copies as the messages they are
-    of.
+    strategy is ``Redrives``, by whose pace it hands out; ``CopyIntake`` reads copies as the
+    messages that they are of.
     """
-
-    origin: ParkingPipeline
 
     def __init__(
         self,
         *,
-        twin_of: ParkingPipeline,
+        twin_of: QueuePipeline,
         must_read: int,
         rules: TopicRules,
         resume: Snapshot | None = None,
@@ -55,13 +47,13 @@ class TwinPipeline(QueuePipeline):
             rules=replace(rules, tags=None),
             resume=None if resume is None else _still_parked(resume, twin_of.parked),
             exhausted=Redrives,
+            intake=partial(CopyIntake, origin=twin_of),
             **period,
         )
         assert isinstance(self.exhausted, Redrives)
         #: Which keys are redriven.
         self.redrives = self.exhausted
         self._must_read = must_read
-        self._rule_of = self._rule_of_copy
 
     def change_rules(self, rules: TopicRules) -> Effects:
         """Go on by *rules*, but for the tags."""
@@ -77,37 +69,6 @@ class TwinPipeline(QueuePipeline):
     def is_read(self) -> bool:
         """True if all copies that are stored for sure were read."""
         return self.position >= self._must_read
-
-    def room(self, *, demand: bool = False) -> int:
-        """Reading never pauses but for full memory: what is not redriven costs an offset each."""
-        return 0 if self.draining or self.closed else self.jobs.residency.room(demand=True)
-
-    def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        key = parked_chain(message, self._rule_of(message))
-        origin, epoch = origin_of(message)
-        parked = None if key is None else self.origin.parked.get(key)
-        if key is not None and parked is not None and epoch >= parked.epoch:
-            known = self.parked.get(key, parked)
-            if origin >= max(known.first, parked.first):
-                by = known.by if known is not parked else ""
-                self.parked[key] = ParkedKey(
-                    origin + 1, parked.epoch, known.redriven, known.rate, by
-                )
-                if not self.jobs.residency.spill(key, message.queue_offset):
-                    self.jobs.admit(self._job(message, key))
-                return
-        self.jobs.pass_over(message.queue_offset)
-
-    def _job(self, message: StoredMessage, key: bytes | None) -> Job:
-        """Of the message as it was sent, whatever its copy looks like."""
-        return super()._job(as_sent(message), key)
-
-    def _offset_of(self, _job: Job, message: StoredMessage) -> int:
-        return origin_of(message)[0]
-
-    def _rule_of_copy(self, message: StoredMessage) -> KeyRule:
-        """That of the message itself: keys are parked by the rule that it had."""
-        return self.origin.keys.record.rule_at(origin_of(message)[0])
 
     # ---- handing out ----------------------------------------------------------------------------
 
@@ -179,7 +140,7 @@ class TwinPipeline(QueuePipeline):
         """The same, after redrives that end now; the queue looks after its twin each time."""
         for key in self.redrives.to_stop():
             self._stop(key)
-        effects.parking = True
+        effects.note_parking()
         return super()._concluded(effects)
 
     def _stop(self, key: bytes) -> None:

@@ -59,7 +59,7 @@ class Unreported:
         if isinstance(acted, Dropped):
             effects.filtered_by[job.offset] = Filtered(acted.by, origin)
             return effects, None
-        job.attempts += 1
+        job.count_attempt()
         failed = FailedAction(job.offset, origin, job.key, job.attempts, acted.reason)
         effects.failed_actions.append(failed)
         return effects, Nack(LeaseId(0), reason=acted.reason)

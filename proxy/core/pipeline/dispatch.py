@@ -175,7 +175,7 @@ class Dispatch:
             self._settlement.retry_at(job, due_ns)
             return True
         if self._failures.given_up and self._failures.were_used_up(job.offset):
-            job.reason = "its hand-outs were used up before its owner ended"
+            job.explain("its hand-outs were used up before its owner ended")
             self._exhausted.give_up(job, self.unreported.effects)
             return True
         return False
@@ -191,7 +191,7 @@ class Dispatch:
         """What the actions of the topic make of *job*; a body that nobody can read has failed."""
         acted: Acted = PASSED
         if self._rules.actions.each:
-            self._work.used += work_of(job)
+            self._work.take(work_of(job))
             acted = self._rules.actions.run(self._subject_of(job))
         message = job.message
         if message is not None and message.body_is_compressed and acted == PASSED:

@@ -87,6 +87,18 @@ class Effects:
                 setattr(self, name, value)
             self.plain = False
 
+    def note_parking(self) -> None:
+        """Parked keys may have to be looked after."""
+        self.parking = True
+
+    def note_keys_changed(self) -> None:
+        """Another order key begins to hold, or no older message is left."""
+        self.keys_changed = True
+
+    def note_missing_key(self) -> None:
+        """Count a message without an order key."""
+        self.missing_keys += 1
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Effects) and self._said() == other._said()
 

@@ -93,7 +93,7 @@ class OperatorActions:
 
     def count_attempts(self, job: Job, attempts: int) -> None:
         """So many hand-outs of *job* count."""
-        job.attempts = attempts
+        job.set_attempts(attempts)
         self._leases.failures.count(job.offset, attempts)
 
     def offer_again(self, job: Job) -> None:

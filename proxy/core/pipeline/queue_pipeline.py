@@ -10,7 +10,8 @@ It owns its parts and coordinates them, each with one reason to change:
 - ``keys``: by which rule messages have their order keys, and the change of it;
 - ``pauses``: paused keys, and a queue that is paused as a whole;
 - ``exhausted``: what becomes of jobs whose hand-outs are used up (dead letter, park or block);
-- dispatch (ready jobs to leases), settlement (ends of hand-outs), operator actions, observations.
+- intake (messages to jobs), dispatch (ready jobs to leases), settlement (ends of hand-outs),
+  operator actions, observations.
 
 Code outside changes a pipeline by its methods alone. Each event that may lead to something returns
 effects; the shell performs them.
@@ -25,23 +26,22 @@ from typing import TypedDict
 from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
-from proxy.core.jobs.chains import NEW, RUNNING, Job
+from proxy.core.jobs.chains import RUNNING, Job
 from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.measures import Measures
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.ids import Epoch, LeaseId, qid_text
-from proxy.core.keys.key_rules import KeyRule
-from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.keys.retry_policy import MS
-from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
+from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.failures import Failures
 from proxy.core.leases.lease_book import Holder, Lease, LeaseBook
-from proxy.core.leases.verdicts import Filtered, Nack, Outcome, Skip
+from proxy.core.leases.verdicts import Nack, Outcome, Skip
 from proxy.core.pipeline.dispatch import Dispatch
 from proxy.core.pipeline.effects import Effects, PipelineStatistics
 from proxy.core.pipeline.exhausted import DeadLetters, OnExhausted
+from proxy.core.pipeline.intake import Intake
 from proxy.core.pipeline.key_switch import KeySwitch
 from proxy.core.pipeline.observations import Observations
 from proxy.core.pipeline.operator_actions import OperatorActions
@@ -52,15 +52,16 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Anchor, Snapshot
 
-#: With so many ready jobs a queue is read on only once they are few again. What is read long before
-#: it is wanted costs memory, and is in no cache of the processor when its turn comes.
-_PLENTY, _ENOUGH = 2048, 1024
-#: What a message takes in memory beside its body, properties and order key: the objects around it.
-BESIDE_BYTES = 640
 _NO_PAUSES: Noted[bytes | None, PausedKey] = Noted()  # of parked twins
 
 #: Makes the strategy for given-up jobs of a queue with these jobs, leases, parked keys and epoch.
 MakeExhausted = Callable[[Jobs, LeaseBook, Noted[bytes, ParkedKey], Epoch], OnExhausted]
+
+#: Makes what takes messages in, of the other parts.
+MakeIntake = Callable[
+    [TopicRules, Jobs, LeaseBook, KeySwitch, Pauses, OnExhausted, Settlement, OperatorActions],
+    Intake,
+]
 
 
 class Period(TypedDict, total=False):
@@ -121,6 +122,7 @@ class QueuePipeline:
         twin_of: QueuePipeline | None = None,
         life: int | None = None,
         exhausted: MakeExhausted = _dead_letters,
+        intake: MakeIntake = Intake,
     ) -> None:
         """*resume* is what the records said *now*; nothing is handed out before *hold*.
         *twin_of*: *queue* holds the parked messages of that one's. *life*: the incarnation of its
@@ -171,6 +173,16 @@ class QueuePipeline:
             self.jobs, self.leases, self.pauses, self.exhausted, self.observed
         )
         self.operator = OperatorActions(self.jobs, self.leases, self.exhausted, self.settlement)
+        self.intake = intake(
+            rules,
+            self.jobs,
+            self.leases,
+            self.keys,
+            self.pauses,
+            self.exhausted,
+            self.settlement,
+            self.operator,
+        )
         self._dispatch = Dispatch(
             rules,
             self.jobs,
@@ -184,8 +196,7 @@ class QueuePipeline:
         # Looked at with every event.
         self._ready_queues, self._stale = self._dispatch.ready_queues, self.jobs.chains.stale
         self._unreported, self._paused = self._dispatch.unreported, self.pauses.keys
-        self._now, self._attempts = self.observed.now, self.leases.attempts
-        self._rule_of: Callable[[StoredMessage], KeyRule] = self.keys.rule_of
+        self._now = self.observed.now
 
         # Ownership.
         self.trusted_until_ns, self.hold_until_ns = trusted_until_ns, hold_until_ns
@@ -200,7 +211,6 @@ class QueuePipeline:
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = self.recreated = False
         self.record_trouble = ""
-        self._plenty = False  # ready jobs, for a while
         self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
 
     # ---- observing ------------------------------------------------------------------------------
@@ -209,7 +219,7 @@ class QueuePipeline:
         """What happens next happens *now*, where that is not said: for measures, and what is noted
         of keys. No decision depends on it. Caller: group lane.
         """
-        self._now.ns = now_ns
+        self._now.set(now_ns)
 
     def measured_by(self, measures: Measures, *, hot: HotKeys | None = None) -> None:
         """Add what is measured to *measures* from now on, and count hand-outs of keys in *hot*.
@@ -273,7 +283,7 @@ class QueuePipeline:
         for ``take_acted``.
         Affects: chains, leases; through actions also tracker and window.
         """
-        self._now.ns = now_ns
+        self._now.set(now_ns)
         if not self.may_hand_out(now_ns):
             return []
         return self._dispatch.lease(
@@ -391,9 +401,9 @@ class QueuePipeline:
             return effects  # as nearly always
         self.exhausted.conclude(effects)
         if self.keys.settle():
-            effects.keys_changed = True
+            effects.note_keys_changed()
         if refills := self.jobs.residency.take_refills():
-            effects.refills += refills
+            effects.refills.extend(refills)
         return effects
 
     # ---- operator actions; caller: the operator's verbs -----------------------------------------
@@ -517,6 +527,7 @@ class QueuePipeline:
         self.rules = rules
         self.leases.failures.change_policy(rules.retry)
         self._dispatch.change_rules(rules)
+        self.intake.change_rules(rules)
         self.jobs.residency.change_limits(
             max_jobs=rules.max_jobs, max_jobs_per_key=rules.max_jobs_per_key
         )
@@ -546,24 +557,12 @@ class QueuePipeline:
         """
         if self.draining or self.closed or self.keys.planned:
             return 0
-        ready = self.ready
-        self._plenty = ready >= _PLENTY or (self._plenty and ready > _ENOUGH)
-        if self._plenty:
-            return 0
-        if EVERYTHING in self._paused:
-            demand = False  # whoever waits has no use for more
-        has_many_keys = self.keys.record.rule.order_key.has_many_keys
-        return self.jobs.residency.room(demand=demand and has_many_keys, idle=self._idle)
+        return self.intake.room(ready=self.ready, demand=demand)
 
     @property
     def offers(self) -> bool:
         """True if something is ready, whether or not all of the queue is paused."""
-        return bool(self.jobs.chains.ready or self.leases.offered)
-
-    @property
-    def _idle(self) -> bool:
-        """True if it has nothing for any client, and nothing comes that is being read again."""
-        return not (self.offers or self.jobs.residency.being_read)
+        return self.intake.offers
 
     @property
     def oldest_is_out(self) -> bool:
@@ -572,15 +571,6 @@ class QueuePipeline:
         """
         oldest = self.jobs.oldest
         return oldest is not None and oldest.state is RUNNING
-
-    @property
-    def _reading_paused(self) -> str:
-        window = self.jobs.window
-        if window.short_of_memory:
-            return "memory"
-        # For clients that wait the whole window is filled, but with one key, where it helps nobody.
-        has_many_keys = self.keys.record.rule.order_key.has_many_keys
-        return "jobs" if (self.jobs.residency.left <= 0 if has_many_keys else window.full) else ""
 
     def anchored(self, anchor: Anchor | None) -> None:
         """*anchor* is the last message that was read, here or by the owner before."""
@@ -594,121 +584,22 @@ class QueuePipeline:
 
         Affects: chains, tracker, window.
         """
-        effects = Effects()
         if self.draining or self.closed or self.keys.planned:
-            return effects
-        jobs = self.jobs
-        position = jobs.position
-        residency, memory = jobs.residency, jobs.window.memory
-        rules, resumes = self.rules, jobs.resumes
-        left, limit = residency.left, memory.limit
-        residency.look_at_memory()
-        for message in messages:
-            offset = message.queue_offset
-            if offset < position:
-                continue
-            if left <= 0 and (left := residency.left) <= 0:  # some may have been spilled
-                next_offset = offset
-                break
-            left -= 1
-            position = offset + 1
-            if resumes and jobs.knows(offset):
-                jobs.pass_over(offset)
-            elif (
-                rules.tags is not None
-                or message.raw_properties.find(SHADOW_MARK) >= 0  # nearly none; "in" takes longer
-            ) and (rule := rules.unwanted(message)) is not None:
-                jobs.pass_over(offset)
-                effects.filtered_by[offset] = Filtered(rule, offset)
-                effects.finished.append((offset, Outcome.FILTERED))
-            elif memory.used >= limit and not self._has_place(message):
-                next_offset = offset
-                break
-            else:
-                self._admit(message, effects)
-        jobs.advance(next_offset)
-        return self._concluded(effects)
-
-    def _has_place(self, message: StoredMessage) -> bool:
-        """Whether *message* may come while memory is full."""
-        key = self._rule_of(message).order_key.of(message)
-        return self.jobs.residency.has_place(key, idle=self._idle)
-
-    def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        key = self._rule_of(message).order_key.of(message)
-        if self.jobs.change is not None:
-            self.jobs.change.read(message)
-        if key is None and (rule := self._rule_of(message)).text is not None:
-            effects.missing_keys += 1
-            if rule.missing is MissingKey.DEAD_LETTER:
-                job = self._job(message, None)
-                self.jobs.hold(job)
-                job.move(NEW, RUNNING)  # it never was ready: nobody may poll it
-                job.reason = f"no order key at {rule.text}"
-                self.exhausted.give_up(job, effects)
-                return
-            if rule.missing is MissingKey.BY_QUEUE:
-                key = QUEUE_CHAIN
-        if not self.jobs.residency.spill(key, message.queue_offset):
-            self.jobs.admit(self._job(message, key))
-
-    def _job(self, message: StoredMessage, key: bytes | None) -> Job:
-        offset, body_bytes = message.queue_offset, len(message.body)
-        held_bytes = BESIDE_BYTES + body_bytes + len(message.raw_properties)
-        if key is not None:
-            held_bytes += len(key)
-        job = Job(offset, key, message, body_bytes, held_bytes)
-        if self._attempts:
-            job.attempts = self._attempts.get(offset, 0)
-        return job
+            return Effects()
+        return self._concluded(self.intake.read(messages, next_offset=next_offset))
 
     def _subject(self, job: Job) -> Subject:
         if job.message is None:
             raise RuntimeError(f"{job} is about to be handed out without its message")
-        offset, message = self._offset_of(job, job.message), job.message
+        message = job.message
+        offset = self.intake.origin_offset(job, message)
         return Subject(message, self.topic, self.origin.place, offset, message.body)
-
-    def _offset_of(self, job: Job, _message: StoredMessage) -> int:
-        """Where the message stands in its queue, also that of a parked copy."""
-        return job.offset
 
     def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
         """Spilled messages were read again; those that are not there any more are finished."""
         if self.closed:
             return Effects()
-        if refill.set_down:
-            return self._came_back(refill.offsets[0], next(iter(messages), None))
-        effects = Effects()
-        jobs = {}
-        for message in messages:  # none is without a key: the policy for missing ones has spoken
-            jobs[message.queue_offset] = self._job(message, refill.key)
-            if self.jobs.change is not None:
-                self.jobs.change.read_again(message)
-        here = [jobs[each] for each in refill.offsets if each in jobs]
-        if self.jobs.refilled(refill, here):
-            gone = [offset for offset in refill.offsets if offset not in jobs]
-            effects.finished += [(offset, Outcome.DELETED) for offset in gone]
-            if gone:
-                effects.gone |= dict.fromkeys(gone, refill.key)
-        return self._concluded(effects)
-
-    def _came_back(self, offset: int, message: StoredMessage | None) -> Effects:
-        """The message of a job that is set down was read again, or (None) is gone."""
-        effects = Effects()
-        job = self.jobs.residency.came_back(
-            offset, None if message is None else self._job(message, None)
-        )
-        if job is not None and message is None:
-            self.jobs.chains.take_ready(job)
-            self.settlement.withdraw(job)
-            self.settlement.finish(job, Outcome.DELETED, effects)
-            if job.key is not None:
-                effects.gone[offset] = job.key
-        elif job is not None and message is not None:
-            if self.jobs.change is not None:
-                self.jobs.change.read_again(message)
-            self.settlement.is_back(job, is_taken=self.operator.has_taken(job))
-        return self._concluded(effects)
+        return self._concluded(self.intake.refilled(refill, messages))
 
     @property
     def refills_due(self) -> bool:
@@ -870,7 +761,7 @@ class QueuePipeline:
             key_version=self.keys.record.version,
             older=self.jobs.older,
             key_change=self.key_change_in_words,
-            reading_paused=self._reading_paused,
+            reading_paused=self.intake.paused_by,
             oldest_ms=None if oldest is None else self.jobs.residency.down.stored_ms(oldest),
             most_attempts=max(self.leases.attempts.values(), default=0),
             window_used=self.jobs.residency.taken / self.rules.max_jobs,

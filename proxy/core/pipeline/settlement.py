@@ -58,18 +58,14 @@ class Settlement:
         """
         effects = self.on_time(now_ns)
         expired = 0 if effects.plain else len(effects.released)  # they ended with a run that did
-        live, end, ended = self._leases.live, self._leases.end_one, []
-        for lease_id in acked:
-            lease = live(lease_id)
-            if lease is not None and (lease.run is None or _leads_alone(lease.run, lease)):
-                ended.append(end(lease))  # nearly all
-            else:
-                if ended:
-                    self._acked(ended, effects)
-                    ended = []
-                self._judge(self._live(lease_id, effects), Plain.ACK, effects, now_ns=now_ns)
-        if ended:
-            self._acked(ended, effects)
+        lease_ids = iter(acked)
+        while True:
+            ended, other = self._leases.end_handled(lease_ids)  # nearly all
+            if ended:
+                self._acked(ended, effects)
+            if other is None:
+                break
+            self._judge(self._live(other, effects), Plain.ACK, effects, now_ns=now_ns)
         if nacked or released:
             self._settle_others(nacked, released, effects, expired=expired, now_ns=now_ns)
         return effects
@@ -141,7 +137,7 @@ class Settlement:
             else:
                 effects.nacked.append(each.lease)
                 self.failed(each.lease.job, nack=each.verdict, now_ns=now_ns, effects=effects)
-            effects.released += each.behind
+            effects.released.extend(each.behind)
             self._unfollow(each.behind)
         return [lease.lease_id for each in judged for lease in each.behind]
 
@@ -166,7 +162,7 @@ class Settlement:
         answer was never written is offered uncounted; so are those of a run that its client had
         given back, though one ahead of them was open.
         """
-        self._now.ns = now_ns
+        self._now.set(now_ns)
         effects = Effects()
         book = self._leases
         if self._exhausted.timed:
@@ -188,7 +184,7 @@ class Settlement:
         effects = self.on_time(now_ns)
         if (lease := self._live(lease_id, effects)) is not None:
             leases = self._leases.end(lease.run[0] if lease.run else lease)
-            effects.revoked += self._ended(leases, effects, now_ns=now_ns)
+            effects.revoked.extend(self._ended(leases, effects, now_ns=now_ns))
         return effects
 
     def _ended(self, leases: Sequence[Lease], effects: Effects, *, now_ns: int) -> list[Lease]:
@@ -197,7 +193,7 @@ class Settlement:
         """
         first, *behind = leases
         if first.unsent:
-            effects.unsent += leases
+            effects.unsent.extend(leases)
             self._take_back(first.job)
             self._unfollow(behind)
             return []
@@ -205,7 +201,7 @@ class Settlement:
         for lease in handled:
             self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
             self._jobs.chains.unfollow(lease.job)
-        effects.released += unhandled
+        effects.released.extend(unhandled)
         self._unfollow(unhandled)
         self.failed(first.job, nack=None, now_ns=now_ns, effects=effects)
         return [first, *handled]
@@ -214,7 +210,7 @@ class Settlement:
 
     def _acked(self, leases: Sequence[Lease], effects: Effects) -> None:
         """The jobs of *leases*, which have ended, were handled."""
-        effects.acked += leases
+        effects.acked.extend(leases)
         jobs: list[Job] = []
         granted_ns: list[int] = []
         for lease in leases:
@@ -226,7 +222,6 @@ class Settlement:
             self._jobs.finish_all(jobs)
             finished, ok = effects.finished, Outcome.OK
             for job in jobs:
-                job.message = None  # whoever still holds the job must not hold the body
                 finished.append((job.offset, ok))
             # At the first hand-out: whatever failed before stands among the failures.
             measures.attempts.note_lowest(len(jobs))
@@ -246,7 +241,6 @@ class Settlement:
             self._observed.measures.attempts.note(job.attempts)
         if self._failures.attempts:
             self._failures.forget(job.offset)
-        job.message = None  # whoever still holds the job must not hold the body
         effects.finished.append((job.offset, outcome))
         self._free(job)
 
@@ -257,7 +251,7 @@ class Settlement:
         next_try_ns = self._failures.next_try_ns(job, nack, now_ns=now_ns)
         if job.key in self._held:
             self._free(job)
-            effects.parking = True
+            effects.note_parking()
             return
         if next_try_ns is None:
             self._exhausted.give_up(job, effects)
@@ -275,13 +269,13 @@ class Settlement:
             self._exhausted.freed(job.key)
 
     def _take_back(self, job: Job) -> None:
-        job.attempts -= 1  # handed back unhandled: it does not count
+        job.uncount_attempt()
         self._leases.offer(job, self._now.ns)
         self._free(job)
 
     def _unfollow(self, leases: Iterable[Lease]) -> None:
         for lease in leases:
-            lease.job.attempts -= 1
+            lease.job.uncount_attempt()
             self._jobs.chains.unfollow(lease.job)
             self._free(lease.job)
 
@@ -323,11 +317,6 @@ class Settlement:
         self._leases.withdraw(job)
         self._jobs.residency.down.somebody_may_have(job)
         self._pauses.forget(job)
-
-
-def _leads_alone(run: Sequence[Lease], lease: Lease) -> bool:
-    """True if a verdict on *lease* decides nothing of the others in its *run*."""
-    return run[0] is lease and (len(run) == 1 or run[1].verdict is None)
 
 
 def _at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:

@@ -1,0 +1,82 @@
+"""From the copies in a parked twin to jobs: which of them count, and by which key. Pure.
+
+The next owner may copy a message once more that has a copy. Offsets of messages rise among the
+copies of a key, so one that does not is a repeat, and passed over.
+"""
+
+from __future__ import annotations
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.dead_letters.copies import as_sent
+from proxy.core.jobs.chains import Job
+from proxy.core.jobs.jobs import Jobs
+from proxy.core.keys.key_rules import KeyRule
+from proxy.core.keys.topic_rules import TopicRules
+from proxy.core.leases.lease_book import LeaseBook
+from proxy.core.parking.parked_copy import origin_of, parked_chain
+from proxy.core.parking.redrives import Redrives
+from proxy.core.pipeline.effects import Effects
+from proxy.core.pipeline.exhausted import OnExhausted
+from proxy.core.pipeline.intake import Intake
+from proxy.core.pipeline.key_switch import KeySwitch
+from proxy.core.pipeline.operator_actions import OperatorActions
+from proxy.core.pipeline.pauses import Pauses
+from proxy.core.pipeline.queue_pipeline import QueuePipeline
+from proxy.core.pipeline.settlement import Settlement
+
+
+class CopyIntake(Intake):
+    """Takes copies in as the messages that they are of, while the keys of these are parked.
+
+    Caller: the twin's pipeline. Affects: jobs, and what ``Redrives`` notes of each parked key.
+    """
+
+    def __init__(
+        self,
+        rules: TopicRules,
+        jobs: Jobs,
+        leases: LeaseBook,
+        keys: KeySwitch,
+        pauses: Pauses,
+        exhausted: OnExhausted,
+        settlement: Settlement,
+        operator: OperatorActions,
+        *,
+        origin: QueuePipeline,
+    ) -> None:
+        """The parts are those of the twin; *origin* is the queue whose messages are parked."""
+        super().__init__(rules, jobs, leases, keys, pauses, exhausted, settlement, operator)
+        assert isinstance(exhausted, Redrives)
+        self._redrives, self._origin = exhausted, origin
+        self._rule_of = self._rule_of_copy
+
+    def room(self, *, ready: int, demand: bool) -> int:
+        """Reading never pauses but for full memory: what is not redriven costs an offset each."""
+        return self._residency.room(demand=True)
+
+    def job(self, message: StoredMessage, key: bytes | None) -> Job:
+        """A new job of the message as it was sent, whatever its copy looks like."""
+        return super().job(as_sent(message), key)
+
+    def origin_offset(self, _job: Job, message: StoredMessage) -> int:
+        """Where the message of a copy stands in the queue that it is of."""
+        return origin_of(message)[0]
+
+    def _admit(self, message: StoredMessage, effects: Effects) -> None:
+        """Put a copy that counts into the chain of its key."""
+        key = parked_chain(message, self._rule_of(message))
+        origin, epoch = origin_of(message)
+        parked = None if key is None else self._origin.parked.get(key)
+        if (
+            key is None
+            or parked is None
+            or epoch < parked.epoch
+            or not self._redrives.note_copy(key, parked, origin=origin)
+        ):
+            self._jobs.pass_over(message.queue_offset)
+        elif not self._residency.spill(key, message.queue_offset):
+            self._jobs.admit(self.job(message, key))
+
+    def _rule_of_copy(self, message: StoredMessage) -> KeyRule:
+        """That of the message itself: keys are parked by the rule that it had."""
+        return self._origin.keys.record.rule_at(origin_of(message)[0])

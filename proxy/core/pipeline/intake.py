@@ -1,0 +1,220 @@
+"""From messages that were read to jobs: order keys, chains, spilling, and reading again. Pure.
+
+``dispatch`` hands the jobs out; ``residency`` decides which of them stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker_core.remoting.message import StoredMessage
+from proxy.core.jobs.chains import NEW, RUNNING, Job
+from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.refills import Refill
+from proxy.core.keys.key_rules import KeyRule
+from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
+from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
+from proxy.core.leases.lease_book import LeaseBook
+from proxy.core.leases.verdicts import Filtered, Outcome
+from proxy.core.pipeline.effects import Effects
+from proxy.core.pipeline.exhausted import OnExhausted
+from proxy.core.pipeline.key_switch import KeySwitch
+from proxy.core.pipeline.operator_actions import OperatorActions
+from proxy.core.pipeline.pauses import Pauses
+from proxy.core.pipeline.settlement import Settlement
+from proxy.core.records.paused_key import EVERYTHING
+
+#: With so many ready jobs a queue is read on only once they are few again. What is read long before
+#: it is wanted costs memory, and is in no cache of the processor when its turn comes.
+_PLENTY, _ENOUGH = 2048, 1024
+#: What a message takes in memory beside its body, properties and order key: the objects around it.
+BESIDE_BYTES = 640
+
+
+class Intake:
+    """Makes jobs of the messages of one queue, and says how many more may be read.
+
+    Caller: the pipeline, while its queue is read. Affects: jobs, and (``exhausted``) messages
+    without an order key; through messages that are gone also what settlement affects.
+    """
+
+    def __init__(
+        self,
+        rules: TopicRules,
+        jobs: Jobs,
+        leases: LeaseBook,
+        keys: KeySwitch,
+        pauses: Pauses,
+        exhausted: OnExhausted,
+        settlement: Settlement,
+        operator: OperatorActions,
+    ) -> None:
+        """All parts are those of one pipeline."""
+        self._rules, self._jobs, self._leases, self._keys = rules, jobs, leases, keys
+        self._exhausted, self._settlement, self._operator = exhausted, settlement, operator
+        self._paused, self._attempts = pauses.keys, leases.attempts
+        self._residency = jobs.residency
+        self._rule_of: Callable[[StoredMessage], KeyRule] = keys.rule_of
+        self._plenty = False  # ready jobs, for a while
+
+    def change_rules(self, rules: TopicRules) -> None:
+        """Go on by *rules* from the next message on."""
+        self._rules = rules
+
+    # ---- room -----------------------------------------------------------------------------------
+
+    def room(self, *, ready: int, demand: bool) -> int:
+        """How many more messages may be read while so many jobs are *ready*; 0 pauses reading.
+
+        *demand*: clients wait, and for them reading goes on past jobs that no client can have now.
+        """
+        self._plenty = ready >= _PLENTY or (self._plenty and ready > _ENOUGH)
+        if self._plenty:
+            return 0
+        if EVERYTHING in self._paused:
+            demand = False  # clients that wait have no use for more
+        return self._residency.room(demand=demand and self._has_many_keys, idle=self._idle)
+
+    @property
+    def offers(self) -> bool:
+        """True if something is ready, whether or not all of the queue is paused."""
+        return bool(self._jobs.chains.ready or self._leases.offered)
+
+    @property
+    def paused_by(self) -> str:
+        """Why reading pauses, whoever waits: ``memory``, ``jobs``; "" if it does not."""
+        window = self._jobs.window
+        if window.short_of_memory:
+            return "memory"
+        # For clients that wait the whole window is filled, but with one key, where it is no help.
+        is_full = self._residency.left <= 0 if self._has_many_keys else window.full
+        return "jobs" if is_full else ""
+
+    @property
+    def _idle(self) -> bool:
+        """True if it has nothing for any client, and nothing comes that is being read again."""
+        return not (self.offers or self._residency.being_read)
+
+    @property
+    def _has_many_keys(self) -> bool:
+        return self._keys.record.rule.order_key.has_many_keys
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def read(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
+        """Take *messages* in; the next read starts at *next_offset*, or earlier: at the first one
+        that the window or memory has no room for. Messages that were read before are passed over.
+        """
+        effects = Effects()
+        jobs, residency, rules = self._jobs, self._residency, self._rules
+        position, resumes = jobs.position, jobs.resumes
+        memory, left = jobs.window.memory, residency.left
+        limit, admit = memory.limit, self._admit
+        residency.look_at_memory()
+        for message in messages:
+            offset = message.queue_offset
+            if offset < position:
+                continue
+            if left <= 0 and (left := residency.left) <= 0:  # some may have been spilled
+                next_offset = offset
+                break
+            left -= 1
+            position = offset + 1
+            if resumes and jobs.knows(offset):
+                jobs.pass_over(offset)
+            elif (
+                rules.tags is not None
+                or message.raw_properties.find(SHADOW_MARK) >= 0  # nearly none; "in" takes longer
+            ) and (rule := rules.unwanted(message)) is not None:
+                jobs.pass_over(offset)
+                effects.filtered_by[offset] = Filtered(rule, offset)
+                effects.finished.append((offset, Outcome.FILTERED))
+            elif memory.used >= limit and not self._has_place(message):
+                next_offset = offset
+                break
+            else:
+                admit(message, effects)
+        jobs.advance(next_offset)
+        return effects
+
+    def _has_place(self, message: StoredMessage) -> bool:
+        """Whether *message* may come while memory is full."""
+        key = self._rule_of(message).order_key.of(message)
+        return self._residency.has_place(key, idle=self._idle)
+
+    def _admit(self, message: StoredMessage, effects: Effects) -> None:
+        """Put *message* into the chain of its key, in memory or spilled."""
+        rule = self._rule_of(message)
+        key = rule.order_key.of(message)
+        jobs = self._jobs
+        if jobs.change is not None:
+            jobs.change.read(message)
+        if key is None and rule.text is not None:
+            effects.note_missing_key()
+            if rule.missing is MissingKey.DEAD_LETTER:
+                self._give_up(message, f"no order key at {rule.text}", effects)
+                return
+            if rule.missing is MissingKey.BY_QUEUE:
+                key = QUEUE_CHAIN
+        if not self._residency.spill(key, message.queue_offset):
+            jobs.admit(self.job(message, key))
+
+    def _give_up(self, message: StoredMessage, reason: str, effects: Effects) -> None:
+        """Give *message* up, which never gets ready."""
+        job = self.job(message, None)
+        self._jobs.hold(job)
+        job.move(NEW, RUNNING)
+        job.explain(reason)
+        self._exhausted.give_up(job, effects)
+
+    def job(self, message: StoredMessage, key: bytes | None) -> Job:
+        """A new job of *message*, with the attempts that owners before counted."""
+        offset, body_bytes = message.queue_offset, len(message.body)
+        held_bytes = BESIDE_BYTES + body_bytes + len(message.raw_properties)
+        if key is not None:
+            held_bytes += len(key)
+        job = Job(offset, key, message, body_bytes, held_bytes)
+        if self._attempts:
+            job.attempts = self._attempts.get(offset, 0)
+        return job
+
+    def origin_offset(self, job: Job, _message: StoredMessage) -> int:
+        """Where the message stands in its queue, also that of a parked copy."""
+        return job.offset
+
+    # ---- reading again --------------------------------------------------------------------------
+
+    def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
+        """Take spilled messages in that were read again; those that are gone are finished."""
+        if refill.set_down:
+            return self._came_back(refill.offsets[0], next(iter(messages), None))
+        effects = Effects()
+        jobs = {}
+        for message in messages:  # none is without a key: the policy for missing ones has spoken
+            jobs[message.queue_offset] = self.job(message, refill.key)
+            if self._jobs.change is not None:
+                self._jobs.change.read_again(message)
+        here = [jobs[each] for each in refill.offsets if each in jobs]
+        if self._jobs.refilled(refill, here):
+            gone = [offset for offset in refill.offsets if offset not in jobs]
+            effects.finished.extend((offset, Outcome.DELETED) for offset in gone)
+            if gone:
+                effects.gone.update(dict.fromkeys(gone, refill.key))
+        return effects
+
+    def _came_back(self, offset: int, message: StoredMessage | None) -> Effects:
+        """The message of a job that is set down was read again, or (None) is gone."""
+        effects = Effects()
+        as_read = None if message is None else self.job(message, None)
+        job = self._residency.came_back(offset, as_read)
+        if job is not None and message is None:
+            self._jobs.chains.take_ready(job)
+            self._settlement.withdraw(job)
+            self._settlement.finish(job, Outcome.DELETED, effects)
+            if job.key is not None:
+                effects.gone[offset] = job.key
+        elif job is not None and message is not None:
+            if self._jobs.change is not None:
+                self._jobs.change.read_again(message)
+            self._settlement.is_back(job, is_taken=self._operator.has_taken(job))
+        return effects
