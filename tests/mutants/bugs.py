@@ -25,9 +25,10 @@ from proxy.core.keys.retry_policy import RetryPolicy
 from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.leases.verdicts import Outcome
 from proxy.core.ownership.steady_members import SteadyMembers
-from proxy.core.parking import twin_pipeline
+from proxy.core.parking import copy_intake
 from proxy.core.pipeline.actions import Unreported
 from proxy.core.pipeline.dispatch import Dispatch
+from proxy.core.pipeline.intake import Intake
 from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Own
@@ -140,6 +141,11 @@ def _no_end(original: Any, book: LeaseBook, lease: Any) -> Any:
     """It may have ended before, or another one of its job."""
     book._by_offset.setdefault(lease.job.offset, lease)
     return original(book, lease) if lease.lease_id in book._leases else lease
+
+
+def _one_by_one(_original: Any, _book: LeaseBook, lease_ids: Any) -> Any:
+    """Each ack is judged by itself, so that ``live`` and ``end_one`` are asked."""
+    return [], next(lease_ids, None)
 
 
 def _expiry_finishes(original: Any, pipeline: QueuePipeline, *, now_ns: int) -> Any:
@@ -256,8 +262,8 @@ def _no_room_beside_a_lease(original: Any, pipeline: QueuePipeline, **how: Any) 
     return 0 if pipeline.leases else original(pipeline, **how)
 
 
-def _hashed(original: Any, pipeline: QueuePipeline, message: Any, key: bytes) -> Any:
-    return original(pipeline, message, bytes([len(key) % 256]))
+def _hashed(original: Any, intake: Intake, message: Any, key: bytes) -> Any:
+    return original(intake, message, bytes([len(key) % 256]))
 
 
 def _filled_up(original: Any, gate: RateGate, pipeline: QueuePipeline, **now: Any) -> None:
@@ -303,6 +309,7 @@ MUTANTS = (
            method_of(JobChains, "poll", _successor_at_once)),
     Mutant("O3", "an extended lease is offered to others",
            all_of(method_of(LeaseBook, "extend", _offered_while_leased),
+                  method_of(LeaseBook, "end_handled", _one_by_one),
                   method_of(LeaseBook, "end_one", _no_end))),
     Mutant("O3b", "a client acks what it has not handled yet",
            method_of(Worker, "handle", _acks_first), short),
@@ -319,6 +326,7 @@ MUTANTS = (
     Mutant("W3", "an ack of an expired lease counts",
            all_of(method_of(LeaseBook, "live", _expired_is_alive),
                   method_of(LeaseBook, "expired", _remembered),
+                  method_of(LeaseBook, "end_handled", _one_by_one),
                   method_of(LeaseBook, "end_one", _no_end))),
     Mutant("C1", "now and then less is committed than before",
            all_of(method_of(Committer, "commit", _now_and_then_stale),
@@ -366,7 +374,7 @@ MUTANTS = (
     Mutant("N1", "nothing is read while a lease is alive",
            method_of(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
     Mutant("N1", "keys are hashed to 8 bits: to their length",
-           method_of(QueuePipeline, "_job", _hashed)),
+           method_of(Intake, "job", _hashed)),
     Mutant("N1", "a window that stuck keys have filled is not shared out",
            method_of(Residency, "_share_out", lambda *_: None), crowded),
     Mutant("N2", "reading never pauses",
@@ -391,7 +399,7 @@ MUTANTS = (
     Mutant("I1", "a hand-out drops a property",
            method_of(requests, "user_properties", lambda *_: None), short),
     Mutant("I1", "handlers get parked copies as they stand",
-           method_of(twin_pipeline, "as_sent", lambda _original, copy: copy), parked),
+           method_of(copy_intake, "as_sent", lambda _original, copy: copy), parked),
     Mutant("Q1", "each owner hands out the whole of a limit",
            method_of(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
            limited),

@@ -31,7 +31,9 @@ class SetDown:
         self._retrying: dict[int, Job] = {}
         self._down: dict[int, tuple[Job, int]] = {}  # each with when its message was stored, in ms
         self._asked: dict[int, Job] = {}  # whose messages are being read
-        self._due: OrderedDict[int, Job] = OrderedDict()  # that wait for room to be read
+        self._due: OrderedDict[int, Job] = OrderedDict()
+        #: Offsets of those that wait for room to be read, as they are at any time.
+        self.due: Collection[int] = self._due.keys()
         #: Keys whose jobs stay as they are: see ``keep``.
         self.kept: Collection[bytes | None] = ()
 
@@ -46,7 +48,7 @@ class SetDown:
     @property
     def coming(self) -> set[int]:
         """Of those whose messages are being read, or wait for room to be read."""
-        return self._asked.keys() | self._due.keys()
+        return self._asked.keys() | self._due
 
     def keep(self, keys: Collection[bytes | None]) -> None:
         """Leave jobs of *keys*, as these are at any time, as they are: they are being copied."""
@@ -56,11 +58,6 @@ class SetDown:
     def asked(self) -> int:
         """Places of the window for those whose messages are being read."""
         return len(self._asked)
-
-    @property
-    def due(self) -> int:
-        """How many wait for room."""
-        return len(self._due)
 
     @property
     def spare(self) -> int:

@@ -124,17 +124,17 @@ class TwinPipeline(QueuePipeline):
         """``redrive`` each of *keys*."""
         for key in keys:
             self.redrives.begin(key, self.origin.parked[key], rate=rate, by=by)
-        return self._concluded(Effects(parking=True))
+        return self._concluded(Effects().note_parking())
 
     def pace(self, key: bytes, *, rate: float) -> Effects:
         """Another *rate* for *key*, which is redriven; its hand-outs count on."""
         self.redrives.change_pace(key, rate=rate)
-        return self._concluded(Effects(parking=True))
+        return self._concluded(Effects().note_parking())
 
     def stop(self, key: bytes) -> Effects:
         """Redrive *key* no longer; what a client has of it may be finished."""
         self.redrives.stop(key)
-        return self._concluded(Effects(parking=True))
+        return self._concluded(Effects().note_parking())
 
     def _concluded(self, effects: Effects) -> Effects:
         """The same, after redrives that end now; the queue looks after its twin each time."""

@@ -74,9 +74,14 @@ class Dispatch:
         """
         leases: list[Lease] = []
         wire_bytes = 0
-        if (ready := sum(map(len, self.ready_queues))) < max_jobs:
+        offered, new, reactivated = self.ready_queues
+        if (ready := len(offered) + len(new) + len(reactivated)) < max_jobs:
             max_jobs = ready
-        work, next_job, grant, held = self._work, self._poll, self._leases.grant, self._held
+        work, grant, held = self._work, self._leases.grant, self._held
+        if offered:
+            next_job = self._poll
+        else:  # mostly; nothing is offered meanwhile
+            self._offered_in_a_row, next_job = 0, self._jobs.chains.poll
         some_stay = self._pauses.keys or self._held_back.numbers or self._failures.given_up
         acts = self._rules.actions.each
         since_ns: list[int] = []

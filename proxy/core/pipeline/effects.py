@@ -74,26 +74,23 @@ class Effects:
     copies = _Rare[dict[int, int]](dict)  # where in the twin the copies of those stand, by offset
     stopped = _Rare[list[bytes]](list)  # keys whose redrive failed
 
-    def __init__(self, **given: Any) -> None:
-        """Nothing, but for what is *given* by name."""
+    def __init__(self) -> None:
         self.plain = True
         self.finished = []
         self.acked = []
         self.missing_keys = 0
         self.parking = self.keys_changed = False
         self.rare = {}
-        if given:
-            for name, value in given.items():
-                setattr(self, name, value)
-            self.plain = False
 
-    def note_parking(self) -> None:
-        """Parked keys may have to be looked after."""
+    def note_parking(self) -> Effects:
+        """Parked keys may have to be looked after. Returns the same."""
         self.parking = True
+        return self
 
-    def note_keys_changed(self) -> None:
-        """Another order key begins to hold, or no older message is left."""
+    def note_keys_changed(self) -> Effects:
+        """Another order key begins to hold, or no older message is left. Returns the same."""
         self.keys_changed = True
+        return self
 
     def note_missing_key(self) -> None:
         """Count a message without an order key."""

@@ -62,7 +62,8 @@ class OperatorActions:
         self.check_free(job)
         self._jobs.chains.take_ready(job)
         self._settlement.withdraw(job)
-        effects = Effects(skips={job.offset: why})
+        effects = Effects()
+        effects.skips[job.offset] = why
         self._settlement.finish(job, Outcome.SKIPPED, effects)
         return effects
 

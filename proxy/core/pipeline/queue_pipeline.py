@@ -501,7 +501,7 @@ class QueuePipeline:
         if self.closed:
             return Effects()
         self.keys.begin()
-        return self._concluded(Effects(keys_changed=True))
+        return self._concluded(Effects().note_keys_changed())
 
     def older_counted(self, asked: Sequence[int], messages: Mapping[int, StoredMessage]) -> Effects:
         """Older messages were read once more, to be counted under their new keys."""

@@ -129,7 +129,7 @@ class Parking:
         """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
         if not (self.may_act and self._pipeline.parking.park(key, by=by, reason=reason)):
             return False
-        self._lane.did(self._pipeline, Effects(parking=True))
+        self._lane.did(self._pipeline, Effects().note_parking())
         return True
 
     def redrive(self, key: bytes, *, by: str, audit: str, rate: float = 0.0) -> bool:
