@@ -4,13 +4,19 @@ What stands around the body, the *context*, goes where the format has room for i
 envelope, among the parameters of a form, or into headers. Its names are ours or DDMQ's. The
 message's id and the number of the attempt stand in headers always: by the id a receiver tells
 repeats.
+
+``Orderlane-Signature: t=SECONDS,v1=HEX`` says where a request comes from: SECONDS since 1970, and
+HMAC-SHA256 with the shared secret over ``SECONDS.MESSAGE-ID.CONTENT``. MESSAGE-ID is that of
+``Orderlane-Message-Id``, CONTENT the body; of a GET, which has none, the text behind the URL's
+question mark. There is one ``v1`` for each secret, so that a secret can be changed without a pause.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -18,12 +24,12 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from proxy.core.delivery.push_signature import SIGNATURE_HEADER, signature
 from proxy.core.delivery.push_url import AllowedHosts, PushUrl, callback_urls
 from proxy.core.keys.order_key import key_text
 
 ID_HEADER = "Orderlane-Message-Id"
 ATTEMPT_HEADER = "Orderlane-Attempt"
+SIGNATURE_HEADER = "Orderlane-Signature"
 CALLBACK_PROPERTY = "carrera_http_callback_url"
 
 #: What may stand around a body, and what DDMQ calls it in a form; the rest it has no name for.
@@ -283,3 +289,10 @@ def _value(rules: PushRules, message: Pushed, name: str) -> str | None:
         case _:
             value = getattr(message, name)
             return None if value is None else str(value)
+
+
+def signature(secrets: Iterable[bytes], *, at_s: int, message_id: str, content: bytes) -> str:
+    """Value of the header at the time *at_s*; *message_id* as its own header has it."""
+    signed = f"{at_s}.{message_id}.".encode() + content
+    sums = (hmac.new(secret, signed, hashlib.sha256).hexdigest() for secret in secrets)
+    return ",".join([f"t={at_s}", *(f"v1={each}" for each in sums)])

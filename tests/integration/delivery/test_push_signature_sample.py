@@ -10,8 +10,7 @@ import pytest
 
 from broker_core.clock import wall_ms
 from proxy.core.delivery.push_answer import AnswerRules
-from proxy.core.delivery.push_request import Format, PushRules, request_of
-from proxy.core.delivery.push_signature import signature
+from proxy.core.delivery.push_request import Format, PushRules, request_of, signature
 from proxy.core.delivery.push_url import parse_url
 from proxy.delivery.deliverer import ACKED
 from proxy.delivery.sinks.push import HttpPush

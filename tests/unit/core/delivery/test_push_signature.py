@@ -3,8 +3,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from proxy.core.delivery.push_request import Format, PushRules, request_of
-from proxy.core.delivery.push_signature import signature
+from proxy.core.delivery.push_request import Format, PushRules, request_of, signature
 from proxy.core.delivery.push_url import parse_url
 from tests.support.pushed import PushedMessage
 
