@@ -10,7 +10,6 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.dead_letters.copies import as_sent
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.jobs import Jobs
-from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.parking.parked_copy import origin_of, parked_chain
@@ -48,7 +47,6 @@ class CopyIntake(Intake):
         super().__init__(rules, jobs, leases, keys, pauses, exhausted, settlement, operator)
         assert isinstance(exhausted, Redrives)
         self._redrives, self._origin = exhausted, origin
-        self._rule_of = self._rule_of_copy
 
     def room(self, *, ready: int, demand: bool) -> int:
         """Reading never pauses but for full memory: what is not redriven costs an offset each."""
@@ -64,7 +62,7 @@ class CopyIntake(Intake):
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         """Put a copy that counts into the chain of its key."""
-        key = parked_chain(message, self._rule_of(message))
+        key = self._key_of(message)
         origin, epoch = origin_of(message)
         parked = None if key is None else self._origin.parked.get(key)
         if (
@@ -77,6 +75,6 @@ class CopyIntake(Intake):
         elif not self._residency.spill(key, message.queue_offset):
             self._jobs.admit(self.job(message, key))
 
-    def _rule_of_copy(self, message: StoredMessage) -> KeyRule:
-        """That of the message itself: keys are parked by the rule that it had."""
-        return self._origin.keys.record.rule_at(origin_of(message)[0])
+    def _key_of(self, message: StoredMessage) -> bytes | None:
+        """The key under which it was parked: by the rule that the message itself had."""
+        return parked_chain(message, self._origin.keys.record.rule_at(origin_of(message)[0]))

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.chains import NEW, RUNNING, Job
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.refills import Refill
-from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey
 from proxy.core.keys.topic_rules import SHADOW_MARK, TopicRules
 from proxy.core.leases.lease_book import LeaseBook
@@ -54,7 +53,7 @@ class Intake:
         self._exhausted, self._settlement, self._operator = exhausted, settlement, operator
         self._paused, self._attempts = pauses.keys, leases.attempts
         self._residency = jobs.residency
-        self._rule_of: Callable[[StoredMessage], KeyRule] = keys.rule_of
+        self._rule_of = keys.rule_of
         self._plenty = False  # ready jobs, for a while
 
     def change_rules(self, rules: TopicRules) -> None:
@@ -139,8 +138,11 @@ class Intake:
 
     def _has_place(self, message: StoredMessage) -> bool:
         """Whether *message* may come while memory is full."""
-        key = self._rule_of(message).order_key.of(message)
-        return self._residency.has_place(key, idle=self._idle)
+        return self._residency.has_place(self._key_of(message), idle=self._idle)
+
+    def _key_of(self, message: StoredMessage) -> bytes | None:
+        """The order key of *message*; None if it has none."""
+        return self._rule_of(message).order_key.of(message)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
         """Put *message* into the chain of its key, in memory or spilled."""

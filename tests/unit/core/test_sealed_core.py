@@ -8,8 +8,10 @@ from pathlib import Path
 
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.leases.lease_book import LeaseBook
+from proxy.core.parking.copy_intake import CopyIntake
 from proxy.core.parking.parking_pipeline import ParkingPipeline
 from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.pipeline.intake import Intake
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
 PROXY = Path(__file__).resolve().parents[3] / "proxy"
@@ -50,4 +52,5 @@ def test_an_assignment_would_be_found() -> None:
 def test_pipelines_are_composed_and_inherit_one_level_at_most() -> None:
     for kind in (ParkingPipeline, TwinPipeline):
         assert kind.__mro__ == (kind, QueuePipeline, object)
+    assert CopyIntake.__mro__ == (CopyIntake, Intake, object)
     assert QueuePipeline.__bases__ == Jobs.__bases__ == LeaseBook.__bases__ == (object,)
