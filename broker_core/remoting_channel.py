@@ -47,8 +47,8 @@ Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], "Result"]
 Result: TypeAlias = "Answer | LateAnswer | Awaitable[Answer]"
 
 _HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers above which no further request is read
-_SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers above which the peer is cut off
-_MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled, above which no further is read
+SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers above which the peer is cut off
+MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled, above which no further is read
 _MAX_REMARK_CHARS = 1000
 _DEAD_PEER_MS = 10_000  # sent bytes unacknowledged so long: the peer is gone
 
@@ -112,6 +112,21 @@ class RemotingChannel(asyncio.Protocol):
     def is_ready(self) -> bool:
         """True if the peer reads what it is sent."""
         return not self.is_closed and self._writable.is_set()
+
+    @property
+    def is_reading(self) -> bool:
+        """False while further requests stay unread, since answers or requests in hand pile up."""
+        return self._reading
+
+    @property
+    def handling(self) -> int:
+        """Requests in hand whose handlers run as tasks."""
+        return len(self._handling)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes written but not yet taken by the socket."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def stuck_since(self, before_ns: int) -> str | None:
         """What the peer began before that and has not ended; None: nothing."""
@@ -201,7 +216,7 @@ class RemotingChannel(asyncio.Protocol):
     def _write(self, frame: bytes) -> None:
         transport = cast(asyncio.Transport, self._transport)
         transport.write(frame)
-        if not self._writable.is_set() and transport.get_write_buffer_size() > _SLOW_READER_BYTES:
+        if not self._writable.is_set() and transport.get_write_buffer_size() > SLOW_READER_BYTES:
             self._warnings.warn("peer does not read its answers, disconnected", peer=self.peer)
             transport.abort()
 
@@ -369,7 +384,7 @@ class RemotingChannel(asyncio.Protocol):
     def _regulate_reading(self) -> None:
         # Only at a server's end: a client that stopped reading because it cannot write could wait
         # for ever on a server that does the same.
-        reading = self._writable.is_set() and self._handling_bytes <= _MAX_HANDLING_BYTES
+        reading = self._writable.is_set() and self._handling_bytes <= MAX_HANDLING_BYTES
         if reading == self._reading or self._role is Role.CLIENT:
             return
         if self._closing or self.is_closed:

@@ -62,6 +62,11 @@ class RemotingServer:
         self._regular: list[asyncio.Task[None]] = []
 
     @property
+    def codes(self) -> frozenset[int]:
+        """Codes of the requests served here."""
+        return frozenset(self._handlers)
+
+    @property
     def channels(self) -> frozenset[RemotingChannel]:
         """The connections now open."""
         return frozenset(self._channels)

@@ -71,6 +71,10 @@ class Cluster(AnyCluster):
         self._settings = settings
         self._port = 0
 
+    def configure(self, **settings: Any) -> None:
+        """Give the broker these fields of BrokerSettings from its next start on."""
+        self._settings = {**self._settings, **settings}
+
     @property
     def broker_address(self) -> str:
         return self.broker.address

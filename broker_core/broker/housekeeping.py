@@ -9,7 +9,7 @@ import structlog
 
 from broker_core.errors import StoreError, TlsError
 
-_AGAIN_S = 2.0
+AGAIN_S = 2.0
 _log = structlog.get_logger("broker")
 
 
@@ -36,6 +36,6 @@ async def done_at_last(action: Callable[[], Awaitable[None]], *, name: str) -> N
             await action()
         except (StoreError, TlsError, OSError) as error:
             _log.error("failed, will be tried again", what=name, reason=str(error))
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(AGAIN_S)
         else:
             return

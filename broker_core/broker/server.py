@@ -19,9 +19,9 @@ from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 
-_SAVE_EVERY_S = 5.0  # committed offsets: what a crash may take back
-_SWEEP_EVERY_S = 0.5  # a member that hangs holds up its group until it is dropped
-_RETENTION_EVERY_S = 60.0
+SAVE_EVERY_S = 5.0  # committed offsets: what a crash may take back
+SWEEP_EVERY_S = 0.5  # a member that hangs holds up its group until it is dropped
+RETENTION_EVERY_S = 60.0
 
 _log = structlog.get_logger("broker")
 
@@ -39,9 +39,12 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.address = settings.listen  # what clients connect to, once started
+        #: Its components and its listening side, once started.
+        self.parts: Parts
+        self.server: RemotingServer
         self._settings = settings
         self._turn = asyncio.Lock()  # to open or close
-        self._is_open = False
+        self.is_open = False
         self._closing = False
 
     async def start(self) -> None:
@@ -69,27 +72,27 @@ class Broker:
                 credentials=self._access.own_credentials(),
                 tls=self._client_tls,
             )
-            self._parts = await asyncio.to_thread(
+            self.parts = await asyncio.to_thread(
                 Parts, settings, store, replica, announce=self._announce
             )
-            replica.start_store(self._parts.arrived)
-            self._server = RemotingServer(
-                self._access.guarded(served(self._parts)),
-                on_closed=self._parts.connection_closed,
+            replica.start_store(self.parts.arrived)
+            self.server = RemotingServer(
+                self._access.guarded(served(self.parts)),
+                on_closed=self.parts.connection_closed,
                 tls=settings.tls,
             )
             host, _, port = settings.listen.rpartition(":")
-            self._parts.adopt_address(await self._server.listen(host.strip("[]"), int(port)))
+            self.parts.adopt_address(await self.server.listen(host.strip("[]"), int(port)))
         except BaseException:
             store.abandon()
             raise
-        self.address = self._parts.address
+        self.address = self.parts.address
         await self._register()
         self._start_jobs()
-        self._is_open = True
+        self.is_open = True
 
     def _start_jobs(self) -> None:
-        parts = self._parts
+        parts = self.parts
         parts.replica.start(
             address=self.address,
             find_master=self._find_master,
@@ -100,7 +103,7 @@ class Broker:
                 offsets=parts.offsets,
                 offset_saver=parts.offset_saver,
             ),
-            reopen=lambda: spawn(self._reopen(), name="open the broker anew"),
+            reopen=lambda: spawn(self.reopen(), name="open the broker anew"),
         )
         self._keep_house()
         for job in (parts.sampler, self._access, parts.keys):
@@ -113,10 +116,10 @@ class Broker:
         """Answer what is being handled, leave the nameservers, write everything."""
         self._closing = True  # or what is opened anew, and cannot be, would be waited for
         async with self._turn:
-            if self._is_open:
+            if self.is_open:
                 await self._shut()
 
-    async def _reopen(self) -> None:
+    async def reopen(self) -> None:
         """Close and start again, at the same address: what stands on disk has to change first."""
         async with self._turn:
             if self._closing:
@@ -132,44 +135,44 @@ class Broker:
             await self._open()
 
     async def _shut(self) -> None:
-        self._is_open = False
+        self.is_open = False
         await self._end_asking()
         if self._registration is not None:
             await self._registration.close()
-        self._parts.long_polls.close()
-        await self._server.close()
+        self.parts.long_polls.close()
+        await self.server.close()
         await self._end_writing()
         try:
-            await self._parts.save_tables()
+            await self.parts.save_tables()
         except OSError as error:
             _log.error("tables not saved", reason=str(error))
         try:
-            await self._parts.store.close()
+            await self.parts.store.close()
         except OSError as error:
             _log.error("store left as by a crash, the next start recovers it", reason=str(error))
 
     async def abandon(self) -> None:
         """End as a crash would: nothing is answered, saved or flushed. For tests."""
-        self._is_open = False
+        self.is_open = False
         await self._end_asking()
         if self._registration is not None:
             await self._registration.disconnect()
         await self._end_writing()
-        self._parts.store.abandon()
-        await self._server.close(grace_s=0)
+        self.parts.store.abandon()
+        await self.server.close(grace_s=0)
 
     async def _end_asking(self) -> None:
-        parts = self._parts
+        parts = self.parts
         for job in (parts.transaction_check, parts.replica, self._access, parts.sampler):
             await job.close()
         await cancel_and_wait(*self._housekeeping)
 
     async def _end_writing(self) -> None:
-        await self._parts.delayed.close()
-        await self._parts.keys.close()
+        await self.parts.delayed.close()
+        await self.parts.keys.close()
 
     async def _register(self) -> None:
-        topics = self._parts.directory.topics
+        topics = self.parts.directory.topics
         self._registration = Registration(
             self._settings.nameserver,
             broker_name=self._settings.broker_name,
@@ -195,8 +198,8 @@ class Broker:
 
     def _keep_house(self) -> None:
         for name, every_s, action in (
-            ("save tables", _SAVE_EVERY_S, self._parts.save_tables),
-            ("end silent members and locks", _SWEEP_EVERY_S, self._parts.sweep),
-            ("delete old messages", _RETENTION_EVERY_S, self._parts.delete_expired),
+            ("save tables", SAVE_EVERY_S, self.parts.save_tables),
+            ("end silent members and locks", SWEEP_EVERY_S, self.parts.sweep),
+            ("delete old messages", RETENTION_EVERY_S, self.parts.delete_expired),
         ):
             self._housekeeping.append(spawn(repeated(every_s, action, name), name=name))

@@ -38,7 +38,7 @@ class ConnectionPool:
         self._tls = tls
         self._on_connected = on_connected
         self._on_lost = on_lost
-        self._handlers = handlers or {}
+        self._handlers = {} if handlers is None else handlers
         self._connect_timeout_s = connect_timeout_s
         self._channels: dict[str, RemotingChannel] = {}
         self._connecting: dict[str, asyncio.Task[RemotingChannel | ConnectionLost]] = {}

@@ -36,7 +36,7 @@ from broker_core.remoting.route_bodies import (
 #: As RocketMQ's clients do.
 REFRESH_S = 30.0
 #: While a broker is missing that was there: mostly it is being restarted. For so long at most.
-_MISSED_REFRESH_S, _MISSED_NS = 2.0, 120_000_000_000
+MISSED_REFRESH_S, _MISSED_NS = 2.0, 120_000_000_000
 
 _log = structlog.get_logger("routes")
 
@@ -119,7 +119,7 @@ class RouteCache:
         """Refresh all known routes every 30 s until cancelled; sooner those that miss a broker."""
         last_ns = now_ns()
         while True:
-            await asyncio.sleep(min(REFRESH_S, _MISSED_REFRESH_S))  # one may be missed meanwhile
+            await asyncio.sleep(min(REFRESH_S, MISSED_REFRESH_S))  # one may be missed meanwhile
             self._give_up_on_missed()
             topics = {topic for topic, _ in self._missed} & self._routes.keys()
             if now_ns() - last_ns >= REFRESH_S * 0.9e9:

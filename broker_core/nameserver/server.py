@@ -67,7 +67,8 @@ class NameServer:
         self._host, self._port = host, port
         self._routes = Routes()
         self._table = None if data is None else JsonTable(data / "kvConfig.json")
-        self._server = RemotingServer(
+        #: Its listening side.
+        self.server = RemotingServer(
             {
                 RequestCode.REGISTER_BROKER: self._register,
                 RequestCode.UNREGISTER_BROKER: self._unregister,
@@ -95,13 +96,13 @@ class NameServer:
             for namespace, values in self._table.load().get("configTable", {}).items():
                 for key, value in values.items():
                     self._routes.put_value(namespace, key, value=value)
-        self.address = await self._server.listen(self._host, self._port)
+        self.address = await self.server.listen(self._host, self._port)
         self._sweeper = spawn(self._sweep(), name="drop silent brokers")
 
     async def close(self) -> None:
         """Stop listening and disconnect everyone."""
         await cancel_and_wait(self._sweeper)
-        await self._server.close()
+        await self.server.close()
 
     # -- brokers -------------------------------------------------------------------------------
 

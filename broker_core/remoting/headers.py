@@ -53,7 +53,7 @@ class SendMessageHeader(Header):
 
     def to_v2(self) -> dict[str, str]:
         """Return the form of codes 310 and 320, with one letter a field."""
-        return to_ext_of(self, _v2_fields())
+        return to_ext_of(self, v2_fields())
 
     @classmethod
     def from_v2(cls, ext: Mapping[str, str]) -> Self:
@@ -76,7 +76,7 @@ class SendMessageHeader(Header):
                 batch=_TRUTHS[of("m")],
             )
         except (KeyError, ValueError):  # or written in a way that nobody does
-            return from_ext_of(cls, ext, _v2_fields())
+            return from_ext_of(cls, ext, v2_fields())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +308,8 @@ class TopicHeader(Header):
 
 
 @cache
-def _v2_fields() -> tuple[HeaderField, ...]:
+def v2_fields() -> tuple[HeaderField, ...]:
+    """Fields of SendMessageHeader with the one-letter names of codes 310 and 320."""
     named = fields_of(SendMessageHeader)
     return tuple(
         field._replace(wire_name=letter)

@@ -21,7 +21,7 @@ from broker_core.remoting.message import (
 )
 
 _SHORT = struct.Struct(">h")
-_TOO_MANY_ZEROS = bytes(MAX_ZEROS_IN_PROPERTIES + 1)
+TOO_MANY_ZEROS = bytes(MAX_ZEROS_IN_PROPERTIES + 1)
 
 
 class BatchEntry(NamedTuple):
@@ -88,7 +88,7 @@ def encode_run(
                 f"topic of {len(topic)} bytes (at most {MAX_NAME_CHARS}) or properties of"
                 f" {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) too long to store"
             )
-        if _TOO_MANY_ZEROS in properties:
+        if TOO_MANY_ZEROS in properties:
             raise LocalProtocolError(
                 f"properties hold more than {MAX_ZEROS_IN_PROPERTIES} zero bytes in a row"
             )

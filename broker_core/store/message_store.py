@@ -40,7 +40,7 @@ _log = structlog.get_logger("store")
 
 Flush = Literal["sync", "async"]
 
-_CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
+CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
 _ASYNC_FLUSH_EVERY_S = 0.5
 _VISIBLE_WITHIN_S = 5.0  # of a deletion on disk: without replicas at once
 
@@ -389,7 +389,7 @@ class MessageStore:
 
     async def _checkpoint_regularly(self) -> None:
         while True:
-            await asyncio.sleep(_CHECKPOINT_EVERY_S)
+            await asyncio.sleep(CHECKPOINT_EVERY_S)
             await self._checkpoint_or_log()
 
     async def _checkpoint_or_log(self) -> None:

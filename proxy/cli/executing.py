@@ -22,7 +22,7 @@ from thin_client import Defer, Message, Reject
 REJECTED, UNAVAILABLE = 65, 69
 #: Of a command's stderr so much is kept for the reason.
 _TAIL_BYTES, _CHUNK_BYTES = 4_096, 512
-_LAST_WORDS_S = 0.2
+LAST_WORDS_S = 0.2
 #: A command that was told to end has so long for it.
 _GRACE_S = 2.0
 
@@ -127,7 +127,7 @@ class _Stderr:
     async def last_line(self) -> str:
         """What the command said last; empty if it said nothing."""
         self.close()
-        await asyncio.wait([self._reading], timeout=_LAST_WORDS_S)
+        await asyncio.wait([self._reading], timeout=LAST_WORDS_S)
         lines = b"".join(self._tail).decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 

@@ -13,7 +13,7 @@ from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.stored_group import StoredGroup, group_of
 from proxy.settings.groups import GroupSettings
 
-_LOOK_S = 2.0
+LOOK_S = 2.0
 
 _log = structlog.get_logger("config")
 
@@ -49,7 +49,7 @@ class StoreWatch:
                 await self.look()
             except Exception as bug:  # without it no group would change any more
                 _log.error("store not read; trying again", reason=str(bug), exc_info=bug)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
         """Read now, and serve what is there."""

@@ -90,7 +90,7 @@ class Good:
         """Of each field its name on the wire, what is expected there, whether it is required."""
         if self.header is None:
             return []
-        known = headers._v2_fields() if self.letters else header_fields.fields_of(self.header)
+        known = headers.v2_fields() if self.letters else header_fields.fields_of(self.header)
         return [
             (each.wire_name, each.expected, each.default is header_fields.MISSING) for each in known
         ]
@@ -102,7 +102,7 @@ class Good:
         known = header_fields.fields_of(headers.SendMessageHeader)
         return {
             short.wire_name: self.values[long.wire_name]
-            for short, long in zip(headers._v2_fields(), known, strict=True)
+            for short, long in zip(headers.v2_fields(), known, strict=True)
         }
 
     def content(self) -> bytes:

@@ -25,6 +25,7 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.message import OutgoingMessage, decode_message
 from broker_core.store.message_store import MessageStore
+from broker_core.store.reader import StoreReader
 from broker_core.tasks import spawn
 from tests.support.forked_broker import ForkedBroker, forked_brokers
 from tests.support.topic_churn import TopicChurn
@@ -164,35 +165,40 @@ def check_folder(
     with capture_logs():
         store = MessageStore(folder, segment_bytes=SEGMENT_BYTES)
     try:
-        log, entries = store._log, 0
-        if log.first_offset:
+        begin, end = store.reader.log_range()
+        if begin:
             assert retention
-            assert log.end_offset - log.first_offset >= KEEP_BYTES
+            assert end - begin >= KEEP_BYTES
+        entries = 0
         for queue_id in range(QUEUES):
-            queue = store._queues.find(TOPIC, queue_id)
-            if queue is None:
-                continue
             sent = answered[QueueName(TOPIC, "broker-a", queue_id)]
             low = store.reader.min_offset(TOPIC, queue_id)
+            high = store.reader.end_offset(TOPIC, queue_id)
             assert retention or low == 0
-            entries += queue.end_offset - low
-            assert queue.end_offset > max(sent, default=-1)
-            for offset in range(low, queue.end_offset):
-                place, size, _ = queue.entry(offset)
-                message = decode_message(log.read(place, size), check_crc=True)
+            assert high > max(sent, default=-1)
+            entries += high - low
+            found = store.reader.entries(TOPIC, queue_id, low, count=high - low)
+            for offset, (place, size, _) in zip(range(low, high), found, strict=True):
+                message = decode_message(store.reader.record(place, size), check_crc=True)
                 assert (message.topic, message.queue_id, message.queue_offset, message.size) == (
                     TOPIC, queue_id, offset, size,
                 )  # fmt: skip
                 assert message.body == sent.get(offset, message.body)
-        assert entries == _messages_in_log(store)
+        assert entries == _messages_in_log(store.reader)
     finally:
         store.abandon()
 
 
-def _messages_in_log(store: MessageStore) -> int:
-    from broker_core.store.recovery import _Scan
-
-    scan = _Scan(store._log, start=store._log.first_offset)
-    count = sum(message.topic == TOPIC for message in scan)
-    assert scan.end == store._log.end_offset
+def _messages_in_log(reader: StoreReader) -> int:
+    """Messages of the topic, counted from record to record."""
+    place, end = reader.log_range()
+    count = 0
+    while place < end:
+        message = reader.record_at(place)
+        if message is None:  # a filler: the next file goes on
+            place = (place // SEGMENT_BYTES + 1) * SEGMENT_BYTES
+            continue
+        count += message.topic == TOPIC
+        place += message.size
+    assert place == end
     return count

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import structlog
@@ -90,18 +91,19 @@ def _tell(**event: object) -> None:
 def _serve_forks() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     # A kill shall meet a checkpoint, a save of the tables or a deletion, not only sends.
-    message_store._CHECKPOINT_EVERY_S = 0.03
-    broker_slave._AGAIN_S = 0.1
-    replication._SILENT_NS = 1_500_000_000
-    broker_server._SAVE_EVERY_S = 0.02
-    broker_server._RETENTION_EVERY_S = 0.02
-    while line := sys.stdin.buffer.readline():
-        pid = os.fork()
-        if pid == 0:
-            asyncio.run(_serve(orjson.loads(line)))
-            os._exit(0)
-        _tell(pid=pid)
-        _tell(ended=os.waitpid(pid, 0)[1])
+    with (
+        patch.object(message_store, "CHECKPOINT_EVERY_S", 0.03),
+        patch.object(broker_slave, "AGAIN_S", 0.1),
+        patch.object(replication, "SILENT_NS", 1_500_000_000),
+        patch.multiple(broker_server, SAVE_EVERY_S=0.02, RETENTION_EVERY_S=0.02),
+    ):
+        while line := sys.stdin.buffer.readline():
+            pid = os.fork()
+            if pid == 0:
+                asyncio.run(_serve(orjson.loads(line)))
+                os._exit(0)
+            _tell(pid=pid)
+            _tell(ended=os.waitpid(pid, 0)[1])
 
 
 async def _serve(settings: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import decode_messages
 from broker_core.tls import ClientContext
+from testkit.eventually import eventually
 
 SEGMENT_BYTES = 128 * 1024
 _SMALL = {"segment_bytes": SEGMENT_BYTES, "max_message_bytes": 32 * 1024}
@@ -149,6 +150,11 @@ class ReplicaGroup:
 
         await until(served)
 
+    async def until_slaves(self, count: int) -> None:
+        """Return once the master counts on so many."""
+        replica = self.brokers[0].parts.replica
+        await eventually(lambda: replica.available == 1 + count)
+
     async def close(self) -> None:
         for client in self._clients:
             await client.close()
@@ -165,8 +171,8 @@ async def replica_group(folder: Path, **settings: Any) -> AsyncIterator[ReplicaG
     group = ReplicaGroup(folder, nameserver, settings)
     try:
         with (
-            patch.multiple(slave, _AGAIN_S=0.05, _TABLES_EVERY_NS=50_000_000),
-            patch.multiple(server, _SAVE_EVERY_S=0.1),
+            patch.multiple(slave, AGAIN_S=0.05, TABLES_EVERY_NS=50_000_000),
+            patch.multiple(server, SAVE_EVERY_S=0.1),
         ):
             yield group
     finally:

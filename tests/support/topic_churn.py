@@ -62,7 +62,7 @@ class TopicChurn:
 
     async def _delete(self, client: BrokerClient) -> None:
         self._deleting = True
-        await client._requests.ask(
+        await client.requests.ask(
             QUEUE.broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}
         )
         assert not await client.has_committed(GROUP, QUEUE)

@@ -140,10 +140,10 @@ class TornLog:
 
     async def _delete(self, store: MessageStore) -> None:
         """As if killed before the checkpoint that follows."""
-        with patch.object(MessageStore, "_checkpoint_or_log", AsyncMock()):
+        with patch.object(MessageStore, "checkpoint", AsyncMock()):
             await store.delete_topic(DELETED, store_ms=len(self.records))
         number = sum(record.topic == DELETIONS for record in self.records)
-        place, size, _ = store._queues.obtain(DELETIONS, 0).entry(number)
+        [(place, size, _)] = store.reader.entries(DELETIONS, 0, number, count=1)
         self.records.append(Record(DELETIONS, 0, number, DELETED.encode(), place, place + size))
 
     def _left_of(self, count: int) -> list[Record]:

@@ -37,8 +37,8 @@ from broker_core.tasks import cancel_and_wait, spawn
 
 _AT_ONCE = 128  # messages, between two turns of whoever else waits for the loop
 _PUT_BYTES = 512 * 1024  # one write, unless one message alone is longer
-_LOOK_AGAIN_S = 1.0  # a wall clock may be set
-_AGAIN_S = 1.0  # after the disk refused
+LOOK_AGAIN_S = 1.0  # a wall clock may be set
+AGAIN_S = 1.0  # after the disk refused
 _MOST_MOVED = 4  # a segment of which more than the 4th part waits stays as it is
 _TAKEN_AT_ONCE = 20_000  # a few ms for as many others of their time
 _SEARCHED_AT_ONCE = 100
@@ -178,12 +178,12 @@ class DelayedDelivery:
                 more = await self._deliver_some() or more
             except OSError as error:
                 self._warnings.warn("delayed messages not delivered", peer="", reason=str(error))
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             await (asyncio.sleep(0) if more else self._something_due())
 
     async def _something_due(self) -> None:
         next_ms = self._waiting.next_ms()
-        wait_s = None if next_ms is None else min((next_ms - wall_ms()) / 1000, _LOOK_AGAIN_S)
+        wait_s = None if next_ms is None else min((next_ms - wall_ms()) / 1000, LOOK_AGAIN_S)
         if wait_s is None or wait_s > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -237,7 +237,7 @@ class DelayedDelivery:
                 self._waiting.end(ending.due for ending in some if not ending.not_now)
                 later = [ending.due for ending in some if ending.not_now]
                 all_ended = all_ended and not later
-                self._waiting.postpone(later, wall_ms() + max(1, int(_AGAIN_S * 1000)))
+                self._waiting.postpone(later, wall_ms() + max(1, int(AGAIN_S * 1000)))
                 left -= len(some)
         finally:
             self._waiting.put_back(taken[len(taken) - left :])

@@ -25,7 +25,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import ConsumerGroupHeader
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
-_CLIENT_ANSWERS_S = 10.0  # as Apache's brokers wait for a client
+CLIENT_ANSWERS_S = 10.0  # as Apache's brokers wait for a client
 
 
 class ConnectionProcessor:
@@ -94,7 +94,7 @@ class ConnectionProcessor:
             )
         question = RemotingCommand(request.code, ext=dict(request.ext), body=request.body)
         try:
-            answer = await member.connection.request(question, timeout_s=_CLIENT_ANSWERS_S)
+            answer = await member.connection.request(question, timeout_s=CLIENT_ANSWERS_S)
         except RequestTimeout as error:
             raise BrokerError(
                 ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}>: {error}"

@@ -101,6 +101,11 @@ class Replica:
         return self._master is None
 
     @property
+    def available(self) -> int:
+        """Replicas that the master counts on, itself included; 0 at a slave."""
+        return 0 if self._master is None else self._master.replicas.available
+
+    @property
     def was_promoted(self) -> bool:
         """True if this was a slave a moment ago: what the old master knew may be newer."""
         return self._identity.lock_grace

@@ -37,7 +37,7 @@ from broker_core.store.replicated_store import ReplicatedStore
 
 #: A fetch is answered after so long, news or not: so a slave knows that its master lives.
 HOLD_S = 1.0
-_SILENT_NS = 10_000_000_000  # a slave asks each second; then it counts for nothing
+SILENT_NS = 10_000_000_000  # a slave asks each second; then it counts for nothing
 _MAX_TEXT = 255
 
 _log = structlog.get_logger("broker")
@@ -87,7 +87,7 @@ class Replication:
 
     def _leave_out_silent(self) -> None:
         """One that hangs, or is cut off, would have each send wait for its time-out."""
-        oldest_ns = now_ns() - _SILENT_NS
+        oldest_ns = now_ns() - SILENT_NS
         silent = [each for each, slave in self._slaves.items() if slave.heard_ns < oldest_ns]
         for channel in silent:  # its next fetch is refused, and it joins again
             self._lost(self._slaves.pop(channel), "it asks no more")

@@ -43,10 +43,10 @@ from broker_core.store.tables import JsonTable
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 
-_AGAIN_S = 1.0
+AGAIN_S = 1.0
 _MOST_DOUBLINGS = 5  # of that, while the disk refuses
 _TIMEOUT_S = 3.0
-_TABLES_EVERY_NS = 2_000_000_000
+TABLES_EVERY_NS = 2_000_000_000
 
 #: Takes over the content of a table of the master's. May raise OSError, ValueError, InvalidCommand.
 Adopter = Callable[[dict[str, Any]], Awaitable[None]]
@@ -121,7 +121,7 @@ class MasterFollower:
             if (failure := self._store.copies.failure) is not None:
                 await self._give_up(failure)
                 return
-            await asyncio.sleep(_AGAIN_S * 2 ** min(self._refusals, _MOST_DOUBLINGS))
+            await asyncio.sleep(AGAIN_S * 2 ** min(self._refusals, _MOST_DOUBLINGS))
 
     async def _leave(self) -> None:
         """Have the master know at once that nothing is copied: sends would wait for this slave."""
@@ -261,7 +261,7 @@ class MasterFollower:
     async def _take_tables(self, address: str, told: dict[str, str]) -> None:
         """Topics at once: what is copied next may be of a new one. The others now and then."""
         names = changed(self._known_tables, told)
-        due = now_ns() - self._took_tables_ns >= _TABLES_EVERY_NS
+        due = now_ns() - self._took_tables_ns >= TABLES_EVERY_NS
         if not names or (AT_ONCE not in names and not due):
             return
         answer = await self._ask(address, RequestCode.FETCH_TABLES, {}, names_to_json(names))

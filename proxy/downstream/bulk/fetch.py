@@ -29,7 +29,7 @@ from thrift_idl import consumer, consumer_service
 #: Queues that are read at once for one answer with records.
 _READS_AT_ONCE = 4
 #: So long an answer with records is put together; slow brokers make it short, not late.
-_COLLECT_NS = 1_000_000_000
+COLLECT_NS = 1_000_000_000
 
 _MESSAGES, _RECORDS = 0, 1
 
@@ -115,7 +115,7 @@ class BulkFetch:
 
     async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
         """Read into *answer* what is there already."""
-        until_ns = now_ns() + _COLLECT_NS
+        until_ns = now_ns() + COLLECT_NS
 
         async def read_on() -> None:
             while now_ns() < until_ns and (read := answer.next_read()) is not None:

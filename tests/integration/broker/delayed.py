@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
 from broker_core.broker.delays import delivery as delayed_delivery
+from broker_core.broker.delays.waiting_messages import WaitingMessages
 from broker_core.broker.sending import processor as sending
 from broker_core.broker.sending import sending_back_processor as sending_back
 from broker_core.client.broker_client import BrokerClient
-from broker_core.names import Group, QueueName
+from broker_core.names import SCHEDULE_TOPIC, Group, QueueName
 from broker_core.remoting.message import StoredMessage
 from testkit.broker_process import Cluster
 from testkit.eventually import eventually
@@ -26,12 +29,20 @@ class Clock:
         clock = cls()
         for module in (sending, sending_back, delayed_delivery):
             monkeypatch.setattr(module, "wall_ms", clock)
-        monkeypatch.setattr(delayed_delivery, "_LOOK_AGAIN_S", 0.005)
-        monkeypatch.setattr(delayed_delivery, "_AGAIN_S", 0.005)
+        monkeypatch.setattr(delayed_delivery, "LOOK_AGAIN_S", 0.005)
+        monkeypatch.setattr(delayed_delivery, "AGAIN_S", 0.005)
         return clock
 
     def __call__(self) -> int:
         return self.ms
+
+    def set(self, ms: int) -> None:
+        """Show *ms* from now on."""
+        self.ms = ms
+
+    def advance(self, ms: int) -> None:
+        """Go on by *ms*, or back if it is negative."""
+        self.ms += ms
 
 
 async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[StoredMessage]:
@@ -50,19 +61,18 @@ async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[Sto
 
 async def passed(cluster: Cluster) -> None:
     """The delivery looked at the clock, and delivered what it found due."""
-    delivery = cluster.broker._parts.delayed
+    delivery = cluster.broker.parts.delayed
     looks = 0
-    turn = delivery._waiting.turn
+    turn = WaitingMessages.turn
 
-    def counted(now_ms: int) -> bool:
+    def counted(waiting: WaitingMessages, now_ms: int) -> bool:
         nonlocal looks
         looks += 1
-        return turn(now_ms)
-
-    delivery._waiting.turn = counted  # type: ignore[method-assign]
+        return turn(waiting, now_ms)
 
     def looked() -> bool:
-        delivery._arrival.set()  # or it sleeps while nothing waits
+        delivery.arrived(SCHEDULE_TOPIC, 0)  # or it sleeps while nothing waits
         return looks > 2
 
-    await eventually(looked)
+    with patch.object(WaitingMessages, "turn", counted):
+        await eventually(looked)

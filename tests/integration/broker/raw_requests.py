@@ -7,6 +7,7 @@ from broker_core.names import Group, Topic
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullMessageHeader, SendMessageHeader
+from broker_core.remoting_channel import Handler
 from testkit.broker_process import Cluster
 
 TOPIC = Topic("orders")
@@ -18,7 +19,12 @@ class Raw:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.pool = ConnectionPool()
+        self._handlers: dict[int, Handler] = {}
+        self.pool = ConnectionPool(handlers=self._handlers)
+
+    def serve(self, code: int, handler: Handler) -> None:
+        """Have *handler* answer what the broker asks by *code*."""
+        self._handlers[code] = handler
 
     async def ask(
         self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: object

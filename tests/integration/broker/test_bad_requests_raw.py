@@ -211,9 +211,9 @@ async def test_what_a_held_pull_keeps_in_memory_counts(asker: Asker) -> None:
     async with raw_connection(asker.cluster.broker_address) as (reader, writer):
         for opaque in range(20):
             writer.write(RemotingCommand(11, opaque=opaque, ext=ext).encode())
-        server = asker.cluster.broker._server
-        await eventually(lambda: any(not channel._reading for channel in server.channels))
-        assert len(asker.cluster.broker._parts.long_polls) == 14  # of 5 MB each
+        server = asker.cluster.broker.server
+        await eventually(lambda: any(not channel.is_reading for channel in server.channels))
+        assert len(asker.cluster.broker.parts.long_polls) == 14  # of 5 MB each
         ext = AT_BROKER[RequestCode.SEND_MESSAGE].ext() | {"queueId": "1"}
         send = RemotingCommand(RequestCode.SEND_MESSAGE, ext=ext, body=b"x")
         await asker.ask(asker.cluster.broker_address, send)
@@ -232,7 +232,5 @@ def _with_body(code: int, fields: object) -> RemotingCommand:
 
 def _registration(topics: dict[str, dict[str, int]]) -> RemotingCommand:
     body = {"topicConfigSerializeWrapper": {"topicConfigTable": topics}}
-    request = _with_body(RequestCode.REGISTER_BROKER, body)
-    request.ext = AT_NAMESERVER[RequestCode.REGISTER_BROKER].ext()
-    request.ext["heartbeatTimeoutMillis"] = "60000"
-    return request
+    ext = AT_NAMESERVER[RequestCode.REGISTER_BROKER].ext() | {"heartbeatTimeoutMillis": "60000"}
+    return RemotingCommand(RequestCode.REGISTER_BROKER, ext=ext, body=orjson.dumps(body))

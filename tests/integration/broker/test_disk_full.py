@@ -106,7 +106,7 @@ async def test_a_full_disk_refuses_sends_until_there_is_room_again(small_disk: P
         assert (await producer.client.lock(GROUP, [QUEUE])).unanswered == {QUEUE}
         await producer.client.commit_offset(GROUP, QUEUE, 7)
         with pytest.raises(OSError, match="No space"):
-            await cluster.broker._parts.save_tables()
+            await cluster.broker.parts.save_tables()
         for crash in (False, True):  # a full disk does not keep it from starting
             with capture_logs():
                 await cluster.stop_broker(crash=crash)
@@ -119,7 +119,7 @@ async def test_a_full_disk_refuses_sends_until_there_is_room_again(small_disk: P
         await producer.client.create_topic(Topic("more"), queues=1)
         assert (await producer.client.lock(GROUP, [QUEUE])).granted == {QUEUE}
         await producer.client.commit_offset(GROUP, QUEUE, 8)
-        await cluster.broker._parts.save_tables()
+        await cluster.broker.parts.save_tables()
         await cluster.restart_broker(crash=True)
         await producer.check()
         assert await producer.client.committed_offset(GROUP, QUEUE) == 8

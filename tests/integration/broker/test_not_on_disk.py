@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.client import SendStatus
+from broker_core.client import BrokerClient, SendStatus
 from testkit.eventually import eventually
 from testkit.gateway import run_gateway
 from thin_client import AsyncConsumer, Reject
@@ -18,7 +18,7 @@ from thin_client import AsyncConsumer, Reject
     ("policy", "prefix"), [("dead_letter", "%DLQ%"), ("park", "%PARK%"), ("dead_letter", "%OWN%")]
 )
 async def test_it_is_stored_again_before_a_job_finishes(
-    tmp_path: Path, policy: str, prefix: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, prefix: str
 ) -> None:
     """A crash of the broker now would lose the copy, or let a second owner get the same epoch."""
     async with run_gateway(tmp_path, queues=1, topic={"on_exhausted": policy}) as gateway:
@@ -27,8 +27,10 @@ async def test_it_is_stored_again_before_a_job_finishes(
         answered: list[str] = []
 
         def doubting(send: Any) -> Any:
-            async def wrapped(queue: Any, messages: Any, **options: Any) -> Any:
-                receipts = await send(queue, messages, **options)
+            async def wrapped(
+                client: BrokerClient, queue: Any, messages: Any, **options: Any
+            ) -> Any:
+                receipts = await send(client, queue, messages, **options)
                 if not queue.topic.startswith(prefix):
                     return receipts
                 if doubted:
@@ -42,8 +44,8 @@ async def test_it_is_stored_again_before_a_job_finishes(
 
             return wrapped
 
-        client: Any = proxy._client
-        client.send, client.send_batch = doubting(client.send), doubting(client.send_batch)
+        for method in ("send", "send_batch"):
+            monkeypatch.setattr(BrokerClient, method, doubting(getattr(BrokerClient, method)))
         await gateway.send(["good", "bad", "good"])
 
         async with AsyncConsumer(addresses.thrift, group=gateway.group) as consumer:

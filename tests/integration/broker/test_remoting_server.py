@@ -164,7 +164,7 @@ async def test_a_request_that_came_as_the_server_closed_is_dropped_without_a_tra
     address = await peer.server.listen("127.0.0.1", 0)
     await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
     (channel,) = peer.server.channels
-    channel._handle(RemotingCommand(HELD))
+    channel.data_received(RemotingCommand(HELD).encode())
     await channel.close(grace_s=0)
     gc.collect()
 
@@ -258,9 +258,9 @@ async def test_a_peer_that_does_not_read_is_not_read_from_either(peer: Peer) -> 
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
     count = 200
     writer.write(RemotingCommand(BIG).encode() * count)
-    await eventually(lambda: any(not c._reading for c in peer.server.channels))
+    await eventually(lambda: any(not c.is_reading for c in peer.server.channels))
     (channel,) = peer.server.channels
-    assert channel._transport.get_write_buffer_size() < 10 << 20  # type: ignore[union-attr]
+    assert channel.unsent_bytes < 10 << 20
 
     received = 0
     while received < count << 20:
@@ -271,12 +271,12 @@ async def test_a_peer_that_does_not_read_is_not_read_from_either(peer: Peer) -> 
 async def test_a_peer_that_lets_its_answers_pile_up_is_cut_off(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remoting_channel, "_SLOW_READER_BYTES", 8 << 20)
+    monkeypatch.setattr(remoting_channel, "SLOW_READER_BYTES", 8 << 20)
     address = await peer.server.listen("127.0.0.1", 0)
     host, port = address.split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(RemotingCommand(HELD_BIG).encode() * 100)
-    await eventually(lambda: any(len(c._handling) == 100 for c in peer.server.channels))
+    await eventually(lambda: any(c.handling == 100 for c in peer.server.channels))
     (channel,) = peer.server.channels
     peer.release.set()  # now 100 MiB at once
     await asyncio.wait_for(peer.cut.wait(), 30)
@@ -287,7 +287,7 @@ async def test_a_peer_that_lets_its_answers_pile_up_is_cut_off(
 async def test_too_many_requests_in_hand_are_not_read(
     peer: Peer, pool: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remoting_channel, "_MAX_HANDLING_BYTES", 10 * 1060)
+    monkeypatch.setattr(remoting_channel, "MAX_HANDLING_BYTES", 10 * 1060)
     address = await peer.server.listen("127.0.0.1", 0)
     await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
     held = [
@@ -295,10 +295,10 @@ async def test_too_many_requests_in_hand_are_not_read(
         for _ in range(30)
     ]
     (channel,) = peer.server.channels
-    await eventually(lambda: len(channel._handling) == 10)  # all are sent
+    await eventually(lambda: channel.handling == 10)  # all are sent
     with pytest.raises(RequestTimeout):
         await pool.request(address, RemotingCommand(ECHO), timeout_s=0.1)
-    assert len(channel._handling) == 10
+    assert channel.handling == 10
     peer.release.set()
     assert {answer.remark for answer in await asyncio.gather(*held)} == {"released"}
 

@@ -93,7 +93,7 @@ async def test_members_are_told_and_the_broker_moves_nothing(raw: Raw) -> None:
     def reset_told(request: RemotingCommand, channel: RemotingChannel) -> None:
         told.put_nowait(request)
 
-    raw.pool._handlers[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = reset_told
+    raw.serve(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset_told)
     await heartbeat(raw, "JAVA")
     assert table(await reset(raw)) == {0: 5, 1: 0}
     request = await asyncio.wait_for(told.get(), 30)

@@ -13,12 +13,12 @@ from broker_core.client.requests import BrokerRequests
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import RequestCode
-from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import SendMessageHeader
 from broker_core.remoting.message import OutgoingMessage, StoredMessage, encode_properties
 from broker_core.remoting.retry_headers import SendBackHeader
 from testkit.broker_process import Cluster, run_broker
 from tests.integration.broker.delayed import Clock, passed, stored
+from tests.integration.broker.raw_requests import Raw
 
 TOPIC = Topic("orders")
 GROUP = Group("billing")
@@ -61,10 +61,10 @@ async def test_a_message_comes_again_later_each_time_and_is_given_up_at_last(
     message, levels_ms = original, [10_000, 30_000, 30_000]
     for attempt, delay_ms in enumerate(levels_ms, 1):
         await send_back(client, message, max_reconsume_times=3)
-        clock.ms += delay_ms - 1
+        clock.advance(delay_ms - 1)
         await passed(cluster)
         assert await client.max_offset(RETRY) == attempt - 1
-        clock.ms += 1
+        clock.advance(1)
         message = (await stored(client, RETRY, attempt))[-1]
         assert (message.reconsume_times, message.body) == (attempt, original.body)
         assert message.message_id == original.message_id
@@ -77,7 +77,7 @@ async def test_a_message_comes_again_later_each_time_and_is_given_up_at_last(
     assert (dead.reconsume_times, dead.body) == (4, original.body)
     assert dead.properties["ORIGIN_MESSAGE_ID"] == original.offset_message_id
     assert "DELAY" not in dead.properties
-    clock.ms += DAY_MS
+    clock.advance(DAY_MS)
     await passed(cluster)
     assert await client.max_offset(RETRY) == len(levels_ms)
 
@@ -88,7 +88,7 @@ async def test_the_consumer_may_name_a_level_or_give_up_at_once(
     client = await cluster.client()
     _, message = await sent(client, cluster)
     await send_back(client, message, level=1)
-    clock.ms += 1000
+    clock.advance(1000)
     assert (await stored(client, RETRY, 1))[0].reconsume_times == 1
     await send_back(client, message, level=-1)
     assert (await stored(client, DEAD, 1))[0].reconsume_times == 1
@@ -109,7 +109,7 @@ async def test_what_a_group_is_configured_counts(cluster: Cluster, clock: Clock)
     assert len(await stored(client, DEAD, 1)) == 1
     await configure(16, 0)  # no retries wanted
     await send_back(client, message)
-    clock.ms += DAY_MS
+    clock.advance(DAY_MS)
     await passed(cluster)
     assert (await client.max_offset(RETRY), await client.max_offset(DEAD)) == (0, 1)
 
@@ -122,7 +122,7 @@ async def test_what_was_sent_back_survives_the_broker(
     _, message = await sent(client, cluster)
     await send_back(client, message)
     await cluster.restart_broker(crash=crash)
-    clock.ms += 10_000
+    clock.advance(10_000)
     assert (await stored(client, RETRY, 1))[0].body == message.body
 
 
@@ -130,7 +130,7 @@ async def test_what_cannot_be_sent_back_is_said(cluster: Cluster, clock: Clock) 
     client = await cluster.client()
     _, message = await sent(client, cluster)
     await send_back(client, message)
-    reader = cluster.broker._parts.store.reader
+    reader = cluster.broker.parts.store.reader
     waiting = reader.read(Topic("SCHEDULE_TOPIC_XXXX"), 2, 0, max_messages=1)
     inside = int.from_bytes(waiting.body[28:36], "big")
     for offset in (message.physical_offset + 1, -1, 10**15, inside):
@@ -153,7 +153,7 @@ async def send_back_as(requests: BrokerRequests, message: StoredMessage, *, grou
 async def test_what_an_orderly_consumer_sends_to_its_retry_topic_is_a_dead_letter_at_once(
     cluster: Cluster, clock: Clock
 ) -> None:
-    client = await cluster.client()
+    client, raw = await cluster.client(), Raw(cluster)
     queue, _ = await sent(client, cluster)
 
     async def send_again(times: int, version: int = 479) -> None:
@@ -168,14 +168,13 @@ async def test_what_an_orderly_consumer_sends_to_its_retry_topic_is_a_dead_lette
                 {"DELAY": "1", "RETRY_TOPIC": TOPIC, "TAGS": "t"}
             ).decode(),
         )
-        request = RemotingCommand(
-            RequestCode.SEND_MESSAGE_V2, ext=header.to_v2(), body=b"again", version=version
+        answer = await raw.ask(
+            RequestCode.SEND_MESSAGE_V2, header.to_v2(), b"again", version=version
         )
-        answer = await client._pool.request(cluster.broker_address, request, timeout_s=5)
         assert answer.code == 0, answer.remark
 
     await send_again(2)  # no locks, not too often: it comes later
-    clock.ms += 1000
+    clock.advance(1000)
     assert len(await stored(client, RETRY, 1)) == 1
     await send_again(3)
     await send_again(2, version=409)  # 4.9 counts the attempts made
@@ -187,5 +186,6 @@ async def test_what_an_orderly_consumer_sends_to_its_retry_topic_is_a_dead_lette
     await stored(client, DEAD, 3)
     await client.unlock(GROUP, [queue])
     await send_again(0)
-    clock.ms += 1000
+    clock.advance(1000)
     await stored(client, RETRY, 2)
+    await raw.pool.close()

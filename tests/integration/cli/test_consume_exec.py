@@ -94,7 +94,7 @@ async def test_the_exit_code_is_the_outcome(
     verdict: str,
     reason: str | None,
 ) -> None:
-    monkeypatch.setattr(executing, "_LAST_WORDS_S", 20)  # its stderr ends with it
+    monkeypatch.setattr(executing, "LAST_WORDS_S", 20)  # its stderr ends with it
     await proxy.put("k")
     async with running(proxy, command):
         await proxy.until(lambda: bool(proxy.verdicts))

@@ -23,8 +23,8 @@ async def test_the_codes_served_are_those_of_the_document(tmp_path: Path) -> Non
     tables = documented()
     assert list(tables) == [BROKER, TO_CLIENTS, NAMESERVER, LATER, NEVER]
     async with run_broker(tmp_path) as cluster:
-        assert set(cluster.broker._server._handlers) == set(tables[BROKER])
-    assert set(NameServer()._server._handlers) == set(tables[NAMESERVER])
+        assert cluster.broker.server.codes == set(tables[BROKER])
+    assert NameServer().server.codes == set(tables[NAMESERVER])
 
 
 def test_our_names_of_codes_are_those_of_the_document() -> None:

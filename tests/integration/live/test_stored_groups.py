@@ -50,7 +50,7 @@ async def test_a_stored_group_is_served_changed_and_removed_by_all_proxies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through one proxy, seen by the other; with one of the nameservers away for a while."""
-    monkeypatch.setattr(store_watch, "_LOOK_S", 0.1)
+    monkeypatch.setattr(store_watch, "LOOK_S", 0.1)
     async with (
         AsyncExitStack() as stack,
         run_gateway(

@@ -34,10 +34,15 @@ class Admin:
         self.queues = queues
         self.pool = ConnectionPool(handlers={RequestCode.GET_CONSUMER_RUNNING_INFO: self._running})
         self.asked: list[dict[str, str]] = []
+        self._silent = False
 
-    def _running(self, request: RemotingCommand, _channel: object) -> RemotingCommand:
+    def fall_silent(self) -> None:
+        """Answer no more what the broker asks."""
+        self._silent = True
+
+    def _running(self, request: RemotingCommand, _channel: object) -> RemotingCommand | None:
         self.asked.append(request.ext)
-        return request.response(body=ANSWERED)
+        return None if self._silent else request.response(body=ANSWERED)
 
     async def ask(
         self, code: RequestCode, body: bytes = b"", *, at: str = "", **ext: str
@@ -202,8 +207,8 @@ async def test_a_client_that_does_not_answer_is_told_of(
 ) -> None:
     from broker_core.broker.groups import connections_processor as connections
 
-    monkeypatch.setattr(connections, "_CLIENT_ANSWERS_S", 0.05)
-    admin.pool._handlers = {RequestCode.GET_CONSUMER_RUNNING_INFO: lambda *_: None}
+    monkeypatch.setattr(connections, "CLIENT_ANSWERS_S", 0.05)
+    admin.fall_silent()
     await admin.subscribe(ORDERS)
     with pytest.raises(BrokerError, match="no answer") as refused:
         await admin.ask(

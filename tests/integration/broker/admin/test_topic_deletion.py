@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.client.broker_client import BrokerClient
+from broker_core.client.connection_pool import ConnectionPool
 from broker_core.errors import BrokerError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -32,7 +33,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def delete(cluster: Cluster, client: BrokerClient, topic: str = TOPIC) -> None:
-    await client._requests.ask(
+    await client.requests.ask(
         cluster.broker_name, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}
     )
 
@@ -106,11 +107,11 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     """Killed behind the record, before or behind the save of any table; that of topics is last."""
     client = await cluster.client()
     queue = await used(cluster, client, TOPIC)
-    await cluster.broker._parts.save_tables()
+    await cluster.broker.parts.save_tables()
     config = cluster.data / "config"
     before = {path: path.read_bytes() for path in config.glob("*.json")}
     await delete(cluster, client)
-    await cluster.broker._parts.save_tables()
+    await cluster.broker.parts.save_tables()
     await cluster.stop_broker(crash=True)
     for path, content in before.items():
         if path.stem != saved:
@@ -119,7 +120,7 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     client = await cluster.client("client-3")
     with pytest.raises(BrokerError, match="topic 'orders' does not exist"):
         await send(client, queue, b"late")
-    await cluster.broker._parts.save_tables()
+    await cluster.broker.parts.save_tables()
     assert b'"orders"' not in (config / "topics.json").read_bytes(), "retention takes the record"
     await cluster.create_topic(TOPIC)
     await assert_new(cluster, client, queue)
@@ -132,7 +133,7 @@ async def test_locks_of_a_deleted_topic_end_by_themselves_and_nobody_renews_them
         client, other = await cluster.client(HOLDER), await cluster.client("client-2")
         queue = await used(cluster, client, TOPIC)
         await delete(cluster, client)
-        locks = cluster.broker._parts.locks
+        locks = cluster.broker.parts.locks
         assert locks.to_table() != {"locks": []}
 
         async with asyncio.timeout(20):
@@ -147,7 +148,7 @@ async def test_who_waits_for_its_messages_hears_that_it_is_gone(cluster: Cluster
     client, admin = await cluster.client(), await cluster.client("client-2")
     queues = await cluster.create_topic(TOPIC)
     kept = (await cluster.create_topic(OTHER))[0]
-    long_polls = cluster.broker._parts.long_polls
+    long_polls = cluster.broker.parts.long_polls
     pulls = [client.pull(each, group=GROUP, offset=0, suspend_ms=20_000) for each in queues]
     waiting = [asyncio.ensure_future(pull) for pull in pulls]  # noqa: TID251
     other = asyncio.ensure_future(  # noqa: TID251
@@ -169,8 +170,10 @@ async def test_nameservers_stop_naming_it_when_they_are_told_as_well(cluster: Cl
     await delete(cluster, client)
     assert await client.queues(TOPIC, fresh=True), "as with Apache's"
     request = RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext={"topic": TOPIC})
-    await client._pool.request(cluster.nameserver, request, timeout_s=20)
-    await cluster.broker._announce()
+    pool = ConnectionPool()
+    await pool.request(cluster.nameserver, request, timeout_s=20)
+    await pool.close()
+    await cluster.create_topic(OTHER)  # the broker registers again
     with pytest.raises(BrokerError, match="orders"):
         await client.queues(TOPIC, fresh=True)
 
@@ -207,9 +210,9 @@ async def test_nobody_sends_to_or_pulls_from_the_records_of_deletions(cluster: C
 
 async def test_an_unknown_topic_is_no_error(cluster: Cluster) -> None:
     client = await cluster.client()
-    end = cluster.broker._parts.store.durable_end
+    end = cluster.broker.parts.store.durable_end
     await delete(cluster, client, "unknown")
-    assert cluster.broker._parts.store.durable_end == end, "nor does it leave a record"
+    assert cluster.broker.parts.store.durable_end == end, "nor does it leave a record"
     await cluster.create_topic(TOPIC)
     await delete(cluster, client)
     await delete(cluster, client)

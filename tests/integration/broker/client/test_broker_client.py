@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker_core.client import BrokerClient, PullStatus, SendStatus, routes
 from broker_core.errors import (
@@ -68,6 +69,13 @@ async def client(nameserver: NameServer) -> AsyncIterator[BrokerClient]:
     await client.close()
 
 
+async def until_queues(client: BrokerClient, count: int) -> None:
+    """Return once the known route has *count* readable queues."""
+    async with asyncio.timeout(30):
+        while len(await client.queues(ORDERS)) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 def stored(body: bytes, offset: int) -> bytes:
     host = encode_host("127.0.0.1", 10911)
     envelope = Envelope(ORDERS, 1, host, host)
@@ -109,20 +117,11 @@ async def test_routes_are_renewed_in_the_background_and_kept_when_nobody_knows_t
     await client.start()
     assert len(await client.queues(ORDERS)) == 2
     await broker.add_topic("orders", queues=3)
-    await eventually(lambda: client._routes._routes[ORDERS].queues[0].read_queues == 3)
+    await until_queues(client, 3)
     await nameserver.close()
-    refusals = []
-    ask = client._routes._ask
-
-    async def counted(command: RemotingCommand) -> RemotingCommand:
-        try:
-            return await ask(command)
-        except RemotingError as error:
-            refusals.append(error)
-            raise
-
-    monkeypatch.setattr(client._routes, "_ask", counted)
-    await eventually(lambda: len(refusals) > 1)
+    with capture_logs() as logs:
+        await eventually(lambda: len(logs) > 1)
+    assert {line["event"] for line in logs} == {"route not refreshed"}
     assert len(await client.queues(ORDERS)) == 3
     await client.close()
 
@@ -131,7 +130,7 @@ async def test_a_broker_that_is_missing_is_looked_for_until_it_is_back(
     nameserver: NameServer, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mostly it is being restarted, and its queues stand still until its clients see it."""
-    monkeypatch.setattr(routes, "_MISSED_REFRESH_S", 0.01)
+    monkeypatch.setattr(routes, "MISSED_REFRESH_S", 0.01)
     client = BrokerClient(nameservers=[nameserver.address], client_id="me@1")
     async with scripted_broker(nameserver.address, "broker-0") as other:
         await other.add_topic("orders", queues=1)
@@ -143,7 +142,7 @@ async def test_a_broker_that_is_missing_is_looked_for_until_it_is_back(
     await client.start()
     async with scripted_broker(nameserver.address, "broker-0") as other:
         await other.add_topic("orders", queues=1)
-        await eventually(lambda: len(client._routes._routes[ORDERS].brokers) == 2)
+        await until_queues(client, 3)
     await client.close()
 
 
@@ -189,7 +188,9 @@ async def test_a_known_broker_is_reached_with_all_nameservers_down(
     )
     assert await client.max_offset(QUEUE) == 9
     await nameserver.close()
-    client._routes.doubt("broker-a")  # as after a lost connection
+    broker.on[RequestCode.GET_MIN_OFFSET] = lambda _, channel: channel.abort()
+    with pytest.raises(ConnectionLost):
+        await client.min_offset(QUEUE)
     assert await client.max_offset(QUEUE) == 9
 
 

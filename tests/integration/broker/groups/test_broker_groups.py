@@ -16,6 +16,7 @@ from broker_core.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.group_bodies import GroupConfig, group_list_to_json
+from broker_core.store.tables import JsonTable
 from testkit.broker_process import Cluster, run_broker
 
 BILLING = Group("billing")
@@ -32,7 +33,7 @@ async def ask(
     cluster: Cluster, code: RequestCode, body: bytes = b"", **ext: str
 ) -> RemotingCommand:
     client = await cluster.client(f"asker of {code.name}")
-    return await client._requests.ask(cluster.broker_name, code, ext, body=body)
+    return await client.requests.ask(cluster.broker_name, code, ext, body=body)
 
 
 async def define(cluster: Cluster, *configs: GroupConfig) -> None:
@@ -86,7 +87,7 @@ async def test_groups_make_themselves_and_are_there_after_a_crash(cluster: Clust
     client = await cluster.client()
     await client.pull(queue, group=BILLING, offset=0, suspend_ms=0)
     await subscribe_retries(cluster, Group("listening"))
-    await cluster.broker._parts.save_tables()
+    await cluster.broker.parts.save_tables()
     await cluster.restart_broker(crash=True)
     assert await configured(cluster) == {
         name: GroupConfig(group=Group(name)).to_fields() for name in (BILLING, "listening")
@@ -139,16 +140,16 @@ async def test_of_a_list_with_a_wrong_group_none_is_defined(cluster: Cluster) ->
     assert await configured(cluster) == {}
 
 
-async def test_what_the_disk_refuses_is_not_configured(cluster: Cluster) -> None:
-    groups = cluster.broker._parts.group_directory
-
-    def full(_content: bytes) -> None:
+async def test_what_the_disk_refuses_is_not_configured(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_table: JsonTable, _content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    real, groups._table.save_bytes = groups._table.save_bytes, full  # type: ignore[method-assign]
-    with pytest.raises(BrokerError, match="cannot be saved: No space left"):
-        await define(cluster, DEFAULT)
-    assert await configured(cluster) == {}
-    groups._table.save_bytes = real  # type: ignore[method-assign]
+    with monkeypatch.context() as patched:
+        patched.setattr(JsonTable, "save_bytes", full)
+        with pytest.raises(BrokerError, match="cannot be saved: No space left"):
+            await define(cluster, DEFAULT)
+        assert await configured(cluster) == {}
     await define(cluster, DEFAULT)
     assert await configured(cluster) == {BILLING: DEFAULT.to_fields()}

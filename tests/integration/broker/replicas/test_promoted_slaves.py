@@ -43,7 +43,7 @@ async def test_delayed_messages_come_once_from_whoever_is_master(tmp_path: Path)
         await client.send(queue, OutgoingMessage(TOPIC, b"now"))
         await group.until_served(1, [b"from the first", b"now"])
         await send_delayed(client, queue, b"from the second", 1500)
-        master, slave = (group.brokers[n]._parts.store for n in (0, 1))
+        master, slave = (group.brokers[n].parts.store for n in (0, 1))
         await eventually(lambda: slave.copies.end_offset == master.durable_end)
         await promoted(group)
         await group.until_served(1, [b"from the first", b"now", b"from the second"])
@@ -61,19 +61,19 @@ async def test_where_delayed_messages_waited_at_the_old_master_is_not_believed_l
         await group.start(1)
         client, (queue,) = await group.client(), await group.queues()
         await send_delayed(client, queue, b"delayed", 3_600_000)
-        master, slave = (group.brokers[n]._parts.store for n in (0, 1))
+        master, slave = (group.brokers[n].parts.store for n in (0, 1))
         await eventually(lambda: slave.visible_end == master.durable_end)
         for number in (0, 1):
             await group.stop(number)
         slave.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
 
         promoted = await group.start(1, role="master")
-        table = promoted._parts.store.table("replication")
+        table = promoted.parts.store.table("replication")
         await eventually(lambda: not LogIdentity.from_table(table.load()).lock_grace)
         await group.stop(1)
         again = await group.start(1, role="master")
-        assert not again._parts.replica.was_promoted
-        assert len(again._parts.delayed) == 1
+        assert not again.parts.replica.was_promoted
+        assert len(again.parts.delayed) == 1
 
 
 async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
         client, (queue,) = await group.client(), await group.queues()
         due_s = asyncio.get_running_loop().time() + 3.5  # not before the crash
         await send_delayed(client, queue, b"delayed", 3500)
-        slave = group.brokers[1]._parts.store
+        slave = group.brokers[1].parts.store
         await eventually(
-            lambda: slave.copies.end_offset == group.brokers[0]._parts.store.durable_end
+            lambda: slave.copies.end_offset == group.brokers[0].parts.store.durable_end
         )
         await group.stop(0, crash=True)
         before = slave.copies.end_offset
@@ -126,7 +126,7 @@ async def test_a_deleted_topic_is_deleted_on_slaves_and_made_anew_begins_at_0(
 
 
 async def test_retention_is_the_masters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_RETENTION_EVERY_S", 0.1)
+    monkeypatch.setattr(server, "RETENTION_EVERY_S", 0.1)
     async with replica_group(tmp_path, retention_bytes=10_000_000) as group:
         await group.start(0)
         await group.start(1, retention_bytes=1000)
@@ -155,7 +155,7 @@ async def test_replicas_sign_where_accounts_are_asked_for(tmp_path: Path) -> Non
     async with replica_group(tmp_path, acl=accounts) as group:
         await group.start(0)
         await group.start(1, acl=accounts)
-        master, slave = group.brokers[0]._parts.store, group.brokers[1]._parts.store
+        master, slave = group.brokers[0].parts.store, group.brokers[1].parts.store
         client = BrokerClient(
             nameservers=[group.nameserver.address],
             client_id="operator",

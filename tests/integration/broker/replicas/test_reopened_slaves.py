@@ -19,7 +19,7 @@ from tests.support.replica_group import replica_group
 async def test_it_tries_again_and_can_be_stopped_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
-    monkeypatch.setattr(housekeeping, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(housekeeping, "AGAIN_S", 0.05)
     async with replica_group(tmp_path) as group:
         await group.start(0)
         slave = await group.start(1)
@@ -33,17 +33,17 @@ async def test_it_tries_again_and_can_be_stopped_meanwhile(
             return works(settings)
 
         monkeypatch.setattr(server, "open_store", open_store)
-        opening = spawn(slave._reopen(), name="open anew")
+        opening = spawn(slave.reopen(), name="open anew")
         await eventually(lambda: tries > 1)
         refuses = False
         await asyncio.wait_for(opening, 20)
         assert await group.bodies(1) == []
 
         refuses, tries = True, 0
-        opening = spawn(slave._reopen(), name="open anew")
+        opening = spawn(slave.reopen(), name="open anew")
         await eventually(lambda: tries > 1)
         await asyncio.wait_for(group.stop(1), 20)
         await asyncio.wait_for(opening, 20)
         refuses = False
-        await slave._reopen()  # that waited for its turn
-        assert not slave._is_open
+        await slave.reopen()  # that waited for its turn
+        assert not slave.is_open

@@ -78,12 +78,6 @@ async def until_known(group: ReplicaGroup, number: int) -> None:
     await until(known)
 
 
-async def until_slaves(group: ReplicaGroup, count: int) -> None:
-    """Return once the master counts on so many."""
-    replication = group.brokers[0]._parts.replica._master
-    await eventually(lambda: replication.replicas.available == 1 + count)
-
-
 async def until_locked(group: ReplicaGroup, number: int, client_id: str) -> None:
     await until(lambda: lock(group, number, client_id))
 
@@ -99,7 +93,7 @@ async def test_sync_answers_and_shows_what_enough_replicas_have(tmp_path: Path) 
         await group.start(1)
         await group.start(2)
         await group.until_served(0, [b"a"])
-        await until_slaves(group, 2)
+        await group.until_slaves(2)
         receipts = await asyncio.gather(
             *(client.send(queue[0], message(b"%d" % n), timeout_s=20) for n in range(300))
         )
@@ -111,7 +105,7 @@ async def test_sync_answers_and_shows_what_enough_replicas_have(tmp_path: Path) 
             assert group.log_files(slave) == group.log_files(0)
 
         await group.stop(1, crash=True)
-        await until_slaves(group, 1)
+        await group.until_slaves(1)
         late = await client.send(queue[0], message(b"late"))
         assert late.status is SendStatus.SLAVE_NOT_AVAILABLE
         assert await group.bodies(0) == served
@@ -205,7 +199,7 @@ async def test_topics_groups_and_offsets_reach_slaves_before_what_needs_them(
     async with replica_group(tmp_path, replication="sync") as group:
         await group.start(0, slave_timeout_s=20)
         await group.start(1)
-        await until_slaves(group, 1)
+        await group.until_slaves(1)
         client = await group.client()
         for n in range(5):
             topic = Topic(f"topic-{n}")
@@ -295,7 +289,7 @@ async def test_a_new_slave_begins_where_the_masters_log_does(tmp_path: Path) -> 
         broker = await group.start(0)
         client, (queue,) = await group.client(), await group.queues()
         await asyncio.gather(*(client.send(queue, message(bytes(4000))) for _ in range(200)))
-        await broker._parts.delete_expired()
+        await broker.parts.delete_expired()
         first = await client.min_offset(queue)
         assert first > 0
         await group.start(1)

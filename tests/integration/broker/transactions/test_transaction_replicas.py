@@ -12,18 +12,12 @@ from broker_core.errors import BrokerError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
 from testkit.eventually import eventually
-from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
+from tests.support.replica_group import TOPIC, replica_group, until
 from tests.support.transactions import COMMIT, GROUP, QUICK, Desk
 
 
 def message(body: bytes) -> OutgoingMessage:
     return OutgoingMessage(TOPIC, body)
-
-
-async def until_slaves(group: ReplicaGroup, count: int) -> None:
-    """Return once the master counts on so many."""
-    replication = group.brokers[0]._parts.replica._master
-    await eventually(lambda: replication.replicas.available == 1 + count)
 
 
 async def test_a_commit_that_no_replica_confirmed_is_not_made_twice(tmp_path: Path) -> None:
@@ -37,14 +31,14 @@ async def test_a_commit_that_no_replica_confirmed_is_not_made_twice(tmp_path: Pa
     ) as group:
         await group.start(0)
         await group.start(1)
-        await until_slaves(group, 1)
+        await group.until_slaves(1)
         client = await group.client()
         await group.queues()
         producer = TransactionProducer(client, group=GROUP, check=Desk().check)
         await producer.start([TOPIC])
         opened = await producer.prepare(message(b"body"), timeout_s=20)
         await group.stop(1)
-        await until_slaves(group, 0)
+        await group.until_slaves(0)
         for _ in range(2):
             with pytest.raises(BrokerError) as unsure:
                 await opened.commit()
@@ -86,24 +80,24 @@ async def test_rounds_wait_for_replicas_to_confirm_what_they_stored(tmp_path: Pa
     ) as group:
         master = await group.start(0)
         await group.start(1)
-        await until_slaves(group, 1)
+        await group.until_slaves(1)
         client = await group.client()
         await group.queues()
         producer = TransactionProducer(client, group=GROUP, check=Desk().check)
         await producer.start([TOPIC])
         await producer.prepare(message(b"body"), timeout_s=20)
         await group.stop(1)
-        await until_slaves(group, 0)  # nothing waits for it then
+        await group.until_slaves(0)  # nothing waits for it then
         ends = []
         for n in range(3):
             at_ms = wall_ms() + 10_000 * (n + 1)
-            await master._parts.transactions.check(at_ms, lambda _, __: True)
-            ends.append(master._parts.store.end_offset)
+            await master.parts.transactions.check(at_ms, lambda _, __: True)
+            ends.append(master.parts.store.end_offset)
         assert ends[0] == ends[2]
         asked: list[bytes] = []
         await group.start(1)
-        await eventually(lambda: master._parts.store.visible_end == ends[0], within_s=30)
-        await master._parts.transactions.check(
+        await eventually(lambda: master.parts.store.visible_end == ends[0], within_s=30)
+        await master.parts.transactions.check(
             wall_ms() + 40_000, lambda _, half: asked.append(half.body) is None
         )
         assert asked == [b"body"]
@@ -128,7 +122,7 @@ async def test_a_slave_that_becomes_master_asks_about_what_is_undecided(tmp_path
         await group.stop(0, crash=True)
         await group.stop(1)
         broker = await group.start(1, role="master", **QUICK)
-        assert len(broker._parts.transactions) == 1
+        assert len(broker.parts.transactions) == 1
         desk.answer = lambda _: COMMIT
         await client.queues(TOPIC, fresh=True)
         await group.until_served(1, [b"0", b"2"])

@@ -26,7 +26,7 @@ SECOND = 1_000_000_000
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine makes no answer short."""
-    monkeypatch.setattr(bulk_fetch, "_COLLECT_NS", 60 * SECOND)
+    monkeypatch.setattr(bulk_fetch, "COLLECT_NS", 60 * SECOND)
 
 
 async def fetch(

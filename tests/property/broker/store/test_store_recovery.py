@@ -156,7 +156,7 @@ async def write_with_properties(folder: Path, first: int, properties: bytes) -> 
     await store.put(envelope(0), [entry(bytes(8800))], store_ms=1)
     await store.put(envelope(0), [entry(b"x" * first)], store_ms=2)
     # As the versions did that took any properties.
-    with patch.object(record_encoding, "_TOO_MANY_ZEROS", bytes(32_768)):
+    with patch.object(record_encoding, "TOO_MANY_ZEROS", bytes(32_768)):
         stored = await store.put(envelope(0), [BatchEntry(0, b"sent", properties)], store_ms=3)
     await store.put(envelope(0), [entry(b"last")], store_ms=4)
     store.abandon()

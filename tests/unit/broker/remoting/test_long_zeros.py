@@ -26,7 +26,7 @@ def old(monkeypatch: pytest.MonkeyPatch) -> StoredMessage:
     properties = b"KEYS\x01k\x02own\x01" + bytes(700) + b"\x02REAL_TOPIC\x01orders\x02REAL_QID\x010"
     envelope = Envelope(SCHEDULE_TOPIC, 0, HOST, HOST)
     with monkeypatch.context() as patched:
-        patched.setattr(record_encoding, "_TOO_MANY_ZEROS", bytes(40_000))
+        patched.setattr(record_encoding, "TOO_MANY_ZEROS", bytes(40_000))
         raw = encode_stored(
             envelope, BatchEntry(0, b"body", properties), queue_offset=0, store_ms=1
         )
