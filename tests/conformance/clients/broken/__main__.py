@@ -14,7 +14,7 @@ KINDS = (asking, ending, holding, silent, telling)
 
 
 if __name__ == "__main__":
-    BROKEN[sys.argv.pop(1)].apply()
-    code = program.main()
-    sys.stdout.flush()
-    os._exit(code)
+    with BROKEN[sys.argv.pop(1)].applied():
+        code = program.main()
+        sys.stdout.flush()
+        os._exit(code)

@@ -2,125 +2,123 @@
 
 from __future__ import annotations
 
-import secrets
+from copy import copy
 from typing import Any
+from unittest.mock import patch
 
-from tests.conformance.clients.broken.registry import breaks
-from thin_client import aio_feeder, session, wire
+from tests.conformance.clients.broken.registry import Patch, breaks
+from thin_client import aio_feeder, chance, session, wire
 from thin_client.aio_connection import AsyncConnection
+from thin_client.aio_feeder import AsyncFeeder
 from thin_client.errors import ProtocolError
 from thin_client.lease import Home
+from thin_client.servers import Destination
 from thin_client.session import Session
 from thin_client.session_options import SessionOptions
 from thrift_idl import consumer
 
-_NO_TIME = 1 << 62
+_LONG_LINGER_NS = 10_000_000_000
 
 
 # ---- pulls ------------------------------------------------------------------------------------
 
 
 @breaks("lost-pull-answer", "a repeated pull has a new id")
-def new_id_at_retry() -> None:
-    plain = Session._next_id
-
-    def next_id(self: Session, now_ns: int) -> tuple[str, int]:
+class NewIdAtRetry(Session):
+    def _next_id(self, now_ns: int) -> tuple[str, int]:
         self._failed_pull = None
-        return plain(self, now_ns)
-
-    Session._next_id = next_id  # type: ignore[method-assign]
+        return super()._next_id(now_ns)
 
 
 @breaks("lost-pull-request", "every pull has the same id")
-def one_id_for_all() -> None:
-    Session._next_id = lambda _self, now_ns: ("the-only-id", now_ns)  # type: ignore[method-assign]
+class OneIdForAll(Session):
+    def _next_id(self, now_ns: int) -> tuple[str, int]:
+        return "the-only-id", now_ns
 
 
 @breaks("request-ids-of-two-lives", "a client that starts again counts its ids from 1")
-def ids_begin_anew() -> None:
-    secrets.token_hex = lambda _length=None: "00000000"
+def ids_begin_anew() -> Patch:
+    return patch.object(chance, "token_hex", lambda size: "00" * size)
 
 
 @breaks("pull-stops-when-full", "more is pulled than there is room for")
-def pulls_too_much() -> None:
-    plain = Session.__init__
-
-    def init(self: Session, options: SessionOptions) -> None:
-        plain(self, options)
+class PullsTooMuch(Session):
+    def __init__(self, options: SessionOptions) -> None:
+        super().__init__(options)
         self._capacity += 8
-
-    Session.__init__ = init  # type: ignore[method-assign]
 
 
 @breaks("pull-waits-a-part-of-the-lease", "a pull waits longer than the leases last")
-def waits_too_long() -> None:
-    session._MIN_LINGER_NS = session._MAX_LINGER_NS = 10_000_000_000
+class WaitsTooLong(Session):
+    def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
+        came = super().pull_answered(response, now_ns)
+        if came:
+            self._linger_ns = _LONG_LINGER_NS
+        return came
 
 
 @breaks("failures-are-paced", "after a failure it tries again as fast as it can")
-def hurries() -> None:
-    session.backoff_ns = lambda _failures, _jitter: 0
+def hurries() -> Patch:
+    return patch.object(session, "backoff_ns", lambda _failures, _jitter: 0)
 
 
 @breaks("early-empty-answers-are-paced", "an empty answer is a reason to ask again at once")
-def hurries_at_empty_answers() -> None:
-    session._EARLY_PAUSE_NS = 0
+class HurriesAtEmptyAnswers(Session):
+    def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
+        came = super().pull_answered(response, now_ns)
+        self._pull_retry_at_ns = 0
+        return came
 
 
 @breaks("silent-proxy", "it waits for an answer as long as it takes")
-def waits_for_ever() -> None:
-    plain = AsyncConnection.call
-
-    async def call(self: AsyncConnection, asked: Any, *, timeout_s: float) -> Any:
-        return await plain(self, asked, timeout_s=timeout_s + 3600)
-
-    AsyncConnection.call = call  # type: ignore[method-assign]
+class WaitsForEver(AsyncConnection):
+    async def call(self, asked: Any, *, timeout_s: float) -> Any:
+        return await super().call(asked, timeout_s=timeout_s + 3600)
 
 
 @breaks("garbage-answer", "any answer may be better the next time")
-def retries_garbage() -> None:
-    ProtocolError.retriable = True
+def retries_garbage() -> Patch:
+    return patch.object(ProtocolError, "retriable", new=True)
 
 
 @breaks("oversized-answer", "an answer may be of any length")
-def takes_any_length() -> None:
-    wire.MAX_FRAME_BYTES = 1 << 31
+def takes_any_length() -> Patch:
+    return patch.object(wire, "MAX_FRAME_BYTES", 1 << 31)
 
 
 @breaks("large-answer", "answers above 1 MB are refused")
-def takes_small_answers() -> None:
-    wire.MAX_FRAME_BYTES = 1 << 20
+def takes_small_answers() -> Patch:
+    return patch.object(wire, "MAX_FRAME_BYTES", 1 << 20)
 
 
 # ---- proxies ----------------------------------------------------------------------------------
 
 
 @breaks("home-of-a-lease", "all is told where pulls go")
-def tells_the_wrong_home() -> None:
-    async def open_home(self: aio_feeder.AsyncFeeder, _home: Home) -> AsyncConnection:
+class TellsTheWrongHome(AsyncFeeder):
+    async def _open(self, home: Home, pulled_from: Destination) -> AsyncConnection:
         return await AsyncConnection.open(self._servers.destination, timeout_s=self._timeout_s)
-
-    aio_feeder.AsyncFeeder._open = open_home  # type: ignore[method-assign]
 
 
 @breaks("homes-of-two-proxies", "leases of two proxies are not told apart")
-def one_home_for_all() -> None:
-    plain = Session.pull_answered
-
-    def pull_answered(self: Session, response: consumer.PullResponse, now_ns: int) -> int:
+class OneHomeForAll(Session):
+    def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
         known = next(iter(self.homes), None)
-        for part in (response, *(response.more or ())):
-            part.home = known or part.home
-        return plain(self, response, now_ns)
+        return super().pull_answered(_from_home(response, known), now_ns)
 
-    Session.pull_answered = pull_answered  # type: ignore[method-assign]
+
+def _from_home(part: consumer.PullResponse, home: str | None) -> consumer.PullResponse:
+    changed = copy(part)
+    changed.home = home or part.home
+    changed.more = [_from_home(each, home) for each in part.more or ()]
+    return changed
 
 
 @breaks("dead-server-first", "the first server of the list is the only one")
-def never_fails_over() -> None:
-    aio_feeder.tries_elsewhere = lambda _error, _failures: False
+def never_fails_over() -> Patch:
+    return patch.object(aio_feeder, "tries_elsewhere", lambda _error, _failures: False)
 
 
 @breaks("lost-answer-is-asked-for-where-it-is", "after any failure the next server is asked")
-def fails_over_at_once() -> None:
-    aio_feeder.tries_elsewhere = lambda _error, _failures: True
+def fails_over_at_once() -> Patch:
+    return patch.object(aio_feeder, "tries_elsewhere", lambda _error, _failures: True)
