@@ -90,7 +90,7 @@ class OffsetDesk:
         owned = ownership.owned(queue)
         if owned is None:
             await self._book.refuse_elsewhere(lane.name, queue)
-        reset = _Reset(self._context, lane, queue, await self._to(queue, wish), wish)
+        reset = QueueReset(self._context, lane, queue, await self._to(queue, wish), wish)
         if wish.dry_run:
             return reset.plan(await self._place(lane, queue, owned))
         if owned is None:
@@ -161,7 +161,7 @@ class OffsetDesk:
         return Place(max(base, last.base), len(last.parked), 0, len(last.unfinished))
 
 
-class _Reset:
+class QueueReset:
     """One reset of one queue."""
 
     def __init__(

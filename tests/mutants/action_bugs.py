@@ -1,10 +1,14 @@
-"""Bugs of actions, each in the place of a method that it gets as its first argument."""
+"""Bugs of actions: classes that stand in for those they extend, and functions in the place of a
+method that they get as their first argument.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from proxy.actions.pipeline import Actions, Dropped, Failed
+from proxy.core.jobs.chains import Job
 from proxy.core.leases.verdicts import Outcome
 from proxy.core.pipeline.actions import PASSED
 from proxy.core.pipeline.dispatch import Dispatch
@@ -15,19 +19,21 @@ def error_is_a_no(original: Any, actions: Actions, subject: Any) -> Any:
     return Dropped(outcome.reason.partition(" (")[0]) if isinstance(outcome, Failed) else outcome
 
 
-def error_is_a_success(original: Any, dispatch: Dispatch, job: Any, acted: Any, **how: Any) -> None:
-    if isinstance(acted, Failed):
-        effects, _ = dispatch.unreported.ended(job, Dropped(""), origin=0)
-        dispatch._settlement.finish(job, Outcome.OK, effects)
-    else:
-        original(dispatch, job, acted, **how)
+class ErrorIsASuccess(Dispatch):
+    """A job whose action failed is finished."""
+
+    def _ended_by_action(self, job: Job, acted: Dropped | Failed, *, now_ns: int) -> None:
+        if isinstance(acted, Failed):
+            effects, _ = self.unreported.ended(job, Dropped(""), origin=0)
+            self._settlement.finish(job, Outcome.OK, effects)
+        else:
+            super()._ended_by_action(job, acted, now_ns=now_ns)
 
 
 def as_it_is_the_second_time(original: Any, dispatch: Dispatch, job: Any) -> Any:
     return PASSED if job.attempts else original(dispatch, job)
 
 
-def error_is_free(original: Any, unreported: Any, job: Any, acted: Any, **how: Any) -> Any:
-    ended = original(unreported, job, acted, **how)
-    job.attempts -= ended[1] is not None
-    return ended
+def error_is_free(original: Any, unreported: Any, job: Job, acted: Any, **how: Any) -> Any:
+    """The hand-out is counted at a copy."""
+    return original(unreported, replace(job), acted, **how)

@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from proxy.actions.pipeline import Actions
 from proxy.core.group.queue_census import QueueCensus
-from proxy.core.group.rate_gate import RateGate
-from proxy.core.jobs.chains import JobChains, JobState
+from proxy.core.group.token_bucket import TokenBucket
+from proxy.core.jobs.chains import Job, JobChains, JobState
 from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.residency import Residency
@@ -43,7 +43,7 @@ from proxy.upstream.records.ownership_log import OwnershipLog
 from proxy.upstream.records.recorder import Recorder
 from tests.mutants import action_bugs
 from tests.mutants.clients import Worker
-from tests.mutants.mutant import Mutant, all_of, method_of, property_of
+from tests.mutants.mutant import Mutant, all_of, method_of, property_of, stand_in
 from tests.mutants.scenarios import (
     acted,
     acting,
@@ -65,27 +65,33 @@ from tests.mutants.scenarios import (
 
 def _newest_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any:
     """A job whose key waits takes the place of the one that waits."""
-    of_key = None if job.key is None else chains._chains.get(job.key)
+    two_before = job.key is not None and chains.jobs_of(job.key) == 2
+    overtaken = chains.cut(job.key, keep=1) if two_before else []
     ready = original(chains, job, **how)
-    if not ready and of_key is not None and of_key.jobs == 3:
-        first, second = of_key.head.successor, job
-        of_key.head.successor, second.successor, first.successor = second, first, None
-        of_key.tail = first
+    for each in overtaken:
+        each.move(JobState.CHAINED, JobState.NEW)
+        original(chains, each)
     return ready
 
 
 def _successor_at_once(original: Any, chains: JobChains) -> Any:
+    """The chain of a polled job goes on without it."""
     job = original(chains)
     if job is not None and job.successor is not None:
-        successor, job.successor = job.successor, None
-        successor.move(JobState.CHAINED, JobState.READY)
-        chains._reactivated.append(successor)
+        behind = chains.cut(job.key, keep=1)
+        chains.take(job.key)
+        for each in behind:
+            each.move(JobState.CHAINED, JobState.NEW)
+            chains.submit(each, reactivated=True)
     return job
 
 
 def _offered_while_leased(original: Any, book: LeaseBook, lease: Any, deadline_ns: int) -> None:
+    """Its client is told that it holds the lease, and it ends."""
     original(book, lease, deadline_ns)
-    book.offer(lease.job)
+    if lease.run is None:
+        book.end_one(lease)
+        book.offer(lease.job)
 
 
 _later_owner = False
@@ -100,14 +106,15 @@ def _read_by_a_later_owner(original: Any, pipeline: QueuePipeline, *read: Any, *
 
 
 def _second_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any:
+    """The only job of a key, not yet handed out, goes behind the next one."""
+    first, *more = list(chains.jobs(job.key)) if job.key in chains.keys else [None]
+    if not _later_owner or more or first is None or first.state is not JobState.READY:
+        return original(chains, job, **how)
+    chains.take_ready(first)
+    chains.take(job.key)
     ready = original(chains, job, **how)
-    of_key, main = chains._chains.get(job.key), chains._main
-    if _later_owner and of_key is not None and of_key.jobs == 2 and of_key.head in main:
-        first = of_key.head
-        main[main.index(first)] = job
-        first.state, job.state = JobState.CHAINED, JobState.READY
-        job.successor, first.successor = first, None
-        of_key.head, of_key.tail = job, first
+    first.move(JobState.RUNNING, JobState.NEW)
+    original(chains, first)
     return ready
 
 
@@ -138,9 +145,8 @@ def _remembered(original: Any, book: LeaseBook, now_ns: int) -> Any:
 
 
 def _no_end(original: Any, book: LeaseBook, lease: Any) -> Any:
-    """It may have ended before, or another one of its job."""
-    book._by_offset.setdefault(lease.job.offset, lease)
-    return original(book, lease) if lease.lease_id in book._leases else lease
+    """It may have ended before."""
+    return original(book, lease) if book.at(lease.job.offset) is lease else lease
 
 
 def _one_by_one(_original: Any, _book: LeaseBook, lease_ids: Any) -> Any:
@@ -163,10 +169,17 @@ def _told_twice(original: Any, pipeline: QueuePipeline, job: Any) -> Any:
     return effects
 
 
+class _Forgetful(Job):
+    """Can forget that it was handed out."""
+
+    def forget_hand_out(self) -> None:
+        self.attempts -= 1
+
+
 def _expiry_is_free(original: Any, book: LeaseBook, now_ns: int) -> Any:
     ended = original(book, now_ns)
     for lease in chain.from_iterable(ended):
-        lease.job.attempts -= 1
+        lease.job.forget_hand_out()
     return ended
 
 
@@ -175,7 +188,7 @@ def _expiry_is_free(original: Any, book: LeaseBook, now_ns: int) -> Any:
 
 def _held_in_name(_original: Any, chains: JobChains, key: bytes) -> None:
     """It is to be copied, and goes on all the same."""
-    if key in chains._chains:
+    if key in chains.keys:
         chains.held_keys.add(key)
 
 
@@ -254,7 +267,7 @@ def _loses_some(original: Any, pipeline: QueuePipeline, messages: Any, **where: 
 def _no_push(original: Any, chains: JobChains, job: Any) -> Any:
     successor = original(chains, job)
     if successor is not None and job.offset % 7 == 5:
-        chains._reactivated.remove(successor)
+        chains.take_ready(successor)  # nobody has it
     return successor
 
 
@@ -266,10 +279,11 @@ def _hashed(original: Any, intake: Intake, message: Any, key: bytes) -> Any:
     return original(intake, message, bytes([len(key) % 256]))
 
 
-def _filled_up(original: Any, gate: RateGate, pipeline: QueuePipeline, **now: Any) -> None:
-    original(gate, pipeline, **now)
-    for limit in gate._limits.values():
-        limit.bucket.tokens = limit.max_rate
+def _filled_up(original: Any, bucket: TokenBucket, *, rate: float, **more: Any) -> None:
+    gains = rate > bucket.rate
+    original(bucket, rate=rate, **more)
+    if gains:
+        bucket.fill_up()
 
 
 def _never_again(original: Any, book: LeaseBook, job: Any, since_ns: int = 0) -> None:
@@ -308,9 +322,7 @@ MUTANTS = (
     Mutant("O2", "the next of a key is pushed before the one before has finished",
            method_of(JobChains, "poll", _successor_at_once)),
     Mutant("O3", "an extended lease is offered to others",
-           all_of(method_of(LeaseBook, "extend", _offered_while_leased),
-                  method_of(LeaseBook, "end_handled", _one_by_one),
-                  method_of(LeaseBook, "end_one", _no_end))),
+           method_of(LeaseBook, "extend", _offered_while_leased)),
     Mutant("O3b", "a client acks what it has not handled yet",
            method_of(Worker, "handle", _acks_first), short),
     Mutant("A1", "a client acks what it is still at work on",
@@ -342,13 +354,14 @@ MUTANTS = (
     Mutant("D2", "a transform that fails drops its message",
            method_of(Actions, "run", action_bugs.error_is_a_no), acting),
     Mutant("D2", "an action that fails is a success, as in DDMQ",
-           method_of(Dispatch, "_ended_by_action", action_bugs.error_is_a_success), acting),
+           stand_in(action_bugs.ErrorIsASuccess), acting),
     Mutant("D2", "what an action failed on is handed out as it is",
            method_of(Dispatch, "_act", action_bugs.as_it_is_the_second_time), acting),
     Mutant("D3", "a dead letter is told as acked as well",
            method_of(QueuePipeline, "dead_lettered", _told_twice)),
     Mutant("D3b", "an expired hand-out does not count",
-           method_of(LeaseBook, "expired", _expiry_is_free)),
+           all_of(stand_in(_Forgetful),
+                  method_of(LeaseBook, "expired", _expiry_is_free))),
     Mutant("D3b", "a hand-out on which an action fails does not count",
            method_of(Unreported, "ended", action_bugs.error_is_free), acting),
     Mutant("D4", "a new owner passes over the ownership records",
@@ -404,7 +417,7 @@ MUTANTS = (
            method_of(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
            limited),
     Mutant("Q1", "whoever gains a queue begins with a full bucket",
-           method_of(RateGate, "add", _filled_up), limited),
+           method_of(TokenBucket, "change", _filled_up), limited),
     Mutant("X1", "a repeated pull is answered afresh",
            method_of(Replays, "find", lambda *_, **__: [])),
 )  # fmt: skip

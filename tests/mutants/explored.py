@@ -23,6 +23,7 @@ from proxy.core.jobs.window import FlowWindow
 from proxy.core.ownership.group_share import Present
 from proxy.core.ownership.recording import Recording
 from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.pipeline.dispatch import Dispatch
 from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane import lanes
@@ -32,7 +33,7 @@ from proxy.upstream.ownership.group_ownership import GroupOwnership
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.generator import draw
 from testkit.explorer.player import Outcome, play
-from tests.mutants.mutant import Bug, method_of, property_of
+from tests.mutants.mutant import Bug, all_of, method_of, property_of
 from thin_client.session import Session
 
 _WITHIN_S = 600.0
@@ -88,12 +89,26 @@ async def _at_the_end(original: Any, context: Any, group: Any, queue: Any) -> tu
     return committed, start
 
 
-def _pauses_are_the_queues_own(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
+_leases_copies = False
+
+
+def _leases_of_a_twin(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
+    """Pauses are the queue's own: its twin knows none."""
+    global _leases_copies
     if not isinstance(pipeline, TwinPipeline):
         return original(pipeline, **how)
-    own = patch.object(pipeline._dispatch, "_pauses", Pauses(Noted()))
-    with patch.object(pipeline, "_paused", {}), own:
-        return original(pipeline, **how)
+    _leases_copies = True
+    with patch.object(pipeline, "_paused", {}):
+        leases = original(pipeline, **how)
+    _leases_copies = False
+    return leases
+
+
+def _copies_know_no_pause(original: Any, dispatch: Dispatch, *how: Any) -> Any:
+    if not _leases_copies:
+        return original(dispatch, *how)
+    with patch.object(dispatch, "_pauses", Pauses(Noted())):
+        return original(dispatch, *how)
 
 
 def _retry_is_done(original: Any, session: Session, message: Any, outcome: Any, now: int) -> Any:
@@ -135,7 +150,10 @@ BUGS = (
         "a redrive hands out copies of a paused key",
         "parking, pauses",
         frozenset({"R4"}),
-        method_of(QueuePipeline, "lease", _pauses_are_the_queues_own),
+        all_of(
+            method_of(QueuePipeline, "lease", _leases_of_a_twin),
+            method_of(Dispatch, "lease", _copies_know_no_pause),
+        ),
     ),
     FeatureBug(
         "all clients of a broadcast group are one",

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.key_change import KeyChange
-from tests.mutants.mutant import Mutant, method_of
+from tests.mutants.mutant import Mutant, method_of, stand_in
 from tests.mutants.scenarios import rekeyed
 
 
-def _counts_below(original: Any, change: KeyChange, message: Any) -> None:
+class _CountsNone(KeyChange):
     """What the owner before had not finished is counted by no next one."""
-    change._keys[message.queue_offset] = None
+
+    def read(self, message: StoredMessage) -> None:
+        self._keys[message.queue_offset] = None
 
 
 KEY_CHANGE_MUTANTS = (
     Mutant("O5", "what is newer waits for nothing older",
            method_of(KeyChange, "waits", lambda *_: False), rekeyed),
     Mutant("O5", "the owner after a crash counts none of what is unfinished",
-           method_of(KeyChange, "read", _counts_below), rekeyed),
+           stand_in(_CountsNone), rekeyed),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from tests.mutants.scenarios import Scenario, everyday
 from tests.mutants.world import Events
+from tests.support import stand_ins
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -43,6 +44,11 @@ def property_of(owner: type, name: str, value: Callable[[Any, Any], Any]) -> Bug
     """*value* takes the place of a property; it gets the object and what the property says."""
     getter = getattr(owner, name).fget
     return lambda: patch.object(owner, name, property(lambda self: value(self, getter(self))))
+
+
+def stand_in(broken: type) -> Bug:
+    """*broken* takes the place of the class that it extends."""
+    return lambda: stand_ins.stand_in(broken, "proxy")
 
 
 def all_of(*bugs: Bug) -> Bug:

@@ -10,24 +10,25 @@ from typing import Any
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
 from proxy.core.records.record import Own, Snapshot
-from proxy.operator.offset_desk import _Reset
+from proxy.operator.offset_desk import QueueReset
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership import owned_queue, resets
 from proxy.upstream.ownership.owner_book import OwnerBook
 from proxy.upstream.ownership.resets import FreeReset, Place
 from proxy.upstream.records import recorder
-from tests.mutants.mutant import Mutant, all_of, method_of
+from tests.mutants.mutant import Mutant, all_of, method_of, stand_in
 from tests.mutants.scenarios import moved
 
 
-def _wherever(original: Any, reset: _Reset, place: Place) -> Any:
+class _AnyPlace(QueueReset):
     """The place that is expected is not compared."""
-    wish = reset._wish
-    reset._wish = replace(wish, expect=None)
-    try:
-        return original(reset, place)
-    finally:
-        reset._wish = wish
+
+    def plan(self, place: Place) -> dict[str, Any]:
+        wish, self._wish = self._wish, replace(self._wish, expect=None)
+        try:
+            return super().plan(place)
+        finally:
+            self._wish = wish
 
 
 async def _offset_alone(
@@ -53,7 +54,7 @@ async def _without_lock(_original: Any, _reset: FreeReset) -> AsyncIterator[int]
 
 RESET_MUTANTS = (
     Mutant("R5", "a reset asks not where the group stands",
-           method_of(_Reset, "plan", _wherever), moved),
+           stand_in(_AnyPlace), moved),
     Mutant("R4", "a reset forgets what is paused",
            method_of(owned_queue, "moved_to",
                      lambda original, *asked: replace(original(*asked), paused={})), moved),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
-from unittest.mock import patch
+
+from tests.support.stand_ins import stand_in
 
 #: Something is replaced while it is entered.
 Patch = AbstractContextManager[object]
@@ -29,22 +29,9 @@ class Broken:
     arm: type | Callable[[], Patch]
     """A class that stands in for its base class, or a function that returns a patch."""
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> Patch:
         """Break the client of this process until the end."""
-        with ExitStack() as patched:
-            for each in _stand_ins(self.arm) if isinstance(self.arm, type) else [self.arm()]:
-                patched.enter_context(each)
-            yield
-
-
-def _stand_ins(broken: type) -> Iterator[Patch]:
-    """Let each module of the client use *broken* wherever it names the class that it extends."""
-    base = broken.__base__
-    assert base is not None
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_PACKAGES) and vars(module).get(base.__name__) is base:
-            yield patch.object(module, base.__name__, broken)
+        return stand_in(self.arm, *_PACKAGES) if isinstance(self.arm, type) else self.arm()
 
 
 BROKEN: dict[str, Broken] = {}
