@@ -22,7 +22,7 @@ def _each(check: Callable[[Source], list[Finding]]) -> Rule:
 
 RULES: Mapping[str, Rule] = {
     "inheritance": lambda files: inheritance.check([each for each in files if each.is_product]),
-    "foreign-writes": _each(foreign_writes.check),
+    "foreign-writes": foreign_writes.check,
     "private-access": _each(private_access.check),
     "cycles": lambda files: cycles.check(cycles.imports()),
     "dead-code": lambda files: dead_code.check(),

@@ -1,7 +1,9 @@
 """Only the file of a class assigns to attributes of its objects.
 
-An assignment to an attribute (plain, augmented, annotated, ``del``, of a loop or ``with``, in a
-tuple, by ``setattr`` or ``object.__setattr__``) is allowed
+The rule is about attributes of this project: those that one of its classes defines, and those of
+modules and classes that a file imports from it. An assignment to one of them (plain, augmented,
+annotated, ``del``, of a loop or ``with``, in a tuple, by ``setattr`` or ``object.__setattr__``) is
+allowed
 
 - of ``self`` and ``cls``;
 - of a local name that this function binds to an object it has just made: by calling a class (a name
@@ -12,14 +14,19 @@ tuple, by ``setattr`` or ``object.__setattr__``) is allowed
 
 Anything else, such as ``self.part.field = 1``, is foreign: the part has a method for it. Tests use
 ``monkeypatch``, which undoes what it does, or public methods.
+
+Other attributes are the interface of a library, as ``verify_mode`` of ``ssl``, and so is all that a
+file imports from one, as ``sys.stdout``: setting them is allowed, except for private names.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from tools.lint.source import Finding, Scope, Source, last_name
+from tools.lint.private_access import is_private
+from tools.lint.source import PROJECT, Finding, Scope, Source, last_name
 
 #: Functions of libraries that return a new object, to be set up by assignments.
 FACTORIES = frozenset(
@@ -29,28 +36,88 @@ FACTORIES = frozenset(
 _OWN = frozenset({"self", "cls", "mcs"})
 
 
-def check(source: Source) -> list[Finding]:
-    """All foreign writes in *source*."""
-    fields = frozenset(_fields(source))
-    return sorted(_found(source, source.scope, fields, frozenset()))
+def check(sources: Iterable[Source]) -> list[Finding]:
+    """All foreign writes in *sources*, which define the attributes of the project."""
+    files = list(sources)
+    names = frozenset(name for each in files for name in _attributes(each))
+    return sorted(finding for each in files for finding in _Rule.of(each, names).findings(each))
 
 
-def _found(
-    source: Source, scope: Scope, fields: frozenset[str], made: frozenset[str]
-) -> Iterator[Finding]:
-    """Those in *scope*. ``fields`` are of this file's classes, ``made`` names of new objects."""
-    made |= frozenset(name for node in scope.nodes for name in _new_names(node))
-    for node in scope.nodes:
-        for place, owner, name in _writes(node):
-            own = isinstance(owner, ast.Name) and (owner.id in _OWN or owner.id in made)
-            if not own and name not in fields:
-                yield source.found(place, f"sets {ast.unparse(owner)}.{name or '…'}")
-    for each in scope.inner:
-        yield from _found(source, each, fields, made)
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Judges the writes of one file."""
+
+    attributes: frozenset[str]
+    """Names that classes of the project define."""
+    fields: frozenset[str]
+    """Of them those that classes of the file define and set."""
+    imported: Mapping[str, bool]
+    """Names that the file imports; whether from this project."""
+
+    @classmethod
+    def of(cls, source: Source, attributes: frozenset[str]) -> _Rule:
+        """The rule for *source*."""
+        return cls(attributes, frozenset(_fields(source)), dict(_imported(source)))
+
+    def findings(self, source: Source) -> Iterator[Finding]:
+        """The foreign writes of *source*."""
+        for place, owner, name in self._found(source.scope, frozenset()):
+            yield source.found(place, f"sets {ast.unparse(owner)}.{name or '…'}")
+
+    def _found(self, scope: Scope, made: frozenset[str]) -> Iterator[_Write]:
+        """Those in *scope*. ``made`` are names of new objects."""
+        made |= frozenset(name for node in scope.nodes for name in _new_names(node))
+        for node in scope.nodes:
+            yield from (each for each in _writes(node) if self._is_foreign(each, made))
+        for inner in scope.inner:
+            yield from self._found(inner, made)
+
+    def _is_foreign(self, write: _Write, made: frozenset[str]) -> bool:
+        _, owner, name = write
+        if isinstance(owner, ast.Name) and (owner.id in _OWN or owner.id in made):
+            return False
+        if name in self.fields:
+            return False
+        if name is not None and is_private(name):
+            return True
+        from_project = self.imported.get(_root(owner))
+        if from_project is None:
+            return name is None or name in self.attributes
+        return from_project
+
+
+def _root(owner: ast.expr) -> str:
+    """The first name of a dotted name: ``os`` of ``os.path``; empty: *owner* is something else."""
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    return owner.id if isinstance(owner, ast.Name) else ""
+
+
+def _imported(source: Source) -> Iterator[tuple[str, bool]]:
+    """Names that *source* imports, and whether from this project."""
+    for node in source.nodes():
+        match node:
+            case ast.Import(names=names):
+                for each in names:
+                    package = each.name.partition(".")[0]
+                    yield each.asname or package, package in PROJECT
+            case ast.ImportFrom(module=str() as module, names=names):
+                for each in names:
+                    yield each.asname or each.name, module.partition(".")[0] in PROJECT
+
+
+def _attributes(source: Source) -> Iterator[str]:
+    """Names of all attributes that the classes of *source* define, methods included."""
+    yield from _fields(source)
+    for scope in source.scope.all():
+        for inner in scope.inner if isinstance(scope.nodes[0], ast.ClassDef) else ():
+            match inner.nodes[0]:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    yield name
 
 
 def _fields(source: Source) -> Iterator[str]:
-    """Names of attributes that the classes of *source* define."""
+    """Names of attributes that the classes of *source* declare or set."""
     for node in source.nodes():
         match node:
             case ast.ClassDef(body=body):
@@ -89,8 +156,12 @@ def _new_names(node: ast.AST) -> Iterator[str]:
             yield name
 
 
-def _writes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr, str | None]]:
-    """Place, object and attribute that *node* sets or deletes; no name: it is computed."""
+#: Place, object and attribute of an assignment; no name: it is computed.
+_Write = tuple[ast.expr, ast.expr, str | None]
+
+
+def _writes(node: ast.AST) -> Iterator[_Write]:
+    """Attributes that *node* sets or deletes."""
     match node:
         case ast.Attribute(value=owner, attr=name, ctx=ast.Store() | ast.Del()):
             yield node, owner, name

@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("broker_core", "proxy", "testkit", "thin_client", "tools")
 #: Folders of what tests and measures it.
 TESTS = ("bench", "tests")
+#: Packages and modules of this project, by the first part of their names.
+PROJECT = frozenset({*PRODUCT, *TESTS, "thrift_idl", "pyspark_orderlane"})
 #: Made by the Thrift compiler.
 GENERATED = "thrift_idl/gen/"
 

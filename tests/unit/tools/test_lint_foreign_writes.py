@@ -9,9 +9,13 @@ import pytest
 from tools.lint.foreign_writes import check
 from tools.lint.source import parsed
 
+#: Another file of the project, whose class has the attribute that the tests set.
+LANE = parsed("lane.py", "class Lane:\n    a: int\n    b: int")
 
-def found(text: str) -> list[str]:
-    return [each.text for each in check(parsed("a.py", text))]
+
+def found(text: str, *, others: str = "") -> list[str]:
+    files = [LANE, parsed("a.py", text), parsed("b.py", others)]
+    return [each.text for each in check(files)]
 
 
 @pytest.mark.parametrize(
@@ -66,3 +70,43 @@ def test_classes_of_one_file_may_know_each_other(field: str) -> None:
 
 def test_self_and_elements_of_containers_are_no_concern() -> None:
     assert found("def f(self, x):\n    self.a = 1\n    x.a[0] = 1\n    self.a.b[1] += 1") == []
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "c: int",
+        "c = 1",
+        '__slots__ = ["c"]',
+        "def f(self):\n        self.c = 1",
+        "def c(self): ...",
+        "async def c(self): ...",
+        "@property\n    def c(self): ...",
+    ],
+)
+def test_whatever_a_class_of_this_project_defines_belongs_to_it(definition: str) -> None:
+    text = "def f(x):\n    x.c = 1"
+    assert found(text) == []
+    assert found(text, others=f"class X:\n    {definition}") == ["sets x.c"]
+
+
+def test_an_attribute_of_a_library_may_be_set_unless_it_is_private() -> None:
+    text = "def f(context):\n    context.verify_mode = context._name = 1"
+    assert found(text) == ["sets context._name"]
+
+
+@pytest.mark.parametrize("imported", ["import sys", "from os import sys", "import a.b as sys"])
+def test_a_module_or_class_of_a_library_may_be_set_unless_the_name_is_private(
+    imported: str,
+) -> None:
+    text = f"{imported}\nsys.a = sys.path.b = 1\nsetattr(sys, name, 1)\nsys._a = 1"
+    assert found(text) == ["sets sys._a"]
+
+
+@pytest.mark.parametrize(
+    "imported",
+    ["import proxy.lane", "from proxy import lane as proxy", "from proxy.lane import proxy"],
+)
+def test_modules_and_classes_of_this_project_may_not_be_set(imported: str) -> None:
+    text = f"{imported}\nproxy.limit = 1\nsetattr(proxy, name, 1)"
+    assert found(text) == ["sets proxy.limit", "sets proxy.…"]
