@@ -1,9 +1,9 @@
 """Only the file of a class assigns to attributes of its objects.
 
-The rule is about attributes of this project: those that one of its classes defines, and those of
-modules and classes that a file imports from it. An assignment to one of them (plain, augmented,
-annotated, ``del``, of a loop or ``with``, in a tuple, by ``setattr`` or ``object.__setattr__``) is
-allowed
+The rule is about attributes of this project: those that one of its classes lets be set (a frozen
+dataclass or a named tuple has none), and those of modules and classes that a file imports from it.
+An assignment to one of them (plain, augmented, annotated, ``del``, of a loop or ``with``, in a
+tuple, by ``setattr`` or ``object.__setattr__``) is allowed
 
 - of ``self`` and ``cls``;
 - of a local name that this function binds to an object it has just made: by calling a class (a name
@@ -107,25 +107,49 @@ def _imported(source: Source) -> Iterator[tuple[str, bool]]:
 
 
 def _attributes(source: Source) -> Iterator[str]:
-    """Names of all attributes that the classes of *source* define, methods included."""
-    yield from _fields(source)
-    for scope in source.scope.all():
-        for inner in scope.inner if isinstance(scope.nodes[0], ast.ClassDef) else ():
-            match inner.nodes[0]:
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                    yield name
+    """Names of attributes that objects of classes of *source* let be set, methods included."""
+    for node in source.nodes():
+        match node:
+            case ast.ClassDef(body=body) if not _is_immutable(node):
+                yield from _fields_in(body)
+                for each in body:
+                    if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                        yield each.name
+    yield from _own_names(source)
+
+
+def _is_immutable(node: ast.ClassDef) -> bool:
+    """Whether *node* is a frozen dataclass or a named tuple: no assignment reaches its fields."""
+    if any(last_name(base) == "NamedTuple" for base in node.bases):
+        return True
+    return any(
+        keyword.arg == "frozen" and isinstance(keyword.value, ast.Constant) and keyword.value.value
+        for decorator in node.decorator_list
+        if isinstance(decorator, ast.Call)
+        for keyword in decorator.keywords
+    )
 
 
 def _fields(source: Source) -> Iterator[str]:
     """Names of attributes that the classes of *source* declare or set."""
     for node in source.nodes():
+        if isinstance(node, ast.ClassDef):
+            yield from _fields_in(node.body)
+    yield from _own_names(source)
+
+
+def _own_names(source: Source) -> Iterator[str]:
+    """Names of attributes that methods in *source* set of ``self`` and ``cls``."""
+    for node in source.nodes():
         match node:
-            case ast.ClassDef(body=body):
-                for each in body:
-                    yield from _fields_by(each)
             case ast.Attribute(value=ast.Name(id=owner), attr=name, ctx=ast.Store()):
                 if owner in _OWN:
                     yield name
+
+
+def _fields_in(body: Iterable[ast.stmt]) -> Iterator[str]:
+    for each in body:
+        yield from _fields_by(each)
 
 
 def _fields_by(statement: ast.stmt) -> Iterator[str]:
@@ -165,13 +189,10 @@ def _writes(node: ast.AST) -> Iterator[_Write]:
     match node:
         case ast.Attribute(value=owner, attr=name, ctx=ast.Store() | ast.Del()):
             yield node, owner, name
-        case (
-            ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[owner, what, *_])
-            | ast.Call(
-                func=ast.Attribute(attr="__setattr__" | "__delattr__"), args=[owner, what, *_]
-            )
-        ):
+        case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[owner, what, *_]):
             yield node, owner, str(what.value) if isinstance(what, ast.Constant) else None
+        case ast.Call(func=ast.Attribute(attr="__setattr__" | "__delattr__"), args=[owner, *_]):
+            yield node, owner, None
 
 
 def _makes(value: ast.expr) -> bool:
