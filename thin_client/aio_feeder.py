@@ -132,7 +132,7 @@ class AsyncFeeder:
 
     def turn(self) -> None:
         """The session changed: start what has become due."""
-        self._session.stirred = False
+        self._session.calm()
         if self._pull_alarm.turn():
             self.hurry = True
         for alarm, _ in self._homes.values():

@@ -40,16 +40,7 @@ def read_leases(
         leases = [_from_wire(each) for each in part.messages]
     deadline_ns = sent_ns + length_ms * _MS
     try:
-        for lease in leases:
-            lease.topic = topic
-            lease.queue = queue
-            lease.deadline_ns = deadline_ns
-            lease.origin = origin
-            _ = lease.lease_id, lease.offset, lease.body
-            try:
-                lease.chain = lease.wire_order_key
-            except AttributeError:
-                lease.chain = None
+        Lease.complete(leases, origin, deadline_ns)
     except AttributeError as error:
         text = f"a message of {topic}/{queue} came without body, offset or lease"
         raise ProtocolError(text) from error

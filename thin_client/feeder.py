@@ -106,7 +106,7 @@ class Feeder:
 
     def turn(self) -> None:
         """The session changed: start what has become due. Caller holds the lock."""
-        self._session.stirred = False
+        self._session.calm()
         self._pulls.turn()
         for line in self._homes.values():
             line.turn()

@@ -32,12 +32,12 @@ class Kept:
         lost = []
         for lease in self.leases:
             if name_of(lease) in gone:
-                lease.deadline_ns = min(lease.deadline_ns, asked_ns)
+                lease.hold_until(min(lease.deadline_ns, asked_ns))
                 lost.append(lease)
             else:
-                lease.deadline_ns = max(lease.deadline_ns, until_ns)
+                lease.hold_until(max(lease.deadline_ns, until_ns))
         for verdicts in self.unsent:
-            verdicts.useful_until_ns = max(verdicts.useful_until_ns, until_ns)
+            verdicts.keep_until(until_ns)
         return lost
 
 

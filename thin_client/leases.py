@@ -44,21 +44,20 @@ class Leases:
         if not leases:
             return
         origin = leases[0].origin
-        held = origin.held = self._held.setdefault(origin.queue, {})
-        tails = origin.tails = self._tails.setdefault(origin.queue[0], {})
+        held = self._held.setdefault(origin.queue, {})
+        tails = self._tails.setdefault(origin.queue[0], {})
+        origin.share(held, tails)
         ready = self.ready
         before = len(held)
         for lease in leases:
             if held.setdefault(lease.lease_id, lease) is not lease:
                 continue
-            lease.successor = lease.batch = None
-            lease.is_open = False
             key = lease.chain
             if key is not None:
                 tail = tails.get(key)
                 tails[key] = lease
                 if tail is not None:
-                    tail.successor = lease
+                    tail.precede(lease)
                     continue
             ready.append(lease)
         self._count += len(held) - before
@@ -78,7 +77,7 @@ class Leases:
             else:
                 ready.append(lease)
                 return None
-        lease.is_open = True
+        lease.open()
         self.open += 1
         return lease
 
@@ -98,9 +97,7 @@ class Leases:
             taken.append(lease)
         batch = Batch(len(taken), lease)
         for each in taken:
-            each.is_open, each.batch = True, batch
-            if each is not lease:
-                each.successor = None
+            each.open_in(batch)
         return taken
 
     def close(self, lease: Lease) -> bool:
@@ -108,45 +105,44 @@ class Leases:
 
         Raises KeyError if it is not open.
         """
-        if not lease.is_open:
-            raise KeyError(f"{lease.topic}/{lease.queue} at {lease.offset}: not with a handler")
-        lease.is_open = False
-        # As _forget, without its call: every message comes by here.
+        successor = lease.close()
+        # As _forget and _next, without their calls: every message comes by here.
         origin = lease.origin
         held = origin.held
         del held[lease.lease_id]
         if not held:
             del self._held[origin.queue]
         self._count -= 1
-        if lease.batch is not None:
-            batch, lease.batch = lease.batch, None
-            batch.open -= 1
-            if batch.open:
-                return True
-            lease = batch.last
+        if successor is lease:
+            return True
         self.open -= 1
-        return self._next(lease)
+        if successor is not None:
+            self.ready.append(successor)
+            return True
+        if lease.chain is not None:
+            del origin.tails[lease.chain]
+        return False
 
     def drop_rest(self, lease: Lease) -> list[Lease]:
         """Forget and return what waits behind *lease*, which is with a handler, in its run; O(what
         waits behind it).
         """
-        last = lease if lease.batch is None else lease.batch.last
+        last = lease.last
         rest = []
         each = last.successor
         while each is not None:
             if each.origin is lease.origin:
                 rest.append(each)
             else:
-                last.successor = each
+                last.precede(each)
                 last = each
             each = each.successor
         if rest:
             assert lease.chain is not None  # only those with a key wait behind another
-            last.successor = None
+            last.cut()
             lease.origin.tails[lease.chain] = last
             for each in rest:
-                each.successor = None
+                each.cut()
                 self._forget(each)
         return rest
 
@@ -158,34 +154,35 @@ class Leases:
             self._next(lease)
             return
         ahead = next(each for each in self._linked() if each.successor is lease)
-        ahead.successor, lease.successor = lease.successor, None
-        if ahead.successor is None:
-            assert lease.chain is not None
-            lease.origin.tails[lease.chain] = ahead
+        successor = lease.cut()
+        if successor is not None:
+            ahead.precede(successor)
+            return
+        ahead.cut()
+        assert lease.chain is not None
+        lease.origin.tails[lease.chain] = ahead
 
     def drop_waiting(self) -> list[Lease]:
         """Forget and return all that are not open; O(n)."""
         waiting = [lease for lease in self if not lease.is_open]
         for lease in waiting:
-            lease.successor = None
+            lease.cut()
             self._forget(lease)
         self.ready.clear()
-        self._tails.clear()
+        for tails in self._tails.values():
+            tails.clear()
         for lease in self:
-            last = lease if lease.batch is None else lease.batch.last
-            last.successor = None
-            origin = lease.origin
-            origin.tails = self._tails.setdefault(origin.queue[0], {})
+            lease.last.cut()
             if lease.chain is not None:
-                origin.tails[lease.chain] = last
+                lease.origin.tails[lease.chain] = lease.last
         return waiting
 
     def _linked(self) -> Iterator[Lease]:
         """All in chains: those held, and of a batch its last one even if that is closed."""
         for lease in self:
             yield lease
-            if lease.batch is not None:
-                yield lease.batch.last
+            if lease.last is not lease:
+                yield lease.last
 
     def _forget(self, lease: Lease) -> None:
         queue = lease.origin.queue
@@ -195,13 +192,10 @@ class Leases:
             del self._held[queue]
         self._count -= 1
 
-    def _next(self, lease: Lease) -> bool:
+    def _next(self, lease: Lease) -> None:
         """The lease is gone that was ahead of all others of its key: the next one gets ready."""
-        following = lease.successor
-        if following is not None:
-            lease.successor = None  # or whoever keeps a message keeps all that came behind it
-            self.ready.append(following)
-            return True
-        if lease.chain is not None:
+        successor = lease.cut()
+        if successor is not None:
+            self.ready.append(successor)
+        elif lease.chain is not None:
             del lease.origin.tails[lease.chain]
-        return False

@@ -125,6 +125,14 @@ class Message:
         except ValueError as error:
             raise ValueError(f"the body of {self} is no JSON: {error}") from error
 
+    def hold_until(self, deadline_ns: int) -> None:
+        """Note when the lease ends, on ``now_ns``. Caller: consumers and the puller."""
+        self.deadline_ns = deadline_ns
+
+    def lose(self) -> None:
+        """Note that the lease is lost. Caller: consumers and the puller."""
+        self.lease_lost = True
+
     def attach(self, settle: Callable[[Message, Outcome], None]) -> None:
         """Make the message a context whose end calls *settle*. Caller: the iterators."""
         self._settle = settle

@@ -124,9 +124,9 @@ class Puller:
         asked_ns = now_ns()
         answer = self._call(connection, calls.control(request), self._timeout_s)
         if answer.notHeld:
-            message.lease_lost = True
+            message.lose()
             return False
-        message.deadline_ns = asked_ns + int(seconds * 1e9)
+        message.hold_until(asked_ns + int(seconds * 1e9))
         return True
 
     def close(self) -> None:

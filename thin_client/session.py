@@ -66,7 +66,7 @@ class Session:
     def __init__(self, options: SessionOptions) -> None:
         self.options = options
         #: Set when something may have become due sooner, a control by a ``settle``, a pull by that
-        #: or the ``take`` after it; the shell sets it back. What else makes things due is seldom.
+        #: or the ``take`` after it; ``calm`` resets it. Other causes are rare.
         self.stirred = False
         #: Proxies that hold leases of ours or wait for verdicts, by address.
         self.homes: dict[str | None, Home] = {}
@@ -119,6 +119,10 @@ class Session:
     def refused(self, leases: Sequence[Lease]) -> list[Message]:
         """The proxy would not extend them; returns those with handlers: their leases are lost."""
         return [message for lease in leases for message in self._lose(lease)]
+
+    def calm(self) -> None:
+        """Reset ``stirred``. Caller: the shell, as it looks at what is due."""
+        self.stirred = False
 
     # ---- messages and handlers ------------------------------------------------------------------
 
@@ -223,9 +227,7 @@ class Session:
     def begin_pull(self, now_ns: int) -> consumer.PullRequest:
         """What to send now, verdicts inside (S1). An answer or a failure has to follow."""
         home = self._pull_home or self.homes.get(None)
-        verdicts = Verdicts()
-        if home is not None:
-            verdicts, home.verdicts = home.verdicts, verdicts
+        verdicts = Verdicts() if home is None else home.take_verdicts()
         request_id, first_sent_ns = self._next_id(now_ns)
         self._pull = _Pull(request_id, first_sent_ns, now_ns, self._linger_ns, verdicts, home)
         topics = self.options.topics
@@ -326,27 +328,26 @@ class Session:
         flush_at = self._flush_at(home)
         if flush_at is None or flush_at > now_ns:
             return None
-        home.settling, home.verdicts = home.verdicts, Verdicts()
         return consumer.AckRequest(
             groupId=self.options.group,
-            acks=home.settling.batches(),
+            acks=home.begin_settle().batches(),
             clientId=self.options.client_id,
             token=self.options.token,
         )
 
     def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
         """The settle or extend was answered; returns messages with handlers whose lease is lost."""
-        extended, home.extending, home.settling = home.extending, None, None
-        home.failures = home.retry_at_ns = 0
+        extended = home.end_request()
         lost: list[Message] = []
         if extended is not None:
             refused = {name_in(reference) for reference in answer.notHeld or ()}
+            length_ns = home.asked_length_ns
+            until_ns = home.asked_ns + length_ns
             for lease in extended:
                 if name_of(lease) in refused:
                     lost += self._lose(lease)
                 else:
-                    lease.origin.length_ns = home.asked_length_ns
-                    lease.deadline_ns = home.asked_ns + home.asked_length_ns
+                    lease.extended(until_ns, length_ns)
             self._plan_extends(home)
         self._forget_idle_homes()
         return lost
@@ -355,13 +356,8 @@ class Session:
         """No answer: all goes again (S3). Returns messages with handlers whose lease is lost: its
         time is up, and its proxy says nothing.
         """
-        if home.settling is not None:
-            home.verdicts.absorb(home.settling)
-        home.settling = home.extending = None
-        home.failures += 1
-        home.retry_at_ns = now_ns + backoff_ns(home.failures, jitter)
-        if home.verdicts.useful_until_ns <= now_ns:
-            home.verdicts = Verdicts()
+        failures = home.fail_request(now_ns)
+        home.pause_until(now_ns + backoff_ns(failures, jitter))
         late = [each for each in self._leases_of(home) if each.deadline_ns <= now_ns]
         lost = [message for lease in late for message in self._lose(lease)]
         self._plan_extends(home)
@@ -381,17 +377,15 @@ class Session:
         return min(last, max(since, self._pull.sent_ns + _ANSWER_DUE_NS))
 
     def _begin_extend(self, home: Home, now_ns: int) -> consumer.ExtendRequest:
-        home.extending = self._leases_of(home)
-        home.asked_ns = now_ns
-        # Of several lengths the shortest: the proxy would cap a longer one without saying so.
-        home.asked_length_ns = min(lease.origin.length_ns for lease in home.extending)
+        leases = self._leases_of(home)
+        length_ns = home.begin_extend(leases, now_ns)
         return consumer.ExtendRequest(
             groupId=self.options.group,
             leases=[
                 consumer.LeaseRef(context=lease.origin.context, leaseId=lease.lease_id)
-                for lease in home.extending
+                for lease in leases
             ],
-            ms=home.asked_length_ns // _MS,
+            ms=length_ns // _MS,
             clientId=self.options.client_id,
             token=self.options.token,
         )
@@ -403,18 +397,18 @@ class Session:
     def _plan_extend(self, lease: Lease) -> None:
         home, at = lease.origin.home, lease.extend_at_ns
         if home.extend_at_ns is None or at < home.extend_at_ns:
-            home.extend_at_ns = at
+            home.plan_extend(at)
 
     def _plan_extends(self, home: Home) -> int | None:
-        leases = self._leases_of(home)
-        home.extend_at_ns = min((each.extend_at_ns for each in leases), default=None)
-        return home.extend_at_ns
+        at = min((each.extend_at_ns for each in self._leases_of(home)), default=None)
+        home.plan_extend(at)
+        return at
 
     def _lose(self, lease: Lease) -> list[Message]:
         if not self._leases.holds(lease):
             return []
         if lease.is_open:
-            lease.lease_lost = True
+            lease.lose()
             return [lease]
         self._leases.drop(lease)
         return []

@@ -87,15 +87,26 @@ class Verdicts:
     def absorb(self, other: Verdicts) -> None:
         """Take those of *other* in, as after a send that failed."""
         for queue, batch in other._batches.items():
-            mine = self._batches.setdefault(queue, batch)
-            if mine is not batch:
-                mine.acked = (batch.acked or []) + (mine.acked or [])
-                mine.nacked = (batch.nacked or []) + (mine.nacked or [])
-                mine.released = (batch.released or []) + (mine.released or [])
+            mine = self._batches.get(queue)
+            self._batches[queue] = batch if mine is None else _joined(batch, mine)
         if other.since_ns is not None:
             self.since_ns = min(other.since_ns, self.since_ns or other.since_ns)
-        self.useful_until_ns = max(self.useful_until_ns, other.useful_until_ns)
+        self.keep_until(other.useful_until_ns)
         self.hurry |= other.hurry
+
+    def keep_until(self, at_ns: int) -> None:
+        """Note that a lease among them may live until *at_ns*."""
+        self.useful_until_ns = max(self.useful_until_ns, at_ns)
+
+
+def _joined(first: consumer.AckBatch, second: consumer.AckBatch) -> consumer.AckBatch:
+    """The verdicts of both batches, which are of one queue."""
+    return consumer.AckBatch(
+        context=second.context,
+        acked=(first.acked or []) + (second.acked or []),
+        nacked=(first.nacked or []) + (second.nacked or []),
+        released=(first.released or []) + (second.released or []),
+    )
 
 
 def _nack(lease_id: int, outcome: BaseException) -> consumer.Nack:
