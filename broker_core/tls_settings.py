@@ -10,39 +10,39 @@ Path = Annotated[str, Field(min_length=1)]
 
 
 class ServerTls(BaseModel):
-    """TLS on a port. New connections are shown what stands in the files within some seconds."""
+    """TLS on a port. New connections use changed files within some seconds."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
     )
 
     mode: Literal["enforcing", "permissive", "disabled"] = "enforcing"
-    """permissive: plain connections are served as well, for the time in which clients change over;
-    disabled: plain ones alone, as without this group. RocketMQ's `tls.server.mode`."""
+    """permissive: plain connections are accepted as well, while clients migrate; disabled: plain
+    connections only, as without this group. RocketMQ's `tls.server.mode`."""
     certificate: Path
-    """File with the certificate of the server, and those between it and its authority."""
+    """File with the server's certificate, followed by any intermediate certificates."""
     key: Path
     """File with the certificate's private key, without a password."""
     client_ca: Path | None = None
-    """File with the authorities of which each client that speaks TLS has to show a certificate;
-    null: clients need none."""
+    """File with the authorities for client certificates: each TLS client has to present a
+    certificate of one of them; null: clients need none."""
 
 
 class ClientTls(BaseModel):
-    """TLS to all that is asked. New connections use what stands in the files then."""
+    """TLS for outgoing connections. New connections use the current content of the files."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
     )
 
     ca: Path | None = None
-    """File with the authorities of their certificates; null: those that the system trusts."""
+    """File with the authorities of the servers' certificates; null: the system's."""
     certificate: Path | None = None
-    """File with the certificate that is shown where one is asked for."""
+    """File with the certificate to present to servers that require one."""
     key: Path | None = None
     """File with the key of that certificate, without a password."""
     verify: Literal["full", "ca", "none"] = "full"
-    """full: by authority and name; ca: by authority alone; none: they may be anybody."""
+    """full: check authority and name; ca: check the authority; none: no check."""
 
     @model_validator(mode="after")
     def _pair(self) -> Self:

@@ -24,9 +24,9 @@ Schema = dict[str, Any]
 #: Settings that stand elsewhere in the values or are fixed, with where, or why. The templates
 #: refuse them by a sentence of their own.
 OWN_PROXY: Mapping[str, str] = {
-    "nameserver": "At the top of the values: nameserver.",
-    "workers": "In the values as proxy.workers.",
-    "groups": "At the top of the values: groups.",
+    "nameserver": "Set by nameserver, at the top of the values.",
+    "workers": "Set by proxy.workers.",
+    "groups": "Set by groups, at the top of the values.",
     "listen.thrift": "Fixed: port 9713 of the pod.",
     "listen.http": "Fixed: port 9714 of the pod.",
 }

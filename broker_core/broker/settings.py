@@ -42,82 +42,84 @@ DelayLevels = Annotated[str, AfterValidator(_levels)]
 
 
 class BrokerSettings(BaseModel):
-    """One broker. Sizes in bytes, times in the unit their name ends with."""
+    """Settings of one broker. Each name ends with its unit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     data: Path
-    """Folder of messages and tables, made if missing. One broker at a time."""
+    """Folder for messages and tables, created if missing. One broker at a time."""
     listen: Address = "127.0.0.1:10911"
-    """host:port; port 0 takes any free one. Beyond this machine is a decision, not a default."""
+    """host:port to listen on; port 0 takes any free port. Loopback by default: opening it to others
+    is a decision."""
     advertise_host: str | None = None
-    """What clients are told to connect to; null: the address listened on."""
+    """Host under which clients reach the broker; null: the host of listen."""
     nameserver: Annotated[tuple[Address, ...], BeforeValidator(_comma_separated)] = ()
-    """host:port of each nameserver, comma separated or a list; the broker registers at all of them,
+    """host:port of each nameserver, comma separated or a list; the broker registers at all of them
     every 30 s."""
     broker_name: Name = "broker-a"
     """Name of the broker; part of every queue's name."""
     cluster_name: Name = "orderlane"
     """Name of the cluster."""
     flush: Literal["sync", "async"] = "sync"
-    """sync: a send is answered when it is on disk; async: within half a second after."""
+    """sync: a send is confirmed once it is on disk; async: it is on disk within half a second
+    after."""
     segment_bytes: int = Field(default=256 * 1024 * 1024, ge=128 * 1024, le=2 * 1024**3)
-    """Length of a file of the log, allocated as a whole; retention deletes whole ones."""
+    """Length of one file of the log, allocated as a whole; retention deletes whole files."""
     retention_hours: float | None = Field(default=72.0, gt=0)
-    """Older messages are deleted; null keeps them."""
+    """Age in hours after which messages are deleted; null keeps them."""
     retention_bytes: int | None = Field(default=None, gt=0)
-    """Log beyond the newest so many bytes is deleted, in whole files; null: no limit."""
+    """Size of the log in bytes beyond which the oldest files are deleted; null: no limit."""
     auto_create_topics: bool = False
-    """Whether a send to an unknown topic creates it, so that a typing error is a topic; true in
-    `orderlane up`."""
+    """Whether a send to an unknown topic creates it, misspelt names included; true in `orderlane
+    up`."""
     default_queues: int = Field(default=8, ge=1, le=1024)
-    """Queues of a topic that is created so."""
+    """Number of queues of a topic created automatically."""
     auto_create_groups: bool = True
-    """Whether groups need no configuration before they consume; `mqadmin updateSubGroup` makes
-    one."""
+    """Whether groups can consume without configuration; if not, create each with `mqadmin
+    updateSubGroup`."""
     acl: Path | None = None
-    """File of accounts, in the form of RocketMQ's `plain_acl.yml`, read again when it changes;
-    null: whoever connects may ask."""
+    """File of accounts, in the form of RocketMQ's `plain_acl.yml`, reloaded when it changes; null:
+    authentication is disabled."""
     tls: ServerTls | None = None
-    """TLS on listen; null: none. The files are looked at every 5 s: new connections are shown what
-    stands there then."""
+    """TLS on listen; null: none. The files are checked every 5 s, and new connections use the
+    current content."""
     client_tls: ClientTls | None = None
-    """TLS to nameservers and to other replicas, to all of them; null: none."""
+    """TLS to all nameservers and other replicas; null: none."""
     lock_expiry_s: float = Field(default=10.0, gt=0)
-    """Seconds: an orderly lock not renewed for so long is free; proxies count on at least this."""
+    """Seconds after which an orderly lock that was not renewed is free; proxies rely on at least
+    this."""
     transaction_timeout_s: float = Field(default=6.0, ge=0)
-    """Age in seconds of an undecided transaction before its producer is asked about it; RocketMQ's
-    `transactionTimeOut`."""
+    """Age in seconds at which an undecided transaction is first checked with its producer;
+    RocketMQ's `transactionTimeOut`."""
     transaction_check_interval_s: float = Field(default=30.0, gt=0)
-    """Seconds between two rounds of asking; RocketMQ's `transactionCheckInterval`."""
+    """Seconds between two rounds of checks; RocketMQ's `transactionCheckInterval`."""
     transaction_check_max: int = Field(default=15, ge=1)
-    """After so many rounds a transaction is given up: moved to `TRANS_CHECK_MAX_TIME_TOPIC`."""
+    """Checks after which a transaction is given up: it moves to `TRANS_CHECK_MAX_TIME_TOPIC`."""
     role: Literal["master", "slave"] = "master"
-    """slave: copies the log of the master of the same broker_name, which nameservers tell it; see
-    [replicas](replicas.md)."""
+    """slave: copies the log of the master with the same broker_name, found through the nameservers;
+    see [replicas](replicas.md)."""
     broker_id: int = Field(default=0, ge=0, le=1_000_000)
-    """0 of a master; each slave of a broker has another one, from 1 on."""
+    """0 for a master; each slave of a broker has its own, from 1 on."""
     replication: Literal["async", "sync"] = "async"
-    """sync: a send is answered, and its message visible, once in_sync_replicas have it."""
+    """sync: a send is confirmed, and its message visible, once in_sync_replicas have it."""
     in_sync_replicas: int = Field(default=2, ge=2, le=100)
-    """With replication sync: how many, the master counted."""
+    """With replication sync: number of replicas that need a message, including the master."""
     slave_timeout_s: float = Field(default=3.0, gt=0)
-    """With replication sync: a send not confirmed in so many seconds is answered with
+    """With replication sync: seconds after which an unconfirmed send is answered with
     FLUSH_SLAVE_TIMEOUT (12)."""
     total_replicas: int = Field(default=1, ge=1, le=100)
-    """How many replicas there are to be, the master counted: what a majority is of."""
+    """Planned number of replicas, including the master: the basis for a majority."""
     lock_in_strict_mode: bool = False
     """Whether an orderly lock needs the votes of a majority of total_replicas."""
     key_index: bool = True
-    """Whether messages can be asked for by key (request 12); an index of about 8 bytes a key is
-    kept beside the log, false deletes it."""
+    """Whether messages can be queried by key (request 12), with an index of about 8 bytes a key;
+    false deletes the index."""
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=16 * 1024 * 1024)
-    """Largest body of a send, a batch counted whole."""
+    """Largest body of a send in bytes; a batch counts as a whole."""
     message_delay_level: DelayLevels = DEFAULT_LEVELS
-    """How long each delay level is: up to 18 numbers with s, m, h or d; RocketMQ's
-    `messageDelayLevel`."""
+    """Delay of each level: up to 18 numbers with s, m, h or d; RocketMQ's `messageDelayLevel`."""
     timer_max_delay_s: int = Field(default=259_200, ge=1, le=315_360_000)
-    """The longest delay in seconds of a message that names a time instead of a level; RocketMQ's
+    """Longest delay in seconds of a message with a delivery time instead of a level; RocketMQ's
     `timerMaxDelaySec`."""
 
     def check_rules(self) -> CheckRules:

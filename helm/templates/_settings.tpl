@@ -1,21 +1,21 @@
-{{/* Where the nameservers are, for proxies and brokers. */}}
+{{/* Addresses of the nameservers, for proxies and brokers. */}}
 {{- define "orderlane.nameserver" -}}
 {{- if .Values.embedded.enabled }}
 {{- if .Values.nameserver }}{{ fail "nameserver should be empty while embedded.enabled is true: the chart runs its own" }}{{ end }}
 {{- include "orderlane.name" . }}-nameserver:9876
 {{- else }}
-{{- required "nameserver should name those of Apache RocketMQ (host:port, comma separated) where embedded.enabled is false" .Values.nameserver }}
+{{- required "nameserver should name those of Apache RocketMQ (host:port, comma separated) while embedded.enabled is false" .Values.nameserver }}
 {{- end }}
 {{- end }}
 
-{{/* Refuses what the chart sets itself: (dict "given" VALUES "path" "settings.listen" "own" (dict NAME WHY)). */}}
+{{/* Refuse settings that the chart sets itself: (dict "given" VALUES "path" "settings.listen" "own" (dict NAME WHY)). */}}
 {{- define "orderlane.refuse" -}}
 {{- range $name, $why := .own }}
 {{- if hasKey $.given $name }}{{ fail (printf "%s.%s %s" $.path $name $why) }}{{ end }}
 {{- end }}
 {{- end }}
 
-{{/* Files of a port's TLS below a folder: (dict "folder" "/tls/thrift" "clientCa" false). */}}
+{{/* TLS files of a port below a folder: (dict "folder" "/tls/thrift" "clientCa" false). */}}
 {{- define "orderlane.portTls" -}}
 certificate: {{ .folder }}/tls.crt
 key: {{ .folder }}/tls.key
@@ -24,36 +24,36 @@ client_ca: {{ .folder }}/ca.crt
 {{- end }}
 {{- end }}
 
-{{/* What asks brokers and nameservers needs: the authority alone, never their key. */}}
+{{/* TLS files of clients of brokers and nameservers: the authority, never the key. */}}
 {{- define "orderlane.brokerTls" -}}
 ca: /tls/brokers/ca.crt
 verify: {{ .Values.tls.brokers.verify | default (ternary "ca" "full" .Values.embedded.enabled) }}
 {{- end }}
 
-{{/* Settings of a proxy but for the groups: what can be changed by a restart only. */}}
+{{/* Settings of a proxy without the groups: changes need a restart. */}}
 {{- define "orderlane.settings" -}}
 {{- $given := .Values.settings }}
 {{- $givenListen := $given.listen | default dict }}
-{{- $elsewhere := dict "groups" "should stand at the top of the values, as groups" "nameserver" "should stand at the top of the values, as nameserver" "workers" "should stand in the values as proxy.workers" }}
+{{- $elsewhere := dict "groups" "should be at the top of the values, as groups" "nameserver" "should be at the top of the values, as nameserver" "workers" "should be in the values as proxy.workers" }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" $elsewhere) }}
-{{- $fixed := "should not be given: its port is the chart's, in the pods and in the services" }}
+{{- $fixed := "should not be given: the chart sets this port in pods and services" }}
 {{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "thrift" $fixed "http" $fixed)) }}
 {{- $listen := dict "thrift" "0.0.0.0:9713" "http" "0.0.0.0:9714" }}
 {{- $own := dict "nameserver" (include "orderlane.nameserver" .) "listen" $listen "workers" (int .Values.proxy.workers) }}
 {{- with .Values.tls.thrift }}{{ if .secret }}
-{{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "tls" "should be left out where tls.thrift.secret is given")) }}
+{{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "tls" "should be left out if tls.thrift.secret is given")) }}
 {{- $_ := set $listen "tls" (include "orderlane.portTls" (dict "folder" "/tls/thrift" "clientCa" .clientCa) | fromYaml) }}
 {{- end }}{{ end }}
 {{- with .Values.tls.http }}{{ if .secret }}
-{{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "http_tls" "should be left out where tls.http.secret is given")) }}
+{{- include "orderlane.refuse" (dict "given" $givenListen "path" "settings.listen" "own" (dict "http_tls" "should be left out if tls.http.secret is given")) }}
 {{- $_ := set $listen "http_tls" (include "orderlane.portTls" (dict "folder" "/tls/http" "clientCa" .clientCa) | fromYaml) }}
 {{- end }}{{ end }}
 {{- if .Values.tls.brokers.secret }}
-{{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "broker_tls" "should be left out where tls.brokers.secret is given")) }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "broker_tls" "should be left out if tls.brokers.secret is given")) }}
 {{- $_ := set $own "broker_tls" (include "orderlane.brokerTls" . | fromYaml) }}
 {{- end }}
 {{- if .Values.secrets.tokens.name }}
-{{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "tokens" "should be left out where secrets.tokens.name is given: they come from that Secret")) }}
+{{- include "orderlane.refuse" (dict "given" $given "path" "settings" "own" (dict "tokens" "should be left out if secrets.tokens.name is given: the tokens come from that Secret")) }}
 {{- end }}
 {{- if .Values.secrets.files.name }}
 {{- $secrets := $given.secrets | default list }}
@@ -68,11 +68,11 @@ verify: {{ .Values.tls.brokers.verify | default (ternary "ca" "full" .Values.emb
 {{/* Settings of an embedded broker. */}}
 {{- define "orderlane.brokerSettings" -}}
 {{- $given := .Values.embedded.settings }}
-{{- $fixed := "should not be given: it is the chart's, and fits the pods" }}
+{{- $fixed := "should not be given: the chart sets it" }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "data" $fixed "listen" $fixed "nameserver" $fixed "broker_name" $fixed)) }}
 {{- $own := dict "data" "/data" "listen" "0.0.0.0:10911" "nameserver" (include "orderlane.nameserver" .) }}
 {{- if .Values.tls.brokers.secret }}
-{{- $why := "should be left out where tls.brokers.secret is given" }}
+{{- $why := "should be left out if tls.brokers.secret is given" }}
 {{- include "orderlane.refuse" (dict "given" $given "path" "embedded.settings" "own" (dict "tls" $why "client_tls" $why)) }}
 {{- $_ := set $own "tls" (include "orderlane.portTls" (dict "folder" "/tls/brokers" "clientCa" false) | fromYaml) }}
 {{- $_ := set $own "client_tls" (include "orderlane.brokerTls" . | fromYaml) }}
@@ -81,7 +81,7 @@ verify: {{ .Values.tls.brokers.verify | default (ternary "ca" "full" .Values.emb
 {{- end }}
 
 {{/* Ports of the proxies' containers, as a list of {name, port}: (dict "root" $ "kind" "thrift"). With
-several workers each has its own besides; /metrics is asked there. */}}
+several workers each also has its own; Prometheus scrapes those. */}}
 {{- define "orderlane.ports" -}}
 {{- $base := ternary 9713 9714 (eq .kind "thrift") }}
 - { name: {{ .kind }}, port: {{ $base }} }
@@ -98,7 +98,7 @@ several workers each has its own besides; /metrics is asked there. */}}
 {{- end }}
 {{- end }}
 
-{{/* Volumes and their mounts that Secrets of the values make: (dict "root" $ "part" "proxy"). */}}
+{{/* Volumes and mounts for the Secrets of the values: (dict "root" $ "part" "proxy"). */}}
 {{- define "orderlane.secretVolumes" -}}
 {{- $values := .root.Values }}
 {{- if eq .part "proxy" }}
@@ -125,7 +125,7 @@ several workers each has its own besides; /metrics is asked there. */}}
     secretName: {{ . }}
     defaultMode: 0440
     {{- if eq $.part "proxy" }}
-    # Not the brokers' key.
+    # Without the brokers' key.
     items: [{ key: ca.crt, path: ca.crt }]
     {{- end }}
 {{- end }}

@@ -40,46 +40,46 @@ _QUEUE = ("group", "topic", "queue")
 #: Taken from one queue's statistics; by field.
 QUEUE_GAUGES: dict[str, MetricDefinition] = {
     "lag": MetricDefinition(
-        "consumer_lag_messages", "End offset of the queue minus the committed one", _QUEUE
+        "consumer_lag_messages", "End offset of the queue minus the committed offset", _QUEUE
     ),
-    "unfinished": MetricDefinition(
-        "unfinished_messages", "Messages read and not finished yet", _QUEUE
-    ),
-    "ready": MetricDefinition("ready_messages", "Messages that a pull would get now", _QUEUE),
-    "leased": MetricDefinition("inflight", "Messages in the hands of clients", _QUEUE),
+    "unfinished": MetricDefinition("unfinished_messages", "Messages read but not finished", _QUEUE),
+    "ready": MetricDefinition("ready_messages", "Messages ready for the next pull", _QUEUE),
+    "leased": MetricDefinition("inflight", "Messages leased to clients", _QUEUE),
     "retrying": MetricDefinition(
-        "retrying_messages", "Failed messages that wait for their retry time", _QUEUE
+        "retrying_messages", "Failed messages waiting for their retry time", _QUEUE
     ),
     "blocked": MetricDefinition(
-        "blocked_messages", "Messages that wait behind another of their key", _QUEUE
+        "blocked_messages", "Messages waiting behind another message of their key", _QUEUE
     ),
     "spilled": MetricDefinition(
-        "spilled_messages", "Messages behind stuck keys that are held as offsets alone", _QUEUE
+        "spilled_messages", "Messages behind stuck keys that are kept as offsets only", _QUEUE
     ),
     "uncopied": MetricDefinition(
-        "uncopied_messages", "Messages of parked keys that are not in the parked topic yet", _QUEUE
+        "uncopied_messages", "Messages of parked keys not yet copied to the parked topic", _QUEUE
     ),
     "lag_seconds": MetricDefinition(
-        "lag_seconds", "Age of the oldest unfinished message, since its broker stored it", _QUEUE
+        "lag_seconds", "Age of the oldest unfinished message since its broker stored it", _QUEUE
     ),
     "most_attempts": MetricDefinition(
         "highest_attempts",
-        "Hand-outs of the unfinished message that failed most often; 0 without one",
+        "Deliveries of the unfinished message that failed most often; 0 if there is none",
         _QUEUE,
     ),
     "window_used": MetricDefinition(
-        "queue_window_used_ratio", "Messages in memory over max_jobs_in_memory", _QUEUE
+        "queue_window_used_ratio", "Messages in memory divided by max_jobs_in_memory", _QUEUE
     ),
     "commit_age": MetricDefinition(
         "commit_age_seconds",
-        "Time since the last commit while finished messages wait for one, else 0",
+        "Time since the last commit while finished messages wait for a commit, else 0",
         _QUEUE,
     ),
     "span": MetricDefinition(
         "span_messages", "Read position of the queue minus the committed offset", _QUEUE
     ),
     "near_retention": MetricDefinition(
-        "near_retention_keys", "Blocked or parked keys that retention is about to reach", _QUEUE
+        "near_retention_keys",
+        "Blocked or parked keys whose messages retention is about to delete",
+        _QUEUE,
     ),
     "epoch": MetricDefinition("owner_epoch", "Epoch of this proxy's ownership", _QUEUE),
 }
@@ -87,8 +87,8 @@ QUEUE_GAUGES: dict[str, MetricDefinition] = {
 #: By ``KeyCount``.
 KEYS = MetricDefinition(
     "keys",
-    "Order keys with unfinished messages by the state of the first: ready, running, retrying,"
-    " blocked; and those that are paused or parked, with messages or without",
+    "Order keys with unfinished messages by the state of their first message: ready, running,"
+    " retrying, blocked; and paused or parked keys, with or without messages",
     (*_QUEUE, "state"),
     values=tuple(KeyCount),
 )
@@ -96,40 +96,40 @@ KEYS = MetricDefinition(
 #: *top* is 1 or 10. By a sketch that is too low by 1/256 of all hand-outs at most.
 HOT_KEYS = MetricDefinition(
     "hot_key_share",
-    "Share of the hottest key (top 1), or of the ten hottest, in the hand-outs of the last minutes",
+    "Share of the hottest key (top 1) or the ten hottest (top 10) in recent deliveries",
     ("group", "topic", "top"),
     values=("1", "10"),
 )
 
 TOPIC_QUEUES = MetricDefinition(
-    "topic_queues", "Queues of the topic, whoever owns them, while this proxy is in the group"
+    "topic_queues", "Queues of the topic, under any owner, while this proxy is in the group"
 )
 
 JOINED = MetricDefinition(
-    "group_joined", "1 while this proxy is in the group, since it has clients for it", ("group",)
+    "group_joined", "1 while this proxy is in the group because it has clients for it", ("group",)
 )
 
 #: Taken from the measures of a topic; by field.
 HISTOGRAMS: dict[str, MetricDefinition] = {
     "attempts": MetricDefinition(
-        "attempts", "Hand-outs of messages that ended", bounds=tuple(map(float, TIMES))
+        "attempts", "Deliveries of each finished message", bounds=tuple(map(float, TIMES))
     ),
     "queue_wait": MetricDefinition(
-        "queue_wait_seconds", "From when a message might be handed out until it was", bounds=SECONDS
+        "queue_wait_seconds", "Time from ready to delivered", bounds=SECONDS
     ),
     "key_wait": MetricDefinition(
         "key_wait_seconds",
-        "Behind an earlier message of the same key; only messages that waited so, in memory",
+        "Time behind an earlier message of the same key; only messages that waited in memory",
         bounds=SECONDS,
     ),
     "handler": MetricDefinition(
-        "handler_seconds", "From the hand-out to the client's verdict", bounds=SECONDS
+        "handler_seconds", "Time from delivery to the client's verdict", bounds=SECONDS
     ),
 }
 
 TAKE_OVERS = MetricDefinition(
     "takeover_seconds",
-    "From the lock of a queue until its messages may be handed out",
+    "Time from the lock of a queue until its messages may be delivered",
     ("group",),
     bounds=SECONDS,
 )
@@ -138,28 +138,32 @@ TAKE_OVERS = MetricDefinition(
 TOPIC_COUNTERS: dict[str, MetricDefinition] = {
     name: MetricDefinition(metric, help_text, counter=True)
     for name, metric, help_text in (
-        ("delivered", "deliveries_total", "Messages handed out, repeats included"),
+        ("delivered", "deliveries_total", "Messages delivered, repeats included"),
         ("acked", "acks_total", "Messages acked"),
-        ("nacked", "retries_total", "Messages that a client reported as failed"),
+        ("nacked", "retries_total", "Messages nacked by clients"),
         ("released", "released_total", "Messages given back unhandled"),
-        ("expired", "lease_expired_total", "Leases that ran out"),
-        ("revoked", "lease_revoked_total", "Leases that a person ended"),
-        ("fenced", "ack_fenced_total", "Verdicts on leases that were no longer held"),
-        ("filtered", "filtered_total", "Messages that rules of the group filtered"),
+        ("expired", "lease_expired_total", "Expired leases"),
+        ("revoked", "lease_revoked_total", "Leases revoked by operators"),
+        ("fenced", "ack_fenced_total", "Verdicts refused because their lease had ended"),
+        ("filtered", "filtered_total", "Messages filtered by actions of the group"),
         (
             "passed_over",
             "passed_over_total",
-            "Messages left out by brokers: their tags are not wanted",
+            "Messages left out by brokers because of their tags",
         ),
-        ("failed_actions", "action_failures_total", "Hand-outs on which an action failed"),
+        ("failed_actions", "action_failures_total", "Deliveries with a failed action"),
         ("parked", "parked_total", "Messages stored in the parked topic"),
-        ("skipped", "skipped_total", "Messages that operators skipped"),
+        ("skipped", "skipped_total", "Messages skipped by operators"),
         (
             "near_retention",
             "near_retention_total",
             "Failing or parked keys found near the end of retention",
         ),
-        ("deleted_unread", "deleted_unread_total", "Messages that retention deleted unread"),
+        (
+            "deleted_unread",
+            "deleted_unread_total",
+            "Messages deleted by retention before they were read",
+        ),
         ("damaged_records", "damaged_records_total", "Take-overs with damaged ownership records"),
         (
             "recreated",
@@ -180,7 +184,7 @@ COUNTS_BY: dict[str, MetricDefinition] = {
     ),
     "missing_keys": MetricDefinition(
         "missing_key_total",
-        "Messages without their order key, by the policy missing_key",
+        "Messages without an order key, by the policy missing_key",
         ("group", "topic", "policy"),
         counter=True,
         values=tuple(policy.value for policy in MissingKey),
@@ -188,16 +192,14 @@ COUNTS_BY: dict[str, MetricDefinition] = {
 }
 
 REDRIVEN = MetricDefinition(
-    "dlq_redriven_total", "Dead letters sent back to the topic they came from", counter=True
+    "dlq_redriven_total", "Dead letters sent back to their original topic", counter=True
 )
 
 #: Of the rate limits of topics, and of their group (topic: empty).
 RATES: dict[str, MetricDefinition] = {
-    "share": MetricDefinition(
-        "rate_limit", "Messages a second that this proxy may hand out, of its part of max_rate"
-    ),
+    "share": MetricDefinition("rate_limit", "This proxy's share of max_rate, in messages a second"),
     "held_back": MetricDefinition(
-        "rate_limited", "1 while ready messages of the topic wait for max_rate"
+        "rate_limited", "1 while ready messages of the topic wait because of max_rate"
     ),
 }
 
@@ -208,7 +210,7 @@ BULK: dict[str, MetricDefinition] = {
     ),
     "bulk_held_back": MetricDefinition(
         "bulk_held_back_seconds_total",
-        "Time that fetches were held back by the limits of bulk readers",
+        "Time for which the limits of bulk readers delayed fetches",
         ("group",),
         counter=True,
     ),
@@ -217,20 +219,20 @@ BULK: dict[str, MetricDefinition] = {
 #: Of the places that groups come from; by field.
 CONFIGURATION: dict[str, MetricDefinition] = {
     "config_applied": MetricDefinition(
-        "config_applied_total", "Times that settings of groups were read", ("source",), counter=True
+        "config_applied_total", "Reloads of group settings", ("source",), counter=True
     ),
     "config_refused": MetricDefinition(
-        "config_refused_total", "Times that they were refused", ("source",), counter=True
+        "config_refused_total", "Refused reloads of group settings", ("source",), counter=True
     ),
     "config_bad": MetricDefinition(
-        "config_bad", "1 while the newest settings of groups are not served", ("source",)
+        "config_bad", "1 while the newest group settings are not in use", ("source",)
     ),
 }
 
 #: Of a topic that the proxy delivers itself; by field.
 DELIVERIES: dict[str, MetricDefinition] = {
     "delivered": MetricDefinition(
-        "target_deliveries_total", "Messages that their target took", counter=True
+        "target_deliveries_total", "Messages accepted by their target", counter=True
     ),
     "failed": MetricDefinition(
         "target_failures_total", "Attempts that failed at the target", counter=True
@@ -243,51 +245,54 @@ DELIVERIES: dict[str, MetricDefinition] = {
     ),
     "under_way": MetricDefinition("target_inflight", "Messages on their way to the target"),
     "down": MetricDefinition("target_down", "1 while the target cannot be reached, else 0"),
-    "slow": MetricDefinition(
-        "target_slow", "1 while the target takes fewer messages, or none, by its own wish"
-    ),
+    "slow": MetricDefinition("target_slow", "1 while the target asks for fewer messages or none"),
 }
 
 #: Of the limits that one client can reach; by field.
 LIMITS: dict[str, MetricDefinition] = {
     "refused": MetricDefinition(
-        "refused_requests_total", "Requests over a limit", ("limit",), counter=True
+        "refused_requests_total", "Requests refused by a limit", ("limit",), counter=True
     ),
     "dropped": MetricDefinition(
-        "dropped_connections_total", "Connections ended by a limit", ("limit",), counter=True
+        "dropped_connections_total", "Connections closed by a limit", ("limit",), counter=True
     ),
 }
 
 #: Of the process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
-    "window": MetricDefinition("window_used_ratio", "The same over limits.memory_bytes", ()),
+    "window": MetricDefinition(
+        "window_used_ratio", "Bytes of messages held divided by limits.memory_bytes", ()
+    ),
     "inflight_bytes": MetricDefinition(
-        "inflight_bytes", "Bytes of unanswered requests, and of answers that have not left", ()
+        "inflight_bytes", "Bytes of unanswered requests and unsent answers", ()
     ),
     "connections": MetricDefinition("connections", "Open client connections", ()),
     "bad_frames": MetricDefinition(
-        "bad_frames_total", "Connections closed for bytes that are no request", (), counter=True
+        "bad_frames_total", "Connections closed because of invalid requests", (), counter=True
     ),
     "refused": MetricDefinition(
-        "refused_connections_total", "Connections over a limit", (), counter=True
+        "refused_connections_total", "Connections refused by a limit", (), counter=True
     ),
     "refused_calls": MetricDefinition(
-        "refused_calls_total", "Calls without a valid token, or the right", (), counter=True
+        "refused_calls_total",
+        "Calls without a valid token or the necessary right",
+        (),
+        counter=True,
     ),
     "replayed": MetricDefinition(
-        "replayed_answers_total", "Answers given once more to the same pull", (), counter=True
+        "replayed_answers_total", "Answers repeated for the same pull", (), counter=True
     ),
     "skipped_acks": MetricDefinition(
-        "skipped_acks_total", "Verdicts that name no group here", (), counter=True
+        "skipped_acks_total", "Verdicts for unknown groups", (), counter=True
     ),
     "refused_acks": MetricDefinition(
-        "refused_acks_total", "Acks of bulk readers that moved no position", (), counter=True
+        "refused_acks_total", "Refused acks of bulk readers", (), counter=True
     ),
     "unknown_names": MetricDefinition(
         "unknown_names_total", "Pulls for an unknown group or topic", (), counter=True
     ),
-    "waiting_pulls": MetricDefinition("waiting_pulls", "Pulls that wait for messages", ("group",)),
+    "waiting_pulls": MetricDefinition("waiting_pulls", "Pulls waiting for messages", ("group",)),
 }
 
 

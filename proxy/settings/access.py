@@ -22,15 +22,15 @@ def _sha256(value: str) -> str:
 
 
 class TokenSettings(SettingsGroup):
-    """One token that clients may show."""
+    """One accepted token."""
 
     name: Name
-    """What it is called; for people."""
+    """Name of the token, for people."""
     sha256: Annotated[str, AfterValidator(_sha256)]
-    """SHA-256 of the token, 64 hexadecimal digits; `orderlane token` makes both."""
+    """SHA-256 of the token, 64 hexadecimal digits; `orderlane token` prints both."""
     principal: Name | None = None
-    """Who shows it, as rules of access call them; null: as the token is called. Two tokens of one
-    principal let its clients change from one to the next."""
+    """Principal for access rules; null: the token's name. Two tokens of one principal allow
+    rotation."""
 
     @property
     def owner(self) -> str:
@@ -39,26 +39,26 @@ class TokenSettings(SettingsGroup):
 
 
 class CertificateSettings(SettingsGroup):
-    """Clients who are known by their certificate; they need no token."""
+    """Clients identified by their certificate; they need no token."""
 
     name: Name
-    """Who they are, as rules of access call them."""
+    """Principal for access rules."""
     common_name: Annotated[str, Field(min_length=1, max_length=255)]
-    """The common name in the subject of their certificate; its authority stands in client_ca."""
+    """Common name in the subject of the certificate; its authority has to be in client_ca."""
 
 
 class AccessSettings(SettingsGroup):
-    """One rule: what some principals may do."""
+    """One rule: the rights of some principals."""
 
     principals: Patterns
-    """Names of tokens' principals and of certificates; * stands for any text."""
+    """Principals of tokens and names of certificates; * matches any text."""
     may: Annotated[tuple[Right, ...], AfterValidator(some)]
-    """What they may do, of pull, produce, bulk and admin. admin is the HTTP port."""
+    """Rights: pull, produce, bulk and admin. admin is the HTTP port."""
     groups: Patterns = ("*",)
-    """The groups that they may do it to; * stands for any text."""
+    """Groups that the rights apply to; * matches any text."""
     topics: Patterns = ("*",)
-    """The topics that they may do it to; * stands for any text. Those whose names begin with %, as
-    dead letters do, are let by names alone that begin so too."""
+    """Topics that the rights apply to; * matches any text. Names that begin with %, such as dead
+    letters, match only patterns that begin with %."""
 
     @property
     def rule(self) -> Rule:

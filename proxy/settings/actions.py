@@ -26,14 +26,13 @@ def _transform(text: str) -> str:
 
 
 class FilterSettings(SettingsGroup):
-    """Which messages go on: either tags or where."""
+    """A filter of messages: either tags or where."""
 
     where: Annotated[str, Field(min_length=1), AfterValidator(_filter)] | None = None
-    """A JMESPath expression that is true for messages that go on and false for those that end here,
-    such as "body.amount > `100`". Anything else that it gives, null too, is an error: the message
-    has failed."""
+    """A JMESPath expression, such as "body.amount > `100`": true keeps the message, false finishes
+    it. Any other result, null too, is an error and fails the delivery."""
     tags: Annotated[str, Field(min_length=1)] | None = None
-    """Tags that go on, such as "paid || refunded"."""
+    """Tags of messages to keep, such as "paid || refunded"."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -43,21 +42,21 @@ class FilterSettings(SettingsGroup):
 
 
 class TransformSettings(SettingsGroup):
-    """What clients get in place of the body."""
+    """A replacement for the body that clients get."""
 
     to: Annotated[str, Field(min_length=1), AfterValidator(_transform)]
-    """A JMESPath expression that makes the body, such as "{id: body.id, total: body.amount}". Text
-    becomes the body as it stands, anything else as JSON; null is an error: the message has
-    failed."""
+    """A JMESPath expression for the new body, such as "{id: body.id, total: body.amount}". Text
+    becomes the body as it is, anything else becomes JSON; null is an error and fails the
+    delivery."""
 
 
 class _Action(SettingsGroup):
     """One action: a group of settings under the name of its kind."""
 
     filter: FilterSettings | None = None
-    """Messages that end here, as those with a tag that is not wanted."""
+    """Finish messages without delivering them, as with an unwanted tag."""
     transform: TransformSettings | None = None
-    """Another body for the message."""
+    """Replace the body of the message."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:

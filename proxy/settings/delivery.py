@@ -33,7 +33,7 @@ class Extra:
 
 
 class DeliverySettings(SettingsGroup):
-    """What every delivering action has."""
+    """Settings of every delivering action."""
 
     kind: ClassVar[str]
     """Its name in the list of actions."""
@@ -41,11 +41,11 @@ class DeliverySettings(SettingsGroup):
     """The extra that it needs."""
 
     concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 64
-    """Messages under way to the target at a time, of distinct order keys, at one proxy. Order
-    holds however many these are; what the target bears is the limit."""
+    """Maximum messages on their way to the target at a time, of distinct order keys, for each
+    proxy. Any value keeps the order; choose it by the capacity of the target."""
     timeout_s: Seconds = 5.0
-    """Seconds of one attempt, from its begin to the target's whole answer; past them it has
-    failed, and the message is tried again after a retry interval."""
+    """Seconds for one attempt, from its begin to the target's complete answer; after that the
+    attempt has failed, and the message is retried after a retry interval."""
 
     @model_validator(mode="before")
     @classmethod

@@ -60,19 +60,20 @@ class TopicSettings(SettingsGroup):
     """The topic."""
     order_key: Annotated[
         Annotated[str, AfterValidator(_order_key)] | None,
-        Field(description=f"What keeps its order: {described()}, or null: no order."),
+        Field(description=f"Messages that keep their order: {described()}, or null: no order."),
     ] = None
     missing_key: Literal["by_queue", "unordered", "dead_letter"] = "by_queue"
-    """What happens to a message without its order key. by_queue: all such messages of a queue stay
-    in order among themselves, which is the safe choice."""
+    """Handling of messages without an order key. by_queue: all such messages of a queue keep their
+    order, the safe choice. unordered: they have no order. dead_letter: they go to %DLQ%group."""
     order_key_version: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 0
-    """Raise it to go back to an order key that the topic had before: without that, settings with
-    such a key count as older ones, and a proxy that has them takes over no queue."""
+    """Raise it to return to an order key that the topic had before. Otherwise settings with that
+    key count as older, and a proxy that has them takes over no queue."""
     tags: Annotated[str, Field(min_length=1)] = "*"
-    """Tags wanted, such as "paid || refunded"; * wants all. The broker passes over the others."""
+    """Wanted tags, such as "paid || refunded"; * wants all. The broker leaves out the others."""
     visibility_timeout_s: Seconds = 5.0
-    """Seconds of a lease: after so long without an ack a message is handed out again. Clients
-    extend it as they work, so it may be short; it also bounds the wait after a client's crash."""
+    """Duration of a lease in seconds: a message without an ack by then is delivered again. Clients
+    extend leases while they work, so it may be short; it also bounds the wait after a client
+    crash."""
     retry_intervals_ms: Annotated[tuple[Milliseconds, ...], AfterValidator(some)] = (
         100,
         150,
@@ -81,45 +82,46 @@ class TopicSettings(SettingsGroup):
         5_000,
         30_000,
     )
-    """Milliseconds between a nack and the next hand-out: after the first, the second, …; the last
-    repeats. Short at first, since most failures pass at once; the key waits meanwhile."""
+    """Milliseconds between a nack and the next delivery: after the first nack, the second, …; the
+    last value repeats. Short at first, because most failures pass quickly and the key waits."""
     max_deliveries: Count = 16
-    """Hand-outs of one message until on_exhausted applies; those given back unhandled are not
+    """Deliveries of one message until on_exhausted applies; messages given back unhandled are not
     counted."""
     on_exhausted: Literal["park", "dead_letter", "block"] = "park"
-    """What follows the last hand-out, or a reject. park: the message goes to the parked topic, and
-    all later ones of its key behind it, in order, until the key is redriven; one without an order
-    key goes to %DLQ%group, since it has nothing to wait behind. dead_letter: the message goes to
-    %DLQ%group and its key goes on, which gives up the key's order. block: it is retried for ever
-    and its key waits."""
+    """Policy after the last delivery or a reject. park: the message goes to the parked topic, and
+    all later ones of its key follow in order, until the key is redriven; a message without an order
+    key goes to %DLQ%group instead. dead_letter: the message goes to %DLQ%group and its key
+    continues, which gives up the key's order. block: the message is retried for ever and its key
+    waits."""
     max_pull_batch: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 256
-    """Messages in one answer, where the client asks for no fewer."""
+    """Maximum messages in one answer; a client may ask for fewer."""
     max_jobs_in_memory: Count = 20_000
-    """Unfinished messages held of one queue. Half of them are read ahead for whoever comes; past
-    that a queue is read on only while clients wait for something that they can have."""
+    """Maximum unfinished messages of one queue in memory. Half of them are read ahead; beyond that,
+    the queue is read only while clients wait for messages that it can provide."""
     max_jobs_per_key_in_memory: Count = 64
-    """Unfinished messages held of one key once a queue is read past half of its limit. Of the rest
-    of a chain only the places are kept, and the messages are read again when their turn comes.
-    While few keys have so long chains it is up to 512, a quarter of max_jobs_in_memory and of the
-    memory that is left for all of them together; where many have, half of max_jobs_in_memory is
-    shared by all of them."""
+    """Unfinished messages of one key in memory once a queue is read past half of
+    max_jobs_in_memory. The rest of a chain is kept as offsets, and read again when its turn comes.
+    If few keys have long chains, each may keep up to 512 messages while all such chains together
+    take at most a quarter of max_jobs_in_memory and of the free memory; if many have, they share
+    half of max_jobs_in_memory."""
     retention_margin_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 21_600.0
-    """Seconds: a key that fails, and whose first message is so near to the oldest one that the
-    broker keeps, is parked before retention deletes it; under on_exhausted: block the log and
-    orderlane_near_retention_total say so each minute. At most a quarter of what is kept."""
+    """Distance in seconds from the oldest message that the broker keeps: a failing key whose first
+    message comes closer is parked before retention deletes it. With on_exhausted: block, the log
+    and orderlane_near_retention_total report it each minute instead. At most a quarter of the
+    retained period."""
     max_rate: Rate | None = None
-    """Messages a second of this topic to this group, over all proxies together: each hands out
-    the part of its queues, repeats included. Bursts hold a second's worth at most, or a message at
-    each proxy; null: no limit."""
+    """Maximum messages a second of this topic to this group, over all proxies together, repeats
+    included: each proxy delivers the share of its queues. Bursts are at most one second's worth, or
+    one message at each proxy; null: no limit."""
     pressure_traffic: Literal["drop", "pass"] = "drop"
-    """What becomes of shadow traffic: messages with the property isPressureTraffic=true, which load
-    tests of DDMQ's users send. drop: they end here, as those with a tag that is not wanted. pass:
-    clients get them."""
+    """Handling of shadow traffic, which are messages with the property isPressureTraffic=true from
+    load tests of DDMQ's users. drop: they are finished, as with an unwanted tag. pass: clients get
+    them."""
     actions: Annotated[
         tuple[ActionSettings, ...], Field(max_length=16), AfterValidator(delivers_last)
     ] = ()
-    """What is done to a message before it is handed out, in order: filters and transforms, and at
-    the end what delivers it, if the proxy does that itself ([actions](actions.md))."""
+    """Actions on a message before its delivery, in order: filters, transforms, and as the last one
+    an action that delivers it, if the proxy does so itself ([actions](actions.md))."""
 
     @property
     def delivery(self) -> DeliverySettings | None:
@@ -128,31 +130,31 @@ class TopicSettings(SettingsGroup):
 
 
 class GroupSettings(SettingsGroup):
-    """One consumer group: clients that share one committed position."""
+    """One consumer group: clients that share one committed offset."""
 
     name: GroupName
-    """The group: at most 122 characters, since %DLQ% stands before it in the topic of its dead
-    letters; none that begins with %."""
+    """Name of the group: at most 122 characters, because %DLQ% and the name form the dead-letter
+    topic; not beginning with %."""
     start_from: Annotated[
         Literal["earliest", "latest"] | AwareDatetime, BeforeValidator(_start)
     ] = "earliest"
-    """Where a group without a committed position begins in the queues that it finds: earliest,
-    latest or a time with its zone, such as 2026-01-31T12:00:00Z. Earliest loses nothing. Queues
-    added later are always read from their first message."""
+    """Where a group without a committed offset begins in existing queues: earliest, latest or a
+    time with its zone, such as 2026-01-31T12:00:00Z. earliest loses nothing. Queues added later are
+    always read from their first message."""
     mode: Literal["clustering", "broadcast"] = "clustering"
-    """clustering: each message goes to one client of the group. broadcast: each goes to all of
-    them; each clientId is a group of its own, `billing%clientId`, which goes on where it was, and
-    a pull without one is refused ([broadcast groups](operating.md#broadcast-groups))."""
+    """clustering: each message goes to one client of the group. broadcast: each message goes to all
+    clients; each clientId is a group of its own, `billing%clientId`, which continues where it was,
+    and pulls without a clientId are refused ([broadcast groups](operating.md#broadcast-groups))."""
     forget_after_s: ForgetAfter | None = 604_800.0
-    """Seconds: what brokers keep of a client of a broadcast group that pulled nowhere for so long
-    is deleted, and it begins at start_from if it comes back; null: never."""
+    """Seconds without a pull after which brokers' data about a client of a broadcast group is
+    deleted; if the client returns, it begins at start_from. null: never."""
     max_leased_jobs: Count = 4_096
-    """Messages in the hands of this group's clients, over all its topics, at one proxy."""
+    """Maximum messages leased to this group's clients, over all its topics, for each proxy."""
     max_rate: Rate | None = None
-    """Messages a second over all topics of this group and all proxies together, as for one topic;
-    null: no limit."""
+    """Maximum messages a second over all topics of this group and all proxies together, as for one
+    topic; null: no limit."""
     topics: Annotated[tuple[TopicSettings, ...], AfterValidator(some), AfterValidator(named_once)]
-    """The topics that the group consumes."""
+    """Topics that the group consumes."""
 
     @model_validator(mode="after")
     def _broadcastable(self) -> Self:

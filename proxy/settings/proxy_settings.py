@@ -48,54 +48,53 @@ def _comma_separated(value: object) -> object:
 
 
 class TlsSettings(SettingsGroup):
-    """TLS on a port; files in PEM. They are looked at every 5 s: new connections are shown what
-    stands there then.
+    """TLS on a port; files in PEM. They are checked every 5 s, and new connections use the current
+    content.
     """
 
     certificate: Annotated[str, Field(min_length=1)]
-    """File with the proxy's certificate, and those between it and its authority."""
+    """File with the proxy's certificate, followed by any intermediate certificates."""
     key: Annotated[str, Field(min_length=1)]
     """File with the certificate's private key, without a password."""
     client_ca: Annotated[str, Field(min_length=1)] | None = None
-    """File with the authorities whose clients may connect: each client has to show a certificate
-    of theirs. null: clients need none."""
+    """File with the authorities for client certificates: each client has to present a certificate
+    of one of them. null: clients need none."""
 
 
 class ListenSettings(SettingsGroup):
-    """Where the proxy listens. Loopback is the default: opening a port to others is a decision."""
+    """Addresses that the proxy listens on. Loopback by default: opening a port to others is a
+    decision.
+    """
 
     thrift: Address = "127.0.0.1:9713"
-    """host:port for thin clients, consumers and producers alike. That of DDMQ's consumer proxy, for
-    which its clients look; where both run on one machine give one of them another."""
+    """host:port for thin clients, both consumers and producers. DDMQ's clients expect its consumer
+    proxy on the same port; if both run on one machine, change one of them."""
     producer: Address | None = None
-    """host:port of a second listener for DDMQ producers, which look for theirs on port 9613; null:
-    none."""
+    """host:port of a second listener for DDMQ producers, which expect port 9613; null: none."""
     http: Address = "127.0.0.1:9714"
-    """host:port for /metrics, /healthz and /readyz."""
+    """host:port for the console, the admin API, /metrics, /healthz and /readyz."""
     tls: TlsSettings | None = None
-    """TLS on thrift and producer: certificate, key and, if clients have to show certificates,
-    client_ca; null: none."""
+    """TLS on thrift and producer: certificate, key and, to require client certificates, client_ca;
+    null: none."""
     http_tls: TlsSettings | None = None
-    """TLS on http, likewise; with client_ca a certificate is looked at where one is shown, since
-    probes have none. null: none."""
+    """TLS on http, with the same settings. With client_ca, a client certificate is optional but
+    checked if presented, because probes have none. null: none."""
 
 
 class LockSettings(SettingsGroup):
-    """The orderly lock of a queue.
-
-    Two renewals fit into the time that a lock is trusted, and the trust ends before the broker
-    gives the lock to another:
-    2 x renewal_s + request_timeout_s < trust_s < broker_lock_expiry_s.
+    """The orderly lock of a queue. Two renewals fit into the time that a lock is trusted, and the
+    trust ends before the broker gives the lock to another proxy: 2 x renewal_s + request_timeout_s
+    < trust_s < broker_lock_expiry_s.
     """
 
     renewal_s: Seconds = 2.0
-    """Seconds between two renewals. Often enough that two of them fit into the trust."""
+    """Seconds between two renewals of a lock. Two of them have to fit into trust_s."""
     trust_s: Seconds = 5.0
     """Seconds for which a granted lock is trusted, by the proxy's own clock, counted from before
-    the request was sent. Short: it bounds how long a queue stands still after a crash."""
+    the request was sent. Short, because it bounds how long a queue stands still after a crash."""
     broker_lock_expiry_s: Seconds = 10.0
-    """Seconds after which the broker gives an unrenewed lock away; a lower bound of the broker's
-    own value: 10 on the embedded broker, 60 on Apache RocketMQ."""
+    """Seconds after which the broker releases a lock that was not renewed; a lower bound of the
+    broker's own value: 10 on the embedded broker, 60 on Apache RocketMQ."""
     request_timeout_s: Seconds = 0.5
     """Seconds to wait for the broker's answer to a lock request. A slower broker counts as lost."""
 
@@ -112,84 +111,92 @@ class LockSettings(SettingsGroup):
 
 
 class OwnershipSettings(SettingsGroup):
-    """When a proxy takes part in a group, and how it hands a queue over."""
+    """When a proxy joins a group, and how it hands a queue over."""
 
     leave_after_s: Seconds = 15.0
-    """Seconds after the last puller of a group until the proxy gives the group's queues back, or
-    after the last one of a topic those to proxies with pullers of it. Long enough that a restarted
-    client finds them in place."""
+    """Seconds after the last pull for a group until the proxy releases the group's queues; after
+    the last pull for one topic, it hands that topic's queues to proxies with clients for it. Long
+    enough for a client to restart."""
     drain_s: Seconds = 30.0
-    """Seconds that a hand-over waits for leased jobs to finish, before it goes on without them."""
+    """Maximum seconds that a hand-over waits for leased messages to finish."""
     record_every_s: Seconds = 1.0
-    """Seconds between two ownership records of a queue in which something changed: what a crash of
-    the proxy may repeat. Shorter costs the broker a small message a queue each time."""
+    """Seconds between two ownership records of a changed queue: a crash of the proxy may repeat the
+    messages finished in this time. Each record is a small message for the broker."""
 
 
 class LimitSettings(SettingsGroup):
-    """What one proxy takes upon itself at most."""
+    """Limits of one proxy."""
 
     max_frame_bytes: FrameBytes = 5_000_000
     """Largest request in bytes; a longer frame closes its connection. A message of 4 MiB, the
     broker's limit, fits."""
     max_answer_bytes: AnswerBytes = 4_194_304
-    """Messages in one answer, in bytes: their bodies, properties and order keys. One message may
-    overshoot, so that none is stuck for ever. Clients take 32 MiB: 15 MiB at most, and one message
-    inflated to 16 MiB."""
+    """Largest total of message bodies, properties and order keys in one answer, in bytes. A single
+    larger message is still delivered. At most 15 MiB: with one message inflated to 16 MiB, the
+    answer has to fit into the 32 MiB that clients accept."""
     max_connections: Count = 10_000
-    """Connections in all."""
+    """Maximum number of connections."""
     max_connections_per_address: Count = 1_000
-    """Connections from one address, so that one faulty host cannot shut the others out."""
+    """Maximum number of connections from one address, so that one faulty host cannot lock out the
+    others."""
     max_http_connections: Count = 1_000
-    """Connections to the HTTP port. Dashboards and probes need few."""
+    """Maximum number of connections to the HTTP port. Dashboards and probes need few."""
     max_waiting_pulls: Count = 10_000
-    """Pulls that wait for messages at the same time; a further one is refused at once, with 503.
-    Each connection has one at most, so that by default connections are what is limited."""
+    """Maximum number of pulls that wait for messages at the same time; further ones are refused at
+    once with 503. Each connection has at most one, so by default max_connections is reached
+    first."""
     max_inflight_bytes: Bytes = 268_435_456
-    """Bytes of requests that come in or are served, and of answers that have not left. Above it
-    pulls, fetches and sends are refused at once, while what gives leases back is served; of a
-    large request that does not fit only the head is kept. A send is copied up to three times."""
+    """Maximum bytes of requests being received or served, and of unsent answers. Above it, pulls,
+    fetches and sends are refused at once; requests that end leases are still served. Of a large
+    request that does not fit, only the head is kept. A send is copied up to three times."""
     max_requests_per_s_per_address: Rate | None = None
-    """Requests a second of one address, with bursts of a second's worth; those above it are refused
-    at once, with 503. null: no limit, for behind one address there may be a thousand clients."""
+    """Maximum requests a second from one address, with bursts of one second's worth; further ones
+    are refused at once with 503. null: no limit, because a thousand clients may share one
+    address."""
     slow_request_s: Seconds = 30.0
-    """Seconds for a request that has begun to be whole; then its connection ends. A connection may
-    be silent between two requests for as long as it likes; on the HTTP port so long as this."""
+    """Seconds within which a request has to arrive completely; otherwise its connection is closed.
+    Silence between two requests is not limited, except on the HTTP port, where this limit
+    applies."""
     slow_reader_s: Seconds = 30.0
-    """Seconds for an answer to leave the process; then its connection ends, and the messages in it
-    are given back. The largest answer in half a minute is a line of a megabit a second."""
+    """Seconds within which an answer has to be sent completely; otherwise the connection is closed
+    and its messages are given back. The largest answer in 30 s needs a line of about one megabit a
+    second."""
     dead_peer_s: Seconds = 90.0
-    """Seconds after which a client that answers nothing, not even TCP's probes, is taken for gone:
-    a machine that lost its power, a network that was cut."""
+    """Seconds after which a client that answers nothing, not even TCP keep-alive probes, counts as
+    gone, for example after a power failure or a network cut."""
     memory_bytes: Bytes = 1_073_741_824
-    """Bytes of messages held over all groups: bodies, properties, order keys and what is kept
-    beside them. Half of it is read ahead for whoever comes. Past that queues are read on only while
-    clients wait for something that they can have; when it runs short, the longest chains of all
-    queues keep only their places. Above it stand one message of a queue that has nothing else to
-    offer, and what clients have in hand."""
+    """Bytes of messages held over all groups: bodies, properties, order keys and bookkeeping. Half
+    of it is used for reading ahead. Beyond that, a queue is read only while clients wait for
+    messages that it can provide. When memory runs short, the longest chains of all queues are
+    reduced to offsets. Leased messages may exceed the limit, and so may one message of each queue
+    that has nothing else to offer."""
     bulk_bytes_per_s: Bytes | None = None
-    """Bytes a second that bulk readers of all groups may read; null: as fast as they can."""
+    """Maximum bytes a second for the bulk readers of all groups; null: no limit."""
     bulk_bytes_per_s_beside_clients: Bytes | None = 8_388_608
-    """The same while thin clients of this proxy get messages, and for a second after. With it a
-    backfill slows them by less than a tenth, also where everything shares two cores; null: none."""
+    """The same limit while thin clients of this proxy get messages, and for one second after. The
+    default slows clients by less than a tenth during a backfill, even if everything shares two
+    cores. null: no limit."""
 
 
 class TracingSettings(SettingsGroup):
     """Spans of OpenTelemetry for messages whose producers trace. Needs orderlane[tracing]."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/]+/")] | None = None
-    """URL of a collector that takes OTLP over HTTP, such as http://collector:4318/v1/traces. Who
-    produces decides which messages are traced. null: no spans, at no cost."""
+    """URL of an OTLP/HTTP collector, such as http://collector:4318/v1/traces. The producer decides
+    which messages are traced. null: no spans, at no cost."""
 
 
 class SecretSettings(SettingsGroup):
-    """One secret that requests of this proxy show or are signed with; it stands elsewhere."""
+    """One secret for authentication or for signing requests; its value is stored outside the
+    settings.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    """What actions call it."""
+    """Name by which other settings refer to the secret."""
     environment: Annotated[str, Field(min_length=1)] | None = None
-    """The environment variable that holds it; or else file."""
+    """Environment variable with the secret's value. Give either this or file."""
     file: Annotated[str, Field(min_length=1)] | None = None
-    """The file that holds it, read when the proxy starts."""
+    """File with the secret's value, read when the proxy starts."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -199,13 +206,13 @@ class SecretSettings(SettingsGroup):
 
 
 class BrokerAccountSettings(SettingsGroup):
-    """As whom the proxy asks brokers that want signed requests."""
+    """The account of the proxy at brokers that require signed requests."""
 
     access_key: Annotated[str, Field(min_length=1)] | None = None
-    """The account's name; it has to be an admin's, since the proxy makes topics. null: requests are
-    not signed."""
+    """Name of the account; it needs administrator rights, because the proxy creates topics. null:
+    requests are not signed."""
     secret: Annotated[str, Field(min_length=1)] | None = None
-    """Name of the proxy's secret that is the account's."""
+    """Name of the proxy's secret that holds the account's key."""
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -215,21 +222,21 @@ class BrokerAccountSettings(SettingsGroup):
 
 
 class BrokerTlsSettings(SettingsGroup):
-    """TLS on the way to nameservers and brokers; files in PEM. New connections use what stands in
-    them then.
+    """TLS for connections to nameservers and brokers; files in PEM. New connections use the current
+    content.
     """
 
     ca: Annotated[str, Field(min_length=1)] | None = None
-    """File with the authorities that signed the brokers' and nameservers' certificates; null: those
-    that the system trusts."""
+    """File with the authorities that signed the brokers' and nameservers' certificates; null: the
+    system's."""
     certificate: Annotated[str, Field(min_length=1)] | None = None
-    """File with the proxy's own certificate, for brokers that ask for one."""
+    """File with the proxy's own certificate, for brokers that require one."""
     key: Annotated[str, Field(min_length=1)] | None = None
     """File with the key of that certificate, without a password."""
     verify: Literal["full", "ca", "none"] = "full"
-    """full: a broker's certificate is of these authorities and names the host that nameservers say
-    it is at; ca: it is of these authorities (RocketMQ's tls.client.authServer); none: brokers may
-    be anybody, and so may who reads along."""
+    """full: a broker's certificate has to be signed by these authorities and to name the host that
+    nameservers report; ca: it has to be signed by these authorities (RocketMQ's
+    tls.client.authServer); none: no check, so a man in the middle can read everything."""
 
     @model_validator(mode="after")
     def _pair(self) -> Self:
@@ -244,46 +251,48 @@ class Settings(SettingsGroup):
     nameserver: Annotated[
         tuple[ServerAddress, ...], BeforeValidator(_comma_separated), AfterValidator(some)
     ] = ("127.0.0.1:9876",)
-    """host:port of the nameservers, comma separated or a list. RocketMQ's own default port."""
+    """host:port of the nameservers, comma separated or a list. RocketMQ's default port."""
     broker_account: BrokerAccountSettings = BrokerAccountSettings()
-    """As whom the proxy asks brokers that want signed requests."""
+    """The account of the proxy at brokers that require signed requests."""
     broker_tls: BrokerTlsSettings | None = None
-    """TLS to nameservers and brokers, to all of them: ca, and certificate and key where they ask
-    for one; {} trusts the system's authorities. null: none."""
+    """TLS to all nameservers and brokers: ca, and certificate and key if they require one; {}
+    trusts the system's authorities. null: none."""
     listen: ListenSettings = ListenSettings()
-    """Where the proxy listens."""
+    """Addresses that the proxy listens on."""
     workers: Annotated[int, Field(strict=True, ge=1, le=MOST_WORKERS)] = 1
-    """Processes that share the clients who come to listen.thrift, and the queues. Each is a whole
-    proxy, worth a processor core, with limits of its own; the k-th has the ports of listen plus 10k
-    besides."""
+    """Number of processes that share the clients of listen.thrift, and the queues. Each is a whole
+    proxy with one processor core and its own limits; the k-th also listens on the ports of listen
+    plus 10k."""
     lock: LockSettings = LockSettings()
     """The orderly lock of a queue."""
     ownership: OwnershipSettings = OwnershipSettings()
-    """When a proxy takes part in a group."""
+    """When a proxy joins a group."""
     commit_every_s: Seconds = 5.0
-    """Seconds between two commits of a queue's offset. More often costs the broker requests, more
-    seldom costs duplicates after a crash."""
+    """Seconds between two commits of a queue's offset. Shorter costs requests to the broker, longer
+    costs repeated messages after a crash."""
     limits: LimitSettings = LimitSettings()
-    """What one proxy takes upon itself at most."""
+    """Limits of one proxy."""
     tracing: TracingSettings = TracingSettings()
     """Spans of OpenTelemetry."""
     auto_create_groups: StrictBool = False
-    """true: an unknown group is created with the topic that it asks for, as `orderlane up` and the
-    demo do. Off, a typing error in a group's name is an error and not a second reader."""
+    """true: an unknown group is created with the requested topic, as in `orderlane up` and the
+    demo. false: a misspelt group name is an error instead of a second reader."""
     tokens: Annotated[tuple[TokenSettings, ...], AfterValidator(named_once)] = ()
-    """Tokens of which each call on the Thrift port has to show one. Two at a time let clients
-    change from one to the next. Empty: nobody is asked."""
+    """Accepted tokens: each call on the Thrift port has to present one. Two at a time allow
+    rotation. Empty: authentication is disabled."""
     certificates: Annotated[tuple[CertificateSettings, ...], AfterValidator(named_once)] = ()
-    """Clients who are known by the certificate that client_ca of a port has them show, in place of
+    """Clients identified by the certificate that they present to a port with client_ca, instead of
     a token."""
     access: tuple[AccessSettings, ...] = ()
-    """Rules: what is not let by one is refused. Empty: whoever shows a token may do everything."""
+    """Access rules: calls that no rule allows are refused. Empty: any valid token allows
+    everything."""
     secrets: Annotated[tuple[SecretSettings, ...], AfterValidator(named_once)] = ()
-    """Secrets that other settings name: what receivers are shown, what requests are signed with."""
+    """Secrets that other settings refer to by name, for authentication at receivers and for signing
+    requests."""
     group_store: Literal["none", "nameserver"] = "none"
-    """nameserver: groups are stored at the nameservers as well, where `orderlane groups create` and
-    the HTTP port put them, and all proxies serve them. A group that is in the settings file is as
-    it is there. none: the settings file alone counts."""
+    """nameserver: groups are also stored at the nameservers, by `orderlane groups create` or the
+    HTTP port, and served by all proxies. A group in the settings file takes precedence. none: only
+    the settings file is used."""
     groups: Annotated[tuple[GroupSettings, ...], AfterValidator(named_once)] = ()
     """The consumer groups."""
 

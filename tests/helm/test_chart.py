@@ -188,9 +188,9 @@ def test_files_of_tls_are_where_brokers_and_nameserver_look_for_them() -> None:
     [
         ({"embedded": {"enabled": False}}, "nameserver should name those of Apache RocketMQ"),
         ({"nameserver": "mq:9876"}, "nameserver should be empty while embedded.enabled is true"),
-        ({"settings": {"groups": []}}, "settings.groups should stand at the top of the values"),
-        ({"settings": {"nameserver": "mq:9876"}}, "settings.nameserver should stand at the top"),
-        ({"settings": {"workers": 2}}, "settings.workers should stand in the values"),
+        ({"settings": {"groups": []}}, "settings.groups should be at the top of the values"),
+        ({"settings": {"nameserver": "mq:9876"}}, "settings.nameserver should be at the top"),
+        ({"settings": {"workers": 2}}, "settings.workers should be in the values"),
         ({"proxi": {"replicas": 2}}, "proxi"),
         ({"proxy": {"replicas": 0}}, "replicas"),
         ({"groups": [{"name": "billing"}]}, "topics"),
@@ -209,23 +209,23 @@ def test_files_of_tls_are_where_brokers_and_nameserver_look_for_them() -> None:
         ),
         (
             {"tls": {"brokers": {"secret": "s"}}, "settings": {"broker_tls": {}}},
-            "settings.broker_tls should be left out where tls.brokers.secret is given",
+            "settings.broker_tls should be left out if tls.brokers.secret is given",
         ),
         (
             {"tls": {"thrift": {"secret": "s"}}, "settings": {"listen": {"tls": None}}},
-            "settings.listen.tls should be left out where tls.thrift.secret is given",
+            "settings.listen.tls should be left out if tls.thrift.secret is given",
         ),
         (
             {"tls": {"http": {"secret": "s"}}, "settings": {"listen": {"http_tls": None}}},
-            "settings.listen.http_tls should be left out where tls.http.secret is given",
+            "settings.listen.http_tls should be left out if tls.http.secret is given",
         ),
         (
             {"tls": {"brokers": {"secret": "s"}}, "embedded": {"settings": {"tls": None}}},
-            "embedded.settings.tls should be left out where tls.brokers.secret is given",
+            "embedded.settings.tls should be left out if tls.brokers.secret is given",
         ),
         (
             {"secrets": {"tokens": {"name": "s"}}, "settings": {"tokens": []}},
-            "settings.tokens should be left out where secrets.tokens.name is given",
+            "settings.tokens should be left out if secrets.tokens.name is given",
         ),
         (
             {"proxy": {"autoscaling": {"enabled": True, "cpuPercent": None}}},
@@ -244,7 +244,7 @@ def test_files_of_tls_are_where_brokers_and_nameserver_look_for_them() -> None:
                 "settings": {"listen": {"http_tls": {"certificate": "/c", "key": "/k"}}},
                 "monitoring": {"serviceMonitor": {"enabled": True}},
             },
-            "monitoring.serviceMonitor.tlsConfig should say how Prometheus knows",
+            "monitoring.serviceMonitor.tlsConfig should say how Prometheus verifies",
         ),
     ],
 )

@@ -24,76 +24,76 @@ class Option:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("servers", "required", "Addresses of proxies, `host:port` (port 9713 where it is left "
-           "out), separated by commas; the next one is tried when one fails.", _ALL),
-    Option("group", "required", "The consumer group to read as: one that no thin client consumes "
-           "with. The proxy's settings give it its topics, unless they say `auto_create_groups`.",
+    Option("servers", "required", "Addresses of proxies, `host:port` (default port 9713), "
+           "separated by commas; if one fails, the next is tried.", _ALL),
+    Option("group", "required", "Consumer group to read as; no thin client may consume with it. "
+           "Its topics come from the proxy's settings, unless these have `auto_create_groups`.",
            _READS),
     Option("subscribe", "", "Topics to read, separated by commas. One of `subscribe`, "
            "`subscribePattern` and `assign` is required.", _READS),
-    Option("subscribePattern", "", "A regular expression of Python that fits the whole name of a "
-           "topic: all topics of the group that it fits are read, later ones as well.", _READS),
+    Option("subscribePattern", "", "Python regular expression that has to match the whole topic "
+           "name. Reads all matching topics of the group, including later ones.", _READS),
     Option("assign", "", 'Single queues to read, as JSON: `{"orders": ["broker-a_0"]}`.', _READS),
-    Option("startingOffsets", "`earliest`; a stream: `latest`", "Where to begin: `earliest`, "
+    Option("startingOffsets", "`earliest`; a stream: `latest`", "Start position: `earliest`, "
            '`latest` (streams only), or JSON with every queue: `{"orders": {"broker-a_0": 23}}`, '
-           "where -2 is earliest and -1 latest. A stream that has a checkpoint goes on from "
-           "there, and reads new queues from their beginning.", _READS),
-    Option("startingTimestamp", "", "Begin with the first message of each queue stored at or after "
+           "where -2 is earliest and -1 latest. A stream with a checkpoint continues from "
+           "there and reads new queues from their beginning.", _READS),
+    Option("startingTimestamp", "", "Start with the first message of each queue stored at or after "
            "this time, in milliseconds since 1970.", _READS),
     Option("startingOffsetsByTimestamp", "", "The same with a time for every queue, as JSON: "
            '`{"orders": {"broker-a_0": 1700000000000}}`.', _READS),
-    Option("startingOffsetsByTimestampStrategy", "`error`", "What to do with a queue in which "
-           "nothing was stored since: `error`, or `latest`, begin at its end.", _READS),
-    Option("endingOffsets", "`latest`", "Where a batch ends, this offset not included: `latest`, "
+    Option("startingOffsetsByTimestampStrategy", "`error`", "For a queue without messages since "
+           "that time: `error`, or `latest` to start at its end.", _READS),
+    Option("endingOffsets", "`latest`", "Exclusive end of a batch: `latest`, "
            "or JSON with every queue, where -1 is latest.", (READ,)),
     Option("endingTimestamp", "", "End before the first message of each queue stored at or after "
            "this time, in milliseconds since 1970.", (READ,)),
     Option("endingOffsetsByTimestamp", "", "The same with a time for every queue, as JSON.",
            (READ,)),
-    Option("failOnDataLoss", "`true`", "Fail when messages that were still to be read are gone "
-           "(retention, a topic deleted or made anew); `false`: warn, and read what is there.",
+    Option("failOnDataLoss", "`true`", "Fail if unread messages are gone "
+           "(retention, or a topic deleted or created again); `false`: warn, and read the rest.",
            _READS),
-    Option("maxOffsetsPerTrigger", "", "At most so many messages in a micro-batch, split over the "
-           "queues in proportion to what waits in each.", (STREAM,)),
-    Option("minOffsetsPerTrigger", "", "Begin no micro-batch with fewer messages, until "
-           "`maxTriggerDelay` has passed; without effect in `Trigger.AvailableNow`, which has to "
+    Option("maxOffsetsPerTrigger", "", "Maximum messages in a micro-batch, split over the "
+           "queues in proportion to their backlog.", (STREAM,)),
+    Option("minOffsetsPerTrigger", "", "Minimum messages in a micro-batch, unless "
+           "`maxTriggerDelay` has passed; no effect with `Trigger.AvailableNow`, which has to "
            "end.", (STREAM,)),
-    Option("maxTriggerDelay", "`15m`", "How long `minOffsetsPerTrigger` may hold a micro-batch "
-           "back.", (STREAM,)),
-    Option("minPartitions", "", "Split the largest queues so that there are at least so many "
-           "tasks; without it there is one for each queue with something to read.", _READS),
-    Option("maxRecordsPerPartition", "", "At most so many messages for a task: larger slices of a "
+    Option("maxTriggerDelay", "`15m`", "Longest time that `minOffsetsPerTrigger` may delay a "
+           "micro-batch.", (STREAM,)),
+    Option("minPartitions", "", "Minimum number of tasks: the largest queues are split. By default "
+           "there is one task for each queue with messages to read.", _READS),
+    Option("maxRecordsPerPartition", "", "Maximum messages for a task: larger slices of a "
            "queue are split.", _READS),
     Option("includeHeaders", "`false`", "Add a column `headers`, the properties as "
            "`array<struct<key:string,value:binary>>`.", _READS),
-    Option("filterPushdown", "`false`", "Let filters on topic, qid, offset and timestamp decide "
-           "what is read at all; Spark wants `spark.sql.python.filterPushdown.enabled` with it.",
+    Option("filterPushdown", "`false`", "Use filters on topic, qid, offset and timestamp to read "
+           "less; also needs Spark's `spark.sql.python.filterPushdown.enabled`.",
            (READ,)),
-    Option("batchBytes", "`4m`", "How many bytes of messages a task reads and decodes at a time; "
+    Option("batchBytes", "`4m`", "Bytes of messages that a task reads and decodes at a time; "
            "64k to 64m.", _READS),
-    Option("consumerId", "`spark`", "Under which the group's progress is reported. The proxy takes "
-           "it from one at a time, and from another after 60 s: queries that share a group should "
+    Option("consumerId", "`spark`", "Name under which the group's progress is reported. The proxy "
+           "accepts one at a time, and another one after 60 s: queries that share a group should "
            "not share queues.", _READS),
-    Option("topic", "the column `topic`", "The topic that all rows go to.", _WRITES),
-    Option("batchSize", "`500`", "How many messages a task sends in one request; 1 to 10000.",
+    Option("topic", "the column `topic`", "Topic for all rows.", _WRITES),
+    Option("batchSize", "`500`", "Messages that a task sends in one request; 1 to 10000.",
            _WRITES),
-    Option("maxRowsPerSecond", "", "The rate of each task, which may be a fraction; without it "
-           "nothing is held back.", _WRITES),
-    Option("batchIdProperty", "`sparkBatchId`", "The property that tells which batch sent a "
-           "message, so that a consumer can drop what a repeated batch sent again.", _WRITES),
-    Option("jobId", "a new one", "The name of a batch job, which begins the names of its messages: "
-           "rows written again under the same name can be told as repeats.", (WRITE,)),
-    Option("token", "", "The token of whoever asks, where the proxy wants one.", _ALL),
-    Option("tls", "`false`", "Connect with TLS; the four options below count with it only.", _ALL),
-    Option("tlsCa", "the system's", "PEM file of the authorities to trust; it has to be on the "
-           "driver and on every executor, as the next two.", _ALL),
-    Option("tlsCertificate", "", "PEM file of the client's certificate, where the proxy asks for "
+    Option("maxRowsPerSecond", "", "Maximum rate of each task, fractions allowed; by default "
+           "unlimited.", _WRITES),
+    Option("batchIdProperty", "`sparkBatchId`", "Property with the batch that sent a message, so "
+           "that consumers can drop the repeats of a repeated batch.", _WRITES),
+    Option("jobId", "a new one", "Name of a batch job, the prefix of its messages' names: "
+           "rows written again under the same name can be recognized as repeats.", (WRITE,)),
+    Option("token", "", "Access token, if the proxy requires one.", _ALL),
+    Option("tls", "`false`", "Connect with TLS; required for the four options below.", _ALL),
+    Option("tlsCa", "the system's", "PEM file of the trusted authorities; like the next two, it "
+           "has to exist on the driver and on every executor.", _ALL),
+    Option("tlsCertificate", "", "PEM file of the client's certificate, if the proxy requires "
            "one.", _ALL),
     Option("tlsKey", "", "PEM file of its key.", _ALL),
-    Option("tlsServerName", "the host of `servers`", "The name that the proxy's certificate has to "
-           "bear.", _ALL),
-    Option("requestTimeout", "`10s`", "How long to wait for an answer before the next of `servers` "
-           "is asked; `500ms`, `30s`, or plain milliseconds.", _READS),
+    Option("tlsServerName", "the host of `servers`", "Host name that the proxy's certificate has "
+           "to contain.", _ALL),
+    Option("requestTimeout", "`10s`", "Time to wait for an answer before the next of `servers` "
+           "is tried; `500ms`, `30s`, or plain milliseconds.", _READS),
 )  # fmt: skip
 
 #: What Spark itself puts among the options of a sink.

@@ -19,7 +19,7 @@ MAX_TOPICS = 1_000
 
 
 class Right(StrEnum):
-    """What a principal may be let to do."""
+    """A right that access rules grant to principals."""
 
     PULL = "pull"
     """Pull messages of a group, settle and extend leases, see its offsets."""

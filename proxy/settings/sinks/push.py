@@ -62,11 +62,11 @@ class HeaderSettings(SettingsGroup):
     """One header of each request."""
 
     name: Annotated[str, AfterValidator(_header_name)]
-    """Its name, such as Authorization."""
+    """Name of the header, such as Authorization."""
     value: Annotated[str, AfterValidator(_header_value)] | None = None
-    """What it says. Whoever may read the settings can read it."""
+    """Value of the header, visible to everyone who can read the settings."""
     secret: Annotated[str, Field(min_length=1)] | None = None
-    """In place of value: the name of one of the proxy's secrets that holds it."""
+    """Instead of value: name of the proxy's secret that holds it."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -76,7 +76,7 @@ class HeaderSettings(SettingsGroup):
 
 
 class PushSettings(DeliverySettings):
-    """HTTP requests that carry a topic's messages to a receiver."""
+    """HTTP requests that deliver a topic's messages to a receiver."""
 
     kind: ClassVar[str] = "push"
 
@@ -85,58 +85,59 @@ class PushSettings(DeliverySettings):
         Field(max_length=64),
         AfterValidator(some),
     ]
-    """Where to, such as http://receiver:8080/orders; with several, messages go to them in turn, and
-    each retry to the next. Redirects are not followed."""
+    """URLs of the receiver, such as http://receiver:8080/orders; with several, messages go to them
+    in turn, and each retry to the next. Redirects are not followed."""
     method: Literal["POST", "GET"] = "POST"
-    """HTTP method. GET: the parameters stand in the URL, so the format is form or fields."""
+    """HTTP method. GET puts the parameters into the URL, so format has to be form or fields."""
     format: Literal["json", "form", "fields", "raw"] = "json"
-    """json: an object with the context and, under body, the message's body (text or base64 where it
-    is no JSON). form: parameters, the body as it is under params. fields: a parameter for each
-    name of the body, a JSON object. raw: the body alone, the context in headers."""
+    """json: an object with the context and, under body, the message's body (text or base64 if it is
+    not JSON). form: parameters, with the unchanged body under params. fields: one parameter for
+    each name of the body, a JSON object. raw: the body alone, with the context in headers."""
     context: Annotated[
         tuple[Annotated[str, BeforeValidator(_context_name)], ...],
         AfterValidator(lambda names: tuple(dict.fromkeys(names))),
     ] = ("topic", "group", "queue", "offset", "key", "tag", "message_id", "attempt")
-    """What goes with the body: of topic, group, queue, offset, key, tag, message_id, attempt,
+    """Fields sent with the body: topic, group, queue, offset, key, tag, message_id, attempt,
     order_key, properties, and for receivers of DDMQ qid, source and token."""
     names: Literal["orderlane", "ddmq"] = "orderlane"
-    """What the context is called in form and fields. orderlane: orderlane_topic and so on. ddmq:
-    carrera_topic and so on, as receivers of DDMQ know it, and carrera_req_cnt beside."""
+    """Names of the context in form and fields. orderlane: orderlane_topic and so on. ddmq:
+    carrera_topic and so on, as DDMQ's receivers expect, and also carrera_req_cnt."""
     max_rate: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
-    """Requests a second, retries included, of one proxy; null: no limit."""
+    """Maximum requests a second of one proxy, retries included; null: no limit."""
     headers: Annotated[tuple[HeaderSettings, ...], AfterValidator(_headers_once)] = ()
-    """Further headers of each request."""
+    """Additional headers of each request."""
     sign_with: Annotated[tuple[str, ...], Field(max_length=4)] = ()
-    """Names of the proxy's secrets by which each request is signed in Orderlane-Signature; two at a
-    time while one takes the other's place. Empty: not signed."""
+    """Names of the proxy's secrets that sign each request in Orderlane-Signature; two at a time
+    allow rotation. Empty: not signed."""
     token_secret: Annotated[str, Field(min_length=1)] | None = None
-    """Name of the secret from which the context's token is made as DDMQ does (its tokenKey)."""
+    """Name of the secret from which the context's token is derived, as in DDMQ (its tokenKey)."""
     answer: Literal["status", "errno"] = "status"
-    """What tells success. status: any 2xx is one. errno: as with DDMQ, of a 2xx with JSON its errno
-    says more: 0, 1000001 or none are success, 1000000 as well but send slower, 1000002 is a
-    failure to be tried again in a second, any other one to be tried again after a retry
+    """Rule for success. status: any 2xx. errno: as in DDMQ, the errno in a 2xx answer with JSON: 0,
+    1000001 or none is success, 1000000 is success with a request to send slower, 1000002 is a
+    failure with a retry after one second, any other a failure with a retry after a retry
     interval."""
     reject_on: Annotated[
         tuple[Annotated[int, Field(strict=True, ge=300, le=599)], ...], Field(max_length=300)
     ] = ()
-    """Statuses after which no retry can help: on_exhausted follows at once. All others are tried
-    again after a retry interval, or what Retry-After says, max_deliveries times in all."""
+    """HTTP status codes that make retries pointless: on_exhausted applies at once. All others are
+    retried after a retry interval or Retry-After, with at most max_deliveries attempts."""
     retry_after_max_s: Seconds = 60.0
-    """Longest wait that a receiver's Retry-After may ask for. With status 429 or 503 all
-    of the topic's messages wait so long."""
+    """Longest wait in seconds accepted from a receiver's Retry-After. With status 429 or 503 all of
+    the topic's messages wait that long."""
     max_answer_bytes: Annotated[int, Field(strict=True, ge=0, le=16_777_216)] = 65_536
-    """What is read of an answer. A longer one is a failure with answer: errno."""
+    """Maximum bytes read of an answer. With answer: errno, a longer answer is a failure."""
     ca_file: Annotated[str, Field(min_length=1)] | None = None
-    """File in PEM with the authorities of the receivers' certificates (https), read when the push
+    """PEM file with the authorities of the receivers' certificates (https), read when the push
     begins; null: the system's."""
     callback_hosts: Annotated[
         tuple[Annotated[str, AfterValidator(check_allowed_host)], ...], Field(max_length=1000)
     ] = ()
-    """Hosts that a message may name to be pushed to instead of urls, such as hooks.example.com,
-    *.example.com or 10.0.0.7:8080; without a port, that of http or https. A message that
-    names another is rejected. Empty: what messages name is not looked at."""
+    """Hosts that a message may name as its target instead of urls, such as hooks.example.com,
+    *.example.com or 10.0.0.7:8080; without a port, that of http or https. A message that names
+    another host is rejected. Empty: URLs in messages are ignored."""
     callback_property: Annotated[str, Field(min_length=1)] = CALLBACK_PROPERTY
-    """The property in which a message names its URL; several with <> between. DDMQ's by default."""
+    """Property with the target URL of a message; several URLs are separated by <>. DDMQ's name by
+    default."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

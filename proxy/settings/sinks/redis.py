@@ -101,12 +101,12 @@ class RedisSettings(DeliverySettings):
     extra: ClassVar[Extra | None] = Extra("redis", package="redis")
 
     url: Annotated[str, AfterValidator(_url)]
-    """redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH. Without a password, which
-    would stand in the log and in every answer that shows settings."""
+    """redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH. No password, because the URL
+    appears in the log and in answers that show settings."""
     username: Annotated[str, Field(min_length=1)] | None = None
-    """The user's name, where Redis has users; null: the default one."""
+    """User name, if Redis has users; null: the default user."""
     password_secret: Annotated[str, Field(min_length=1)] | None = None
-    """Name of the proxy's secret that is the password; null: none is asked for."""
+    """Name of the proxy's secret that holds the password; null: no password."""
     ca_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the authorities of the server's certificate (rediss://); null: the system's."""
     commands: Annotated[
@@ -121,9 +121,9 @@ class RedisSettings(DeliverySettings):
         AfterValidator(some),
         Field(max_length=16),
     ]
-    """What is run for a message, each a list: [SET, "order:${key}", "${text}"]. Arguments are texts
-    with JMESPath in ${…}. Several run as one transaction, which Redis does not take back where one
-    of them fails."""
+    """Commands for each message, each a list: [SET, "order:${key}", "${text}"]. Arguments are texts
+    with JMESPath in ${…}. Several commands run as one transaction, which Redis does not roll back
+    if one of them fails."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

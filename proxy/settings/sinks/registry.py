@@ -39,13 +39,13 @@ SINKS: Mapping[str, Sink] = {
         Sink(
             PushSettings,
             "proxy.delivery.sinks.push",
-            "The proxy sends the message to an HTTP receiver itself; thin clients get none of the"
-            " topic ([pushing](http-push.md)).",
+            "Send the message to an HTTP receiver; thin clients get no messages of the topic"
+            " ([pushing](http-push.md)).",
         ),
         Sink(
             RedisSettings,
             "proxy.delivery.sinks.redis",
-            "The proxy writes the message to Redis itself; thin clients get none of the topic.",
+            "Write the message to Redis; thin clients get no messages of the topic.",
         ),
     )
 }
