@@ -24,7 +24,7 @@ def test_the_guide_works_as_printed(
     """Against this gateway instead of one at the usual port, in a session that is there."""
     for topic in ("orders", "payments"):
         gateway.create_topic(topic)
-    sections = [code_of(name) for name in ("Quick start", "What holds", "Writing")]
+    sections = [code_of(name) for name in ("Quick start", "Guarantees", "Writing")]
     assert [len(codes) for codes in sections] >= [3, 1, 1]
     printed = []
     for code in (code for codes in sections for code in codes):
