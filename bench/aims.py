@@ -1,4 +1,4 @@
-"""What the speed of orderlane is held against, beside what the results say. Pure."""
+"""Target figures for the speed of orderlane, compared with the results. Pure."""
 
 from __future__ import annotations
 

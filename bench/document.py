@@ -80,7 +80,7 @@ def table(case: Case, result: Mapping[str, Any]) -> str:
     columns = list(found[0]) if found else [case.point, "arm"]
     said = summaries(result["runs"])
     peers = [
-        f"*{name}*: {about}" + (f"; told here: {told}" if (told := _told(case, said, name)) else "")
+        f"*{name}*: {about}" + (f"; settings: {told}" if (told := _told(case, said, name)) else "")
         for name, about in result["options"]["peers"].items()
     ]
     notes = [f"- {each}" for each in (*failures(result["runs"], case.point), *peers)]
@@ -113,8 +113,8 @@ def _aims() -> str:
     found = [
         {
             **row,
-            "on the slower one": slower["measured"] if slower["reached"] else "",
-            "reached there": slower["reached"],
+            "slower machine": slower["measured"] if slower["reached"] else "",
+            "reached on it": slower["reached"],
         }
         for row, slower in zip(_held_against(RESULTS), _held_against(SLOWER), strict=True)
     ]

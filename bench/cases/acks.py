@@ -93,14 +93,15 @@ CASES = (
     Case(
         name="acks",
         title="Acks",
-        question="What does an ack cost, and how soon does it count?",
-        about="*next pull*: a lean consumer whose acks ride on its next pull; *own call*: the same,"
-        " its acks in a `settle` of their own before it pulls again; *client*: the Python thin"
-        " client, which waits a little for the next pull and sends them by themselves where a key"
-        f" waits. {_CONNECTIONS} connections that pull a batch each, or one client with room for a"
-        " batch. Throughput is that of a backlog without histories; the delay, from the end of a"
-        " handler to the proxy's ack, is by the histories of both, at 20 messages a second (*idle*)"
-        " and at 1,000 (*load*). *Calls*: pulls and settles for each message.",
+        question="What does an ack cost, and how soon does it take effect?",
+        about="*next pull*: a lean consumer whose acks ride on its next pull; *own call*: the"
+        " same consumer with a separate `settle` before it pulls again; *client*: the Python"
+        " thin client, which waits a little for the next pull and sends acks separately if a"
+        f" key waits. {_CONNECTIONS} connections that pull a batch each, or one client with"
+        " room for a batch. Throughput is measured on a backlog without histories; the"
+        " delay, from the end of a handler to the proxy's ack, on histories of both, at 20"
+        " messages a second (*idle*) and at 1,000 (*load*). *Calls*: pulls and settles for"
+        " each message.",
         point="batch",
         points=(1, 4, 16, 64),
         arms={name: _arm(name) for name in ("next pull", "own call", "client")},

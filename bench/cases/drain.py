@@ -62,15 +62,15 @@ CASES = (
     Case(
         name="drain",
         title="Drain",
-        question="How fast is a backlog taken, and what does a message cost?",
+        question="How fast is a backlog consumed, and what does a message cost?",
         about="100,000 keys in 8 queues, bodies of 256 bytes, handlers that do nothing. *lean* is"
-        f" one process with {CONNECTIONS} connections that pull and ack and do nothing else, so"
-        " that broker and proxy have the processors; *lean-2-workers*: the same at a proxy of two"
-        " worker processes; *python* is the Python client, one consumer,"
-        " whose pulls take a batch in all. Counted is the stretch from 20 to 90 % of the messages;"
-        " processor time is that of the operating system for each process, *chain* their sum; *of"
-        " the codec's*: how many messages of an answer could be encoded and decoded meanwhile."
-        f" Peers are here at {_PEER_BATCH} only, with settings for large batches.",
+        f" one process with {CONNECTIONS} connections that only pull and ack, to leave the"
+        " processors to broker and proxy; *lean-2-workers*: the same with a proxy of two"
+        " worker processes; *python* is one consumer with the Python client, whose pulls"
+        " take a whole batch. Measured from 20 to 90 % of the messages; processor time is"
+        " that of the operating system for each process, *chain* their sum; *of the"
+        " codec's*: number of messages that could be encoded and decoded in that time. Peers"
+        f" only run at {_PEER_BATCH}, with settings for large batches.",
         point="batch",
         points=(1, 32, 256),
         arms={"lean": _lean, "lean-2-workers": _two_workers, "python": _python},

@@ -24,8 +24,8 @@ CASES = (
     Case(
         name="history",
         title="Checker of histories",
-        question="How fast is a history judged?",
-        about="Made for the purpose: 8 queues, 4,000 keys, 7 events a message, all in order.",
+        question="How fast is the checker of histories?",
+        about="Synthetic histories: 8 queues, 4,000 keys, 7 events a message, all in order.",
         point="messages",
         points=(50_000, 500_000),
         arms={"checker": _checker},

@@ -38,10 +38,10 @@ CASES = (
     Case(
         name="hotkey",
         title="Hot keys",
-        question="What do ordered runs bring where few keys have all messages?",
-        about=f"Handlers do nothing. *alone*: one message of a key at a time, so each is a round"
-        f" trip; *runs*: up to {_RUN} of a key at a time (`max_run`), handled one after the other."
-        " *python* is the Python client, *lean* a client that only pulls and acks.",
+        question="What do ordered runs bring if few keys have all messages?",
+        about="Handlers do nothing. *alone*: one message of a key at a time, so each is a round"
+        f" trip; *runs*: up to {_RUN} of a key at a time (`max_run`), handled one after the"
+        " other. *python* is the Python client, *lean* a client that only pulls and acks.",
         point="keys",
         points=(1, 10),
         arms={

@@ -74,14 +74,14 @@ CASES = (
     Case(
         name="idle",
         title="Idle connections",
-        question="What does a client cost that is connected and does nothing?",
-        about="One proxy with default settings and a group on eight queues without messages, which"
-        " it owns all the time; so many connections at once, from several addresses. *silent*: they"
-        f" are open, and that is all; *waiting*: each has a pull under way that waits {_WAIT_S:g} s"
-        " for a message, again and again, as the clients of a group without messages do. Resident"
-        f" memory is looked at {_SETTLED_S} s and more after the last connection; CPU is that of"
-        " the proxy alone, as part of one processor; *without* is the same proxy before the first"
-        " connection.",
+        question="What does a connected but idle client cost?",
+        about="One proxy with default settings and a group on eight empty queues, which it owns"
+        " all the time; the given number of connections, from several addresses. *silent*:"
+        " the connections are only open; *waiting*: each repeats a pull that waits"
+        f" {_WAIT_S:g} s for a message, like clients of a group without messages. Resident"
+        f" memory is measured at least {_SETTLED_S} s after the last connection; CPU is that"
+        " of the proxy alone, in percent of one processor; *without* is the same proxy"
+        " before the first connection.",
         point="connections",
         points=(1_000, 10_000),
         arms={

@@ -83,15 +83,15 @@ CASES = (
     Case(
         name="ladder",
         title="Keys and workers",
-        question="How near to the ideal do 16 workers come on 1 to 10,000 keys?",
-        about="One queue; the work on a message lasts from 0 to 5 ms, an even chance, by its key"
-        " and number, so that it is the same for all. *QID*: ordered by queue, one message after"
-        " the other; *unordered*: in no order. *Ideal s*: messages x 2.5 ms / min(keys, workers);"
-        " the arm *ideal* hands the same messages out in virtual time, where only work takes time,"
-        " and prefers keys that have most left;"
-        " *core* is the proxy's ordering code alone, with messages in memory and workers in one"
-        " process; *socket* is a broker, a proxy and the Python client. *Seconds* are from the"
-        " first handler to the last one's end.",
+        question="How close to the ideal do 16 workers come on 1 to 10,000 keys?",
+        about="One queue; the work on a message is uniformly distributed from 0 to 5 ms and"
+        " derived from its key and number, so that it is the same for all arms. *QID*:"
+        " ordered by queue, one message after the other; *unordered*: in no order. *Ideal"
+        " s*: messages x 2.5 ms / min(keys, workers); the arm *ideal* delivers the same"
+        " messages in virtual time, where only work takes time, and prefers keys with most"
+        " messages left; *core* is only the proxy's ordering code, with messages in memory"
+        " and workers in one process; *socket* is a broker, a proxy and the Python client."
+        " *Seconds* are from the start of the first handler to the end of the last.",
         point="keys",
         points=(*_KEYS, _QID, _UNORDERED),
         arms={"ideal": _ideal, "core": _core, "socket": _socket},

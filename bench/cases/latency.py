@@ -152,15 +152,15 @@ CASES = (
     Case(
         name="latency",
         title="Latency",
-        question="How long does a message take from when it was due to its handler, and how much of"
-        " that is the proxy's?",
-        about="Messages are due at random instants with a mean rate, whatever becomes of those"
-        " before, and are sent one a request; the delay counts from when a message was due. The"
-        " loads are parts of what comes through a proxy in the same round while the sender sends as"
-        " fast as it can. *direct*: a lean consumer has long polls at the broker itself; *proxy*: a"
-        " lean consumer of a proxy, with 16 connections; *client*: the Python thin client at a"
-        " proxy. *Added* is the difference to *direct*. Async flush, 8 queues, 1,000 keys, bodies"
-        " of 256 bytes; sender, broker, proxy and consumer share two processors.",
+        question="How long does a message take from its due time to its handler, and how much of"
+        " that does the proxy add?",
+        about="Messages are due at random instants with a mean rate, independent of earlier ones,"
+        " and are sent in one request each; the delay counts from the due time. Loads are"
+        " percentages of the throughput of a proxy in the same round with a sender at full"
+        " speed. *direct*: a lean consumer with long polls at the broker itself; *proxy*: a"
+        " lean consumer of a proxy, with 16 connections; *client*: the Python thin client at"
+        " a proxy. *Added* is the difference to *direct*. Async flush, 8 queues, 1,000 keys,"
+        " bodies of 256 bytes; sender, broker, proxy and consumer share two processors.",
         point="load %",
         points=(10, 50, 80),
         arms={
@@ -183,14 +183,15 @@ CASES = (
     Case(
         name="zipf",
         title="Skew",
-        question="What do the other keys wait for the busiest one?",
+        question="How long do other keys wait for the busiest one?",
         about=f"1,000 keys with Zipf's distribution, {_HANDLERS} handlers with {_WORK_MS:g} ms of"
-        f" work a message, 8 queues. Messages are due at random instants, at {_LOAD:.0%} of what"
-        " order by key allows: the number of handlers, or one by the share of the busiest key,"
-        " whichever is less, by the work. The delay is from when a message was due to its handler,"
-        " for the busiest key (*head*) and for all others (*rest*). *KEY* orders by key, *QID* by"
-        " queue as RocketMQ's orderly consumers do, *unordered* not at all. *Behind* is the time"
-        " from the last send until all was handled.",
+        f" work a message, 8 queues. Messages are due at random instants, at {_LOAD:.0%} of"
+        " the highest rate that order by key allows: the number of handlers, or 1 / share of"
+        " the busiest key if that is less, divided by the work. The delay is from the due"
+        " time to the handler, for the busiest key (*head*) and for all others (*rest*)."
+        " *KEY* orders by key, *QID* by queue as RocketMQ's orderly consumers do,"
+        " *unordered* not at all. *Behind* is the time from the last send until all messages"
+        " were handled.",
         point="exponent",
         points=(0.8, 1.0, 1.2),
         arms={"KEY": _skewed("KEY"), "QID": _skewed("QID"), "unordered": _skewed(None)},

@@ -91,13 +91,13 @@ CASES = (
     Case(
         name="memory",
         title="Memory",
-        question="How much memory does a message take while it is not finished?",
-        about="The growth of the proxy's resident memory for so many messages more, after a quarter"
-        " as many. *unfinished*: messages of 256 bytes and of many keys that nobody takes, all in"
-        " memory, eight queues; *spilled*: messages of one key behind its first one, which a"
-        " handler holds. *Beyond the body*: without the 256 bytes of a body that is held. It is"
-        f" looked at {_SETTLED_S} s after the last read, since a proxy gives freed memory back"
-        " every ten.",
+        question="How much memory does an unfinished message take?",
+        about="Growth of the proxy's resident memory for the given number of additional messages,"
+        " after a quarter as many. *unfinished*: messages of 256 bytes and many keys that no"
+        " client takes, all in memory, eight queues; *spilled*: messages of one key behind"
+        " its first one, which a handler holds. *Beyond the body*: without the 256 bytes of"
+        f" a body in memory. Measured {_SETTLED_S} s after the last read, because a proxy"
+        " releases freed memory every ten.",
         point="message",
         points=("256 bytes",),
         arms={"proxy": _memory},

@@ -96,15 +96,16 @@ def _gateway(context: RunContext, candidate: Point) -> Figures:
 CASES = (
     Case(
         name="orderkey",
-        title="Order keys foretold",
-        question="Does the gateway take as long as orderlane order-key simulate says?",
-        about=f"Real flights of 2013, sent by aircraft to {_QUEUES} queues, worked off by"
-        f" {_HANDLERS} handlers that sleep {_SERVICE_MS} ms a message (lognormal). *lint*: the"
-        " ceiling of the speed-up by the hottest key's share, and by the longest chain as the"
-        " messages stand, for a key that is spread over queues. *simulated*: the ordering core in"
-        " virtual time. *gateway*: broker, proxy and the Python client in processes; the same"
-        " message sleeps as long as in the simulation. Carriers and origins are few, so theirs are"
-        " fewer messages: compare messages/s between candidates, not seconds.",
+        title="Order keys: simulation and gateway",
+        question="Does the gateway take as long as orderlane order-key simulate predicts?",
+        about=f"Real flights of 2013, sent by aircraft to {_QUEUES} queues, handled by {_HANDLERS}"
+        f" handlers that sleep {_SERVICE_MS} ms a message (lognormal). *lint*: the ceiling of"
+        " the speed-up by the hottest key's share, and by the longest chain as the messages"
+        " are stored, for a key that is spread over queues. *simulated*: the ordering core"
+        " in virtual time. *gateway*: broker, proxy and the Python client in processes; each"
+        " message sleeps as long as in the simulation. Carriers and origins have few keys"
+        " and therefore run with fewer messages: compare messages/s between candidates, not"
+        " seconds.",
         point="order key",
         points=_CANDIDATES,
         arms={"lint": _lint, "gateway": _gateway, "simulated": _simulated},

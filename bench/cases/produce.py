@@ -70,13 +70,15 @@ CASES = (
     Case(
         name="produce",
         title="Sends",
-        question="How many messages a second does the broker store, beside Apache RocketMQ's?",
-        about="A lean sender whose connections each wait for the answer before they send again;"
-        " *sync, 64 x 32*: with sync flush, 64 connections, 32 messages of one queue a request."
-        " *broker*: the embedded broker, by RocketMQ's protocol; *proxy*: through a proxy in front"
-        f" of it, by Thrift; *rocketmq*: Apache RocketMQ {VERSIONS[0]} with the same flush, its own"
-        " files and threads. Bodies of 256 bytes, 8 queues, 10,000 keys. What was answered is read"
-        " back after each run: all of it has to be there, once and in order of its keys.",
+        question="How many messages a second does the broker store, compared with Apache"
+        " RocketMQ's?",
+        about="A lean sender whose connections each wait for the answer before the next send;"
+        " *sync, 64 x 32*: with sync flush, 64 connections, 32 messages of one queue a"
+        " request. *broker*: the embedded broker, by RocketMQ's protocol; *proxy*: through a"
+        f" proxy in front of it, by Thrift; *rocketmq*: Apache RocketMQ {VERSIONS[0]} with"
+        " the same flush, its own files and threads. Bodies of 256 bytes, 8 queues, 10,000"
+        " keys. Confirmed messages are read back after each run: all of them have to be"
+        " there, once and in order of their keys.",
         point="flush, connections x batch",
         points=POINTS,
         arms={

@@ -143,18 +143,18 @@ CASES = (
     Case(
         name="restart",
         title="Restart of a broker",
-        question="How long does a broker take to serve again after kill -9, with a long log?",
-        about=f"A log of so many megabytes, messages of {_BODY_BYTES // 1024} KiB in eight queues;"
-        f" then {_RATE} small ones a second, and a kill {_BEFORE_KILL_S} s later. All files are"
-        " brought to disk, and what the system keeps of them in memory is dropped; then the broker"
-        " is started. *Serves after* is from its start to its ready line, with all that Python"
-        " loads for it; *read* is what it read by then, by all its calls, but for the unused rest"
-        " of the last file, whose zeros, on no disk, are looked through for what a power cut might"
-        " have left. *Beyond an empty log* is how much more that is than with a log of the small"
-        " messages alone, *from disk* what was in no memory, with what the system reads ahead."
-        " Behind the checkpoint stand messages of the last five seconds, which are *entered again*."
-        " *no checkpoint*: the same with its file deleted, so that everything is read and all"
-        " queues are made anew.",
+        question="How long does a broker with a long log take to serve again after kill -9?",
+        about=f"A log of the given size, messages of {_BODY_BYTES // 1024} KiB in eight queues;"
+        f" then {_RATE} small ones a second, and a kill {_BEFORE_KILL_S} s later. All files"
+        " are synced to disk and the system's cache of them is dropped; then the broker is"
+        " started. *Serves after* is from its start to its ready line, including Python's"
+        " imports; *read* counts all bytes read until then, except the unused rest of the"
+        " last file, whose zeros are not on disk and are scanned for traces of a power cut."
+        " *Beyond an empty log* is the difference to a log of the small messages alone,"
+        " *from disk* the part that was not cached, including the system's read-ahead. After"
+        " the checkpoint there are messages of the last five seconds, which are *entered"
+        " again*. *no checkpoint*: the same with its file deleted, so that everything is"
+        " read and all queues are rebuilt.",
         point="MB of log",
         points=(0, 200, 1_000, 10_000),
         arms={

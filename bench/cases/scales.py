@@ -177,7 +177,7 @@ _IDLE = (
 _CPU = Column("proxy_us", "proxy CPU µs each", digits=1)
 _SETTLED = {"settle_s": 1, "idle_s": 1}
 _COUNTED = (
-    " Counted is all that proxy and broker spend, reading and acks included; a lean consumer with"
+    " Processor time is that of proxy and broker, including reading and acks; a lean consumer with"
     f" {_PULLERS} connections pulls {_BATCH} at a time."
 )
 
@@ -185,10 +185,10 @@ CASES = (
     Case(
         name="keys",
         title="Keys",
-        question="Does a message cost more where there are more keys?",
-        about="A backlog in 8 queues. Of a queue some thousand ready keys are alive at once,"
-        " however many there are: it is read no further ahead. With few keys pulls take runs of"
-        f" them, up to {_BATCH}." + _COUNTED,
+        question="Does a message cost more with more keys?",
+        about="A backlog in 8 queues. At most a few thousand ready keys of a queue are in memory"
+        " at once, because it is read no further ahead. With few keys, pulls take runs of up"
+        f" to {_BATCH} messages." + _COUNTED,
         point="keys",
         points=(1, 1_000, 100_000, 1_000_000),
         arms={"proxy": _keys},
@@ -208,10 +208,10 @@ CASES = (
     Case(
         name="queues",
         title="Queues",
-        question="Does a message cost more where there are more queues?",
-        about="A proxy owns all queues of a topic, which are empty; then messages come as fast as"
-        f" a sender stores them, {_BATCH} of a queue at a time. *Idle* is what both spend before"
-        " the first message, as part of one processor." + _COUNTED,
+        question="Does a message cost more with more queues?",
+        about="A proxy owns all queues of a topic, which are empty; then messages arrive at the"
+        f" full speed of a sender, {_BATCH} of a queue at a time. *Idle* is the use of both"
+        " before the first message, in percent of one processor." + _COUNTED,
         point="queues",
         points=(8, 64, 512, 4_096),
         arms={"proxy": _queues},
@@ -234,11 +234,11 @@ CASES = (
     Case(
         name="groups",
         title="Groups",
-        question="Does a message cost more where more groups read it?",
-        about="All groups read the same topic of 4 queues, at one proxy; counted are the messages"
-        " that all groups together get. They come as fast as a sender stores them."
+        question="Does a message cost more with more groups?",
+        about="All groups read the same topic of 4 queues, at one proxy; the messages of all"
+        " groups together are counted. They arrive at the full speed of a sender."
         + _COUNTED
-        + " Each group has a connection of its own at least.",
+        + " Each group has at least one connection of its own.",
         point="groups",
         points=(1, 10, 100, 1_000),
         arms={"proxy": _groups},
@@ -284,9 +284,10 @@ CASES = (
     Case(
         name="log",
         title="Length of the log",
-        question="Does a message cost more where the log is long?",
-        about="Two backlogs with so many megabytes of another topic between them in the same log:"
-        " the figures are those of the one at the end, *old* those of the one before." + _COUNTED,
+        question="Does a message cost more in a long log?",
+        about="Two backlogs in the same log, with the given amount of another topic between them:"
+        " the figures are those of the backlog at the end, *old* those of the earlier one."
+        + _COUNTED,
         point="MB of log",
         points=(0, 200, 1_000, 10_000),
         arms={"proxy": _log},

@@ -95,12 +95,12 @@ CASES = (
         name="simulate",
         title="Order keys, how soon",
         question="How long does orderlane order-key simulate take for a candidate?",
-        about=f"Messages with {_OF_A_KEY} of a key on average, in {_QUEUES} queues, for {_HANDLERS}"
-        f" handlers that take {_SERVICE_MS} ms (lognormal); the sample is there already. *KEY* and"
-        " *QID*: one candidate in one process. *both*: these two as the verb plays them, a process"
-        f" for each processor. *flights*: so are {', '.join(_OF_FLIGHTS)}, on as many real flights"
-        f" of 2013, sent by aircraft; above {OF_THE_YEAR:,} on the whole year several times over."
-        " *Simulated* is the virtual time that goes by.",
+        about=f"Messages with {_OF_A_KEY} per key on average, in {_QUEUES} queues, for {_HANDLERS}"
+        f" handlers that take {_SERVICE_MS} ms (lognormal), from a sample already read. *KEY*"
+        " and *QID*: one candidate in one process. *both*: these two as the command runs"
+        " them, one process per processor. *flights*: the same with"
+        f" {', '.join(_OF_FLIGHTS)}, on real flights of 2013, sent by aircraft; above"
+        f" {OF_THE_YEAR:,} the whole year is repeated. *Simulated* is the virtual time.",
         point="messages",
         points=(100_000, 1_000_000),
         arms={

@@ -105,18 +105,19 @@ _PEERS = tuple(
 )
 _COST = (Column("proxy_us", "proxy CPU µs"), Column("client_us", "client CPU µs"))
 _ABOUT = (
-    f"{_KEYS:,} keys in {_QUEUES} queues, {_HANDLERS} handlers that sleep so long a message."
-    " *Ceiling*: min(handlers, keys) / work. Messages a second are from the first handler to the"
-    " last one's end, *steady* those between 20 and 90 % of the messages: near the end there are"
-    " fewer keys left than handlers. *ideal*: the same messages in virtual time, where only work"
-    " takes time, handed out by one who knows all and prefers the key that has most left."
+    f"{_KEYS:,} keys in {_QUEUES} queues, {_HANDLERS} handlers that sleep for the given time per"
+    " message. *Ceiling*: min(handlers, keys) / work. Messages a second are measured from the start"
+    " of the first handler to the end of the last, *steady* between 20 and 90 % of the messages,"
+    " because near the end fewer keys are left than handlers. *ideal*: the same messages in virtual"
+    " time, where only work takes time, delivered by a scheduler that knows all messages and"
+    " prefers the key with most left."
 )
 
 CASES = (
     Case(
         name="keyed",
         title="Slow handlers",
-        question="What does order by key bring, beside order by queue?",
+        question="What does order by key bring, compared with order by queue?",
         about=_ABOUT,
         point="work ms",
         points=(10, 20, 50),
@@ -139,7 +140,7 @@ CASES = (
     Case(
         name="sweep",
         title="Work a message",
-        question="How much of what handlers can do is left, from no work to 100 ms?",
+        question="How close to the ceiling of its handlers does it get, from no work to 100 ms?",
         about=_ABOUT,
         point="work ms",
         points=(0, 0.1, 1, 2, 5, 10, 35, 50, 100),
@@ -172,9 +173,10 @@ CASES = (
     Case(
         name="gps",
         title="Many handlers",
-        question="Ten queues and 50 ms a message: how far do more handlers go?",
-        about=f"Vanilla consumers, one thread a queue, do {_VANILLA_PER_S:.0f} a second. Keys: a"
-        " quarter of the messages, 100,000 at most. *Ceiling* and *ideal* as above.",
+        question="Ten queues and 50 ms a message: how much do more handlers bring?",
+        about=f"Vanilla consumers, with one thread per queue, handle {_VANILLA_PER_S:.0f} a"
+        " second. Keys: a quarter of the messages, at most 100,000. *Ceiling* and *ideal* as"
+        " above.",
         point="handlers",
         points=(10, 100, 1_000),
         arms={

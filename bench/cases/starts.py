@@ -153,13 +153,14 @@ CASES = (
         name="start",
         title="Start of a proxy",
         question="How long does a proxy take from its start until all its groups have messages?",
-        about=f"So many groups on the same {_QUEUES} queues, in which {_MESSAGES} messages wait for"
-        " each; a lean consumer connects for every group as soon as the proxy listens. *first"
-        " start*: nobody has read the topic before; *after SIGTERM*, *after SIGKILL*: another proxy"
-        " with the same groups had all queues and ended so, right before the start. After a kill"
-        " its locks hold for 10 s. Counted from the start of the process, with all that Python"
-        " loads: *ready* until it listens, *first* until the first group has a message, *all* until"
-        " each group has had messages of each queue, and so owns them all.",
+        about=f"The given number of groups on the same {_QUEUES} queues, with {_MESSAGES} messages"
+        " waiting for each; a lean consumer connects for every group as soon as the proxy"
+        " listens. *first start*: the topic has not been read before; *after SIGTERM*,"
+        " *after SIGKILL*: another proxy with the same groups had all queues and ended that"
+        " way, right before the start. After a kill its locks hold for 10 s. Measured from"
+        " the start of the process, including Python's imports: *ready* until it listens,"
+        " *first* until the first group has a message, *all* until each group has had"
+        " messages of each queue, and so owns them all.",
         point="groups",
         points=(1, 20, 100, 1_000),
         arms={

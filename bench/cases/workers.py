@@ -52,9 +52,9 @@ CASES = (
         title="Workers",
         question="What does a second worker bring?",
         about="A backlog in 8 queues, 10,000 keys, at `orderlane proxy --workers N`; two lean"
-        f" consumers with {_CONNECTIONS} connections each, which pull 256 messages or one at a"
-        " time. Broker, workers and consumers share the machine's processors: where these are two,"
-        " a second worker has what the others leave.",
+        f" consumers with {_CONNECTIONS} connections each, which pull 256 messages or one at"
+        " a time. Broker, workers and consumers share the machine's processors: with two"
+        " processors, a second worker only gets the rest.",
         point="workers",
         points=(1, 2),
         arms={"batch 256": _arm(256), "batch 1": _arm(1)},

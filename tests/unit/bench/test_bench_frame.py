@@ -121,12 +121,12 @@ def test_settings_of_a_peer_that_change_with_the_point_say_so() -> None:
 
     one, other = run(1, "threads 64, pull 32, wait 0"), run(32, "threads 64, pull 256, wait 0")
     assert shown(other, one) == (
-        "*peer*: another one; told here: threads 64, wait 0; at batch 1: pull 32; at batch 32: pull"
+        "*peer*: another one; settings: threads 64, wait 0; at batch 1: pull 32; at batch 32: pull"
         " 256"
     )
-    assert shown(one) == "*peer*: another one; told here: threads 64, pull 32, wait 0"
+    assert shown(one) == "*peer*: another one; settings: threads 64, pull 32, wait 0"
     assert shown(run(1, "pull 1"), run(32, "pull 2")).endswith(
-        "told here: at batch 1: pull 1; at batch 32: pull 2"
+        "settings: at batch 1: pull 1; at batch 32: pull 2"
     )
 
 
