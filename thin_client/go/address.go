@@ -14,7 +14,7 @@ import (
 
 const defaultPort = "9713"
 
-// address is one proxy's host and port, or a name that stands for several.
+// address is the host and port of one proxy, or a name that resolves to several.
 type address struct{ host, port string }
 
 func (a address) String() string { return net.JoinHostPort(a.host, a.port) }
@@ -42,13 +42,13 @@ func parseAddress(text string) (address, error) {
 	}
 	if !good {
 		return address{}, fmt.Errorf(
-			"%q is no address of a proxy: expected host:port, as in proxy:9713", text)
+			"%q is not a proxy address: expected host:port, for example proxy:9713", text)
 	}
 	return address{host, port}, nil
 }
 
-// parseAddresses reads one address, or several separated by commas. The first is tried first, the
-// next when it fails.
+// parseAddresses reads one address, or several separated by commas. The first is tried first; when
+// it fails, the next.
 func parseAddresses(servers string) ([]address, error) {
 	var found []address
 	for _, text := range strings.Split(servers, ",") {
@@ -61,9 +61,9 @@ func parseAddresses(servers string) ([]address, error) {
 	return found, nil
 }
 
-// dialer makes connections. A name is looked up anew each time, and each of its addresses is tried
-// in turn; which one first, turn says: so a proxy that takes connections but serves nobody is not
-// the only one that is ever asked.
+// dialer makes connections. A name is resolved for each connection, and each of its addresses is
+// tried in turn, starting at a rotating position, so that a proxy that accepts connections but does
+// not answer is not the only one tried.
 type dialer struct {
 	tls     *tls.Config // nil: none
 	timeout time.Duration
@@ -100,7 +100,7 @@ func (d *dialer) dial(ctx context.Context, to address, turn int) (net.Conn, erro
 	return nil, errors.Join(failures...)
 }
 
-// dialOne may take its part of the time that is left for so many addresses.
+// dialOne takes at most an equal share of the remaining time for each address left.
 func (d *dialer) dialOne(
 	ctx context.Context, to address, one netip.Addr, left int,
 ) (net.Conn, error) {

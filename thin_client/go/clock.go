@@ -8,5 +8,5 @@ import (
 
 func now() time.Duration { return clock.Now() }
 
-// wallTime is what a moment of now is on the wall.
+// wallTime converts a moment of now to wall-clock time.
 func wallTime(at time.Duration) time.Time { return time.Now().Add(at - now()) }

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// maxFrameBytes is the longest answer taken: 32 MiB, for the most that limits.max_answer_bytes
-	// of a proxy lets, and one message more, inflated to 16 MiB.
+	// maxFrameBytes limits an answer to 32 MiB: the maximum of the proxy's
+	// limits.max_answer_bytes, plus one message inflated to 16 MiB.
 	maxFrameBytes = 33_554_432
-	// keptFrameBytes is how large a buffer stays with its connection.
+	// keptFrameBytes is the largest buffer a connection keeps between calls.
 	keptFrameBytes = 1 << 20
 	readBytes      = 1 << 16
 )
 
-// connection is one connection to a proxy, for one call at a time. After any error but a
-// RefusedError it has to be closed.
+// connection is one connection to a proxy, for one call at a time. Close it after any error other
+// than a RefusedError.
 type connection struct {
 	to       address
 	address  string // the same, as text
@@ -48,7 +48,7 @@ func newConnection(socket net.Conn, to address) *connection {
 		socket:  socket,
 		reader:  bufio.NewReaderSize(socket, readBytes),
 		out:     thrift.NewTMemoryBuffer(),
-		// Anywhere: answers of two connections that were mixed up do not fit.
+		// A random start, so that answers mixed up between two connections are detected.
 		sequence: rand.Int32(),
 	}
 }
@@ -58,13 +58,13 @@ func (c *connection) close() {
 	c.socket.Close()
 }
 
-// result is a generated struct that an answer fills.
+// result is a generated struct that is filled from an answer.
 type result interface {
 	thrift.TStruct
 	IsSetSuccess() bool
 }
 
-// call sends arguments and waits for the answer, timeout at most. The end of ctx ends the wait.
+// call sends arguments and waits for the answer, at most for timeout or until ctx ends.
 func (c *connection) call(
 	ctx context.Context, method string, arguments thrift.TStruct, answer result,
 	timeout time.Duration,
@@ -90,13 +90,13 @@ func (c *connection) call(
 	return decode(frame, method, c.sequence, answer, c.address)
 }
 
-// lost says in the terms of callers why there is no answer.
+// lost explains to the caller why there is no answer.
 func (c *connection) lost(
 	ctx context.Context, method string, timeout time.Duration, err error,
 ) error {
 	switch {
 	case ctx.Err() != nil:
-		return ended(ctx, fmt.Sprintf("%s was given up at %s", method, c.address))
+		return ended(ctx, fmt.Sprintf("%s to %s was cancelled", method, c.address))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		text := fmt.Sprintf("%s did not answer %s within %v", c.address, method, timeout)
 		return &ConnectionError{text: text}
@@ -108,12 +108,12 @@ func (c *connection) lost(
 	return &ConnectionError{Broke: true, Err: err, text: text}
 }
 
-// exchange sends a call and reads the frame that answers it; the frame is good until the next one.
+// exchange sends a call and reads the answer's frame, which is valid until the next exchange.
 func (c *connection) exchange(
 	ctx context.Context, method string, arguments thrift.TStruct,
 ) ([]byte, error) {
 	if err := encode(c.out, method, c.sequence, arguments); err != nil {
-		return nil, &ProtocolError{Err: err, text: method + " cannot be written"}
+		return nil, &ProtocolError{Err: err, text: method + " cannot be encoded"}
 	}
 	if _, err := c.socket.Write(c.out.Bytes()); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (c *connection) exchange(
 	length := int32(binary.BigEndian.Uint32(head[:]))
 	if length <= 0 || length > maxFrameBytes {
 		return nil, &ProtocolError{text: fmt.Sprintf(
-			"the answer of %s begins with %q, which is no length of a Thrift frame: is this the"+
+			"the answer of %s begins with %q, which is not a Thrift frame length: is this the"+
 				" Thrift port of an orderlane proxy?", c.address, head[:])}
 	}
 	frame := c.frame
@@ -142,11 +142,11 @@ func (c *connection) exchange(
 	return frame[:length], err
 }
 
-// encode fills out with the frame that calls method.
+// encode fills out with the frame of a call of method.
 func encode(
 	out *thrift.TMemoryBuffer, method string, sequence int32, arguments thrift.TStruct,
 ) error {
-	ctx := context.Background() // the codec looks at none: out is memory
+	ctx := context.Background() // unused by the codec: out is memory
 	out.Reset()
 	out.Write(make([]byte, 4)) // the length
 	protocol := thrift.NewTCompactProtocolConf(out, nil)
@@ -168,7 +168,7 @@ func decode(frame []byte, method string, sequence int32, answer result, sender s
 	name, kind, answered, fault, err := read(frame, answer)
 	switch {
 	case err != nil:
-		text := fmt.Sprintf("the answer of %s to %s cannot be read", sender, method)
+		text := fmt.Sprintf("the answer of %s to %s cannot be decoded", sender, method)
 		return &ProtocolError{Err: err, text: text}
 	case kind == thrift.EXCEPTION:
 		text := fmt.Sprintf("%s answered %s with a fault: %s", sender, method, fault)
@@ -187,7 +187,7 @@ func decode(frame []byte, method string, sequence int32, answer result, sender s
 		}
 	}
 	if !answer.IsSetSuccess() {
-		return &ProtocolError{text: fmt.Sprintf("%s answered %s with nothing", sender, method)}
+		return &ProtocolError{text: fmt.Sprintf("%s sent an empty answer to %s", sender, method)}
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func read(frame []byte, answer thrift.TStruct) (
 ) {
 	ctx := context.Background()
 	buffer := &thrift.TMemoryBuffer{Buffer: bytes.NewBuffer(frame)}
-	// No element is smaller than a byte, so no length in the frame may be above the frame's own.
+	// An element takes at least one byte, so no length may exceed the frame's.
 	limits := &thrift.TConfiguration{MaxMessageSize: int32(len(frame))}
 	protocol := &shallow{TProtocol: thrift.NewTCompactProtocolConf(buffer, limits)}
 	if name, kind, sequence, err = protocol.ReadMessageBegin(ctx); err != nil {
@@ -210,13 +210,12 @@ func read(frame []byte, answer thrift.TStruct) (
 		return
 	}
 	if err = answer.Read(ctx, protocol); protocol.depth > maxDepth {
-		err = errTooDeep // and not the whole way down there
+		err = errTooDeep // instead of the path to that depth
 	}
 	return
 }
 
-// maxDepth of structs in each other; the generated readers know no limit, and would use up the
-// stack.
+// maxDepth limits nested structs: the generated readers have no limit and would exhaust the stack.
 const maxDepth = 64
 
 var errTooDeep = errors.New("its structs are nested too deep")

@@ -10,15 +10,15 @@ import (
 	"orderlane/internal/session"
 )
 
-// Consumer pulls the messages of a consumer group, in order by key, and acks what was handled. It
-// is used once, for one of Run, RunBatches and Messages. Stop, StopNow and String may be called
-// from any goroutine.
+// Consumer pulls the messages of a consumer group in order by key, and acks the handled ones. It is
+// used once, for one of Run, RunBatches and Messages. Stop, StopNow and String may be called from
+// any goroutine.
 type Consumer struct {
 	settings *settings
 	life     context.Context // of NewConsumer
 
-	mu       sync.Mutex // guards all below
-	arrived  sync.Cond  // a message may be taken, or the end has come
+	mu       sync.Mutex // guards the fields below
+	arrived  sync.Cond  // a message can be taken, or the consumer ends
 	waiting  int        // for arrived
 	changed  chan struct{}
 	stopped  chan struct{} // closed at the stop
@@ -26,31 +26,31 @@ type Consumer struct {
 	hardOnce sync.Once
 	used     bool
 	ending   bool // Stop was called
-	overdue  bool // the drain takes too long
+	overdue  bool // the drain has timed out
 	misused  error
 	session  *session.Session
 	feeder   *feeder
-	handling map[*session.Lease]*handling // by each lease that is with a handler
+	handling map[*session.Lease]*handling // by each lease a handler holds
 }
 
-// handling is what one handler does.
+// handling is one run of a handler.
 type handling struct {
 	taken    []*session.Lease
 	messages []*Message
 	cancel   context.CancelCauseFunc
-	ended    bool // by the drain: an error means that the message is given back
+	ended    bool // by the drain: an error releases the message
 }
 
-// end is the drain's. Caller holds the consumer's lock.
+// end cancels the handler for the drain. Caller holds the consumer's lock.
 func (h *handling) end() {
 	h.ended = true
 	h.cancel(ErrDrainTimeout)
 }
 
 // NewConsumer makes a consumer of the group at the servers: host:port, or several separated by
-// commas, of which the next is tried when one fails. A name may stand for several addresses.
-// Nothing is connected yet, so an error means that an argument makes no sense. The end of ctx has
-// the same effect as that of Run's.
+// commas; when one fails, the next is tried. A name may resolve to several addresses. NewConsumer
+// does not connect: an error means an invalid argument. The end of ctx drains the consumer, as the
+// end of Run's context does.
 func NewConsumer(
 	ctx context.Context, servers, group string, options ...ConsumerOption,
 ) (*Consumer, error) {
@@ -76,17 +76,17 @@ func NewConsumer(
 
 // Run handles messages, Concurrency keys at a time, until ctx ends; then it drains and returns nil.
 //
-// What the handler returns is the outcome: nil acks; Retry, RetryAfter, Reject and Defer say
-// otherwise; any other error, or a panic, is logged and means retry. The handler's context has the
-// values of ctx. It does not end with ctx, but when the message's lease is lost (its cause is then
-// ErrLeaseLost) or the drain takes too long (ErrDrainTimeout).
+// The handler's result is the outcome: nil acks; Retry, RetryAfter, Reject and Defer give other
+// outcomes; any other error, or a panic, is logged and means retry. The handler's context carries
+// the values of ctx but is not cancelled with it. It is cancelled when the message's lease is lost
+// (cause ErrLeaseLost) or the drain times out (cause ErrDrainTimeout).
 //
-// The drain waits DrainTimeout for handlers, gives back what was not begun, and sends the last
-// acks. A handler that goes on after that is left alone: its message comes again when its lease
-// ends.
+// The drain waits DrainTimeout for handlers, releases messages not yet handled, and sends the last
+// acks. A handler that is still running after that is abandoned: its message is delivered again
+// when its lease expires.
 //
-// Run returns an error if the proxy refuses what no retry can help, such as a group that it does
-// not know.
+// Run returns an error if the proxy refuses the consumer and no retry can help, for example because
+// the group is unknown.
 func (c *Consumer) Run(
 	ctx context.Context, handle func(ctx context.Context, message *Message) error,
 ) error {
@@ -99,12 +99,12 @@ func (c *Consumer) Run(
 	return c.run(ctx, 1, single, c.takeOne)
 }
 
-// RunBatches is Run for handlers that take the messages of one key together: those that came
-// together, MaxRun at most, in their order.
+// RunBatches is Run for handlers that take several messages of one key at once: up to MaxRun
+// messages that arrived together, in order.
 //
-// The handler returns how many of them, from the first on, are done; these are acked. If that is
-// not all, err is the outcome of the next one, as in Run, and those behind it are given back,
-// uncounted. Without an error that holds for all that are not done.
+// The handler returns the number of messages done, counted from the first; these are acked. If some
+// are left, err is the outcome of the next one, as in Run, and those behind it are released without
+// counting an attempt. If err is nil, all that are left are released.
 func (c *Consumer) RunBatches(
 	ctx context.Context, handle func(ctx context.Context, batch *KeyBatch) (done int, err error),
 ) error {
@@ -114,20 +114,20 @@ func (c *Consumer) RunBatches(
 	return c.run(ctx, batchRun, whole, c.takeBatch)
 }
 
-// Stop has the effect of the end of Run's context.
+// Stop drains the consumer, as the end of Run's context does.
 func (c *Consumer) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stop()
 }
 
-// StopNow ends the consumer at once: handlers' contexts are cancelled, and given a second.
+// StopNow ends the consumer at once: it cancels handlers' contexts and waits a second for them.
 func (c *Consumer) StopNow() {
 	c.Stop()
 	c.hardOnce.Do(func() { close(c.hard) })
 }
 
-// String is a status line.
+// String returns a status line.
 func (c *Consumer) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *Consumer) start(defaultRun int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.used {
-		return fmt.Errorf("the consumer of %s: %w", c.settings.group, ErrClosed)
+		return fmt.Errorf("consumer of %s: %w", c.settings.group, ErrClosed)
 	}
 	c.used = true
 	c.session = session.New(c.settings.session(defaultRun))
@@ -168,19 +168,19 @@ func (c *Consumer) start(defaultRun int) error {
 }
 
 type (
-	// handler is told what to handle, and says how much of it is done.
+	// handler handles messages and returns how many of them are done.
 	handler func(ctx context.Context, messages []*Message) (done int, err error)
-	// taker takes something to handle from the session, if there is any. Caller holds mu.
+	// taker takes messages to handle from the session, if there are any. Caller holds mu.
 	taker func() []*session.Lease
 )
 
-// work is one handler's life.
+// work is the loop of one handler goroutine.
 func (c *Consumer) work(ctx context.Context, handle handler, take taker) {
 	for c.handleNext(ctx, handle, take) {
 	}
 }
 
-// handleNext waits for something to handle, and says whether to go on.
+// handleNext waits for messages, handles them, and reports whether to continue.
 func (c *Consumer) handleNext(ctx context.Context, handle handler, take taker) (goOn bool) {
 	h, handling := c.next(ctx, take)
 	if h == nil {
@@ -190,7 +190,7 @@ func (c *Consumer) handleNext(ctx context.Context, handle handler, take taker) (
 	defer func() {
 		if !returned {
 			goOn = c.settlePanic(h, recover())
-			if !goOn { // runtime.Goexit: nobody can keep this goroutine
+			if !goOn { // runtime.Goexit: this goroutine cannot be kept
 				go c.work(ctx, handle, take)
 			}
 		}
@@ -201,7 +201,7 @@ func (c *Consumer) handleNext(ctx context.Context, handle handler, take taker) (
 	return true
 }
 
-// settlePanic has one bad message not end the handling of the others.
+// settlePanic keeps one bad message from ending the handling of others.
 func (c *Consumer) settlePanic(h *handling, panicked any) (recovered bool) {
 	err := errors.New("the handler ended without an outcome")
 	if panicked != nil {
@@ -222,7 +222,7 @@ func (c *Consumer) takeOne() []*session.Lease {
 
 func (c *Consumer) takeBatch() []*session.Lease { return c.session.TakeBatch(now()) }
 
-// next waits for something to handle; nil at the end.
+// next waits for messages to handle; it returns nil at the end.
 func (c *Consumer) next(ctx context.Context, take taker) (*handling, context.Context) {
 	taken := c.await(take)
 	if taken == nil {
@@ -269,12 +269,12 @@ func (c *Consumer) await(take taker) []*session.Lease {
 	return nil
 }
 
-// settle says what became of what a handler took.
+// settle reports the outcome of the messages a handler took.
 func (c *Consumer) settle(h *handling, done int, err error) {
 	count := len(h.messages)
 	done = min(max(done, 0), count)
 	if err != nil && done == count {
-		done = count - 1 // a contradiction: rather once more than lost
+		done = count - 1 // contradictory: a duplicate is better than a loss
 	}
 	outcome, planned := outcomeOf(err)
 	if err == nil {
@@ -286,7 +286,7 @@ func (c *Consumer) settle(h *handling, done int, err error) {
 	}
 	c.mu.Unlock()
 	if !planned {
-		c.settings.logger.Error("handling failed; it will be retried",
+		c.settings.logger.Error("handling failed; the message will be retried",
 			"message", h.messages[done].String(), "error", err)
 	}
 	h.cancel(nil)
@@ -297,12 +297,12 @@ func (c *Consumer) settle(h *handling, done int, err error) {
 		delete(c.handling, lease)
 	}
 	if err := c.session.Settle(h.taken, done, outcome, now()); err != nil {
-		c.settings.logger.Error("a bug of the client", "error", err)
+		c.settings.logger.Error("client bug: the session refused an outcome", "error", err)
 	}
 	c.turn()
 }
 
-// tellEnds comes before the session may let the key's next message begin elsewhere.
+// tellEnds reports ends before the session lets the key's next message start elsewhere.
 func (c *Consumer) tellEnds(h *handling, done int, outcome session.Outcome) {
 	hook := c.settings.hooks.HandleEnd
 	if hook == nil {
@@ -319,7 +319,7 @@ func (c *Consumer) tellEnds(h *handling, done int, outcome session.Outcome) {
 	}
 }
 
-// tell calls a hook, or a tracer; one that panics is logged, and does no harm.
+// tell calls a hook or a tracer. A panic in it is logged and otherwise ignored.
 func (c *Consumer) tell(hook func()) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
@@ -330,7 +330,7 @@ func (c *Consumer) tell(hook func()) {
 	hook()
 }
 
-// turn lets go on whoever waits for what has changed. Caller holds mu.
+// turn wakes all that wait for a change. Caller holds mu.
 func (c *Consumer) turn() {
 	if c.feeder.failure != nil {
 		c.stop()

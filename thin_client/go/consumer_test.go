@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// consuming runs a consumer; stop ends it and gives what Run returned.
+// consuming is a consumer in a goroutine; stop ends it and returns the result of Run.
 type consuming struct {
 	*Consumer
 	t    *testing.T
@@ -49,7 +49,7 @@ func (c *consuming) ended() error {
 	case err := <-c.end:
 		return err
 	case <-time.After(10 * time.Second):
-		c.t.Fatalf("it did not end: %v", c.Consumer)
+		c.t.Fatalf("the consumer did not end: %v", c.Consumer)
 		return nil
 	}
 }
@@ -61,7 +61,7 @@ func (c *consuming) endsWell() {
 	}
 }
 
-func TestWhatAHandlerReturnsIsTheOutcome(t *testing.T) {
+func TestAHandlersResultIsTheOutcome(t *testing.T) {
 	p := startProxy(t)
 	outcomes := map[string]error{
 		"ok": nil, "retry": Retry(), "reject": Reject("schema"), "defer": Defer(),
@@ -81,7 +81,7 @@ func TestWhatAHandlerReturnsIsTheOutcome(t *testing.T) {
 	}
 }
 
-// Neither ends the others' handling, nor the process.
+// Neither may end the handling of other messages, or the process.
 func TestAPanicAndAGoexitMeanRetry(t *testing.T) {
 	p := startProxy(t)
 	c := consumerOf(t, p, Concurrency(1)).handling(func(_ context.Context, m *Message) error {
@@ -145,12 +145,12 @@ func TestAHandlersContextEndsWithItsLease(t *testing.T) {
 	hooks := Hooks{LeaseLost: func(m *Message) { lost <- m }}
 	c := consumerOf(t, p, Observe(hooks)).handling(func(ctx context.Context, m *Message) error {
 		if ctx.Value(aKey{}) != "a value" {
-			t.Error("the values of Run's context are missing")
+			t.Error("the handler's context lacks the values of Run's context")
 		}
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		if !m.LeaseLost() {
-			t.Error("the message does not know")
+			t.Error("LeaseLost is false")
 		}
 		return nil
 	})
@@ -159,13 +159,13 @@ func TestAHandlersContextEndsWithItsLease(t *testing.T) {
 		t.Errorf("cause: %v", err)
 	}
 	if m := <-lost; m.LeaseID != 1 {
-		t.Errorf("told of %v", m)
+		t.Errorf("LeaseLost hook called with %v", m)
 	}
 	c.stop()
 	c.endsWell()
 }
 
-func TestBatchesAreDoneUpToTheFailure(t *testing.T) {
+func TestBatchesAreAckedUpToTheFailure(t *testing.T) {
 	cases := []struct {
 		name string
 		done int
@@ -206,10 +206,10 @@ func TestBatchesAreDoneUpToTheFailure(t *testing.T) {
 			c.stop()
 			c.endsWell()
 			if got := fmt.Sprint(ends[1], " ", ends[2], " ", ends[3]); got != each.want {
-				t.Errorf("hooks were told %s", got)
+				t.Errorf("hooks were called with %s", got)
 			}
 			if run := p.pulls[0].GetMaxRun(); run != batchRun {
-				t.Errorf("runs of %d were asked for", run)
+				t.Errorf("pulls asked for runs of %d", run)
 			}
 		})
 	}
@@ -229,7 +229,7 @@ func TestMessagesAcksAtTheEndOfTheBody(t *testing.T) {
 				return nil // leaves the loop
 			}
 		}
-		return errors.New("the loop ended by itself")
+		return errors.New("the loop ended early")
 	})
 	c.endsWell()
 	for n, want := range []string{"ok", "reject", "defer", "defer"} {
@@ -256,7 +256,7 @@ func TestTheLoopOverMessagesEndsWithItsContext(t *testing.T) {
 	p.untilVerdict(1, "defer")
 }
 
-func TestHooksAreToldInTheOrderOfEvents(t *testing.T) {
+func TestHooksAreCalledInTheOrderOfEvents(t *testing.T) {
 	p := startProxy(t)
 	p.script("pull", hangUp)
 	var mu sync.Mutex
@@ -304,7 +304,7 @@ func (carry) Extract(ctx context.Context, carrier map[string]string) context.Con
 	return context.WithValue(ctx, carry{}, fmt.Sprint(carrier))
 }
 
-func TestTracesComeWithMessages(t *testing.T) {
+func TestMessagesCarryTraces(t *testing.T) {
 	p := startProxy(t)
 	came := make(chan any, 1)
 	c := consumerOf(t, p, Trace(carry{})).handling(func(ctx context.Context, _ *Message) error {

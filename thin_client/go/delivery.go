@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// longestTry is how long one try may take; then the next one begins.
+	// longestTry is the limit for one try; after that the next one begins.
 	longestTry = 3 * time.Second
-	// answerRoom is what the proxy's own answer may need beyond that.
+	// answerRoom is added to it for the proxy's own answer.
 	answerRoom = 500 * time.Millisecond
 )
 
@@ -30,7 +30,7 @@ const (
 	codeRefused = 71
 )
 
-// isTriedAgain: the same message is sent again under the same id.
+// isTriedAgain reports whether to send the same message again under the same id.
 func isTriedAgain(code int) bool {
 	switch code {
 	case codeUnknown, codeTimeout, codeTooFast, codeEnding, codeBehind:
@@ -39,13 +39,13 @@ func isTriedAgain(code int) bool {
 	return false
 }
 
-// isRefusedWhole: nothing of a batch was stored.
+// isRefusedWhole reports whether nothing of a batch was stored.
 func isRefusedWhole(code int) bool { return code == codeIllegal || code == codeRefused }
 
-// mayBeStored: nobody knows whether it was.
+// mayBeStored reports whether the message may or may not have been stored.
 func mayBeStored(code int) bool { return code == codeUnknown || code == codeTimeout }
 
-// parcel is one message of a delivery, and what is known of it.
+// parcel is one message of a delivery and its known state.
 type parcel struct {
 	message  *producer.Message
 	id       string
@@ -61,7 +61,7 @@ func (p *parcel) failure() SendFailure {
 	}
 }
 
-// sendLane is where messages keep their order: by a sharding key's hash, or in a queue.
+// sendLane is the scope of send order: a sharding key's hash, or a queue.
 type sendLane struct {
 	topic  string
 	hash   int64
@@ -79,12 +79,12 @@ func (p *parcel) lane() (sendLane, bool) {
 	return sendLane{}, false
 }
 
-// delivery is some messages on their way in one request, tried until its deadline. What is known to
-// be stored is not sent again.
+// delivery is the messages of one request, tried until its deadline. Messages known to be stored
+// are not sent again.
 type delivery struct {
 	parcels  []*parcel
 	deadline time.Duration
-	delay    time.Time // when to deliver the only message; zero: at once
+	delay    time.Time // delivery time of the only message; zero: at once
 	failures int
 }
 
@@ -97,7 +97,7 @@ type sendCall struct {
 	timeout   time.Duration
 }
 
-// call makes the next try.
+// call builds the next try.
 func (d *delivery) call(now time.Duration) sendCall {
 	limit := max(min(d.deadline-now, longestTry), time.Millisecond)
 	call := sendCall{timeout: limit + answerRoom}
@@ -132,14 +132,14 @@ func (d *delivery) call(now time.Duration) sendCall {
 	return call
 }
 
-// verdict on a try: all is stored, or there is a pause before the next one, or it is an error.
+// verdict on a try: all stored, a pause before the next try, or an error.
 type verdict struct {
 	stored bool
 	pause  time.Duration
 	err    *SendError
 }
 
-// answered reads the proxy's answer.
+// answered handles the proxy's answer.
 func (d *delivery) answered(result *producer.Result_, now time.Duration, jitter float64) verdict {
 	sent := d.open()
 	code, whole := int(result.Code), result.Msg
@@ -167,14 +167,14 @@ func (d *delivery) answered(result *producer.Result_, now time.Duration, jitter 
 	return d.next(code, again, nil, now, jitter)
 }
 
-// read takes over what the answer says of each message.
+// read applies the answer to each message.
 func (d *delivery) read(sent []*parcel, result *producer.Result_, whole string) {
 	reason := whole
 	for n, parcel := range sent {
 		if len(result.Messages) == len(sent) {
 			each := result.Messages[n]
 			parcel.code = int(each.Code)
-			if each.GetMsg() != "" { // absent: as the one before
+			if each.GetMsg() != "" { // absent: same as the previous one
 				reason = each.GetMsg()
 			}
 		} else if parcel.code = int(result.Code); len(sent) > 1 && !isRefusedWhole(parcel.code) {
@@ -186,7 +186,7 @@ func (d *delivery) read(sent []*parcel, result *producer.Result_, whole string) 
 	}
 }
 
-// failed says that there was no answer; sent: the request may have arrived.
+// failed handles a try without an answer; sent: the request may have arrived.
 func (d *delivery) failed(err error, sent bool, now time.Duration, jitter float64) verdict {
 	for _, parcel := range d.open() {
 		parcel.doubtful = parcel.doubtful || sent
@@ -206,7 +206,7 @@ func (d *delivery) next(
 	return verdict{err: sendError(d.open(), code, cause)}
 }
 
-// notSent is the error instead of a first try.
+// notSent returns the error for a delivery that was never tried.
 func (d *delivery) notSent(reason string) *SendError {
 	for _, parcel := range d.open() {
 		parcel.code, parcel.reason = 0, reason
@@ -224,7 +224,7 @@ func (d *delivery) open() []*parcel {
 	return open
 }
 
-// lanes of what is not known to be stored.
+// lanes returns the lanes of messages not known to be stored.
 func (d *delivery) lanes() []sendLane {
 	var lanes []sendLane
 	for _, parcel := range d.open() {
@@ -246,7 +246,7 @@ func sendError(failed []*parcel, code int, cause error) *SendError {
 		others = fmt.Sprintf(" and %d others", len(failed)-1)
 	}
 	if e.OutcomeUnknown {
-		end = "may be stored nevertheless"
+		end = "may have been stored"
 	}
 	e.text = fmt.Sprintf("sending to %s failed: %s (message %s%s: %s)",
 		first.message.Topic, first.reason, first.id, others, end)

@@ -1,7 +1,7 @@
 // Package orderlane pulls, handles and acks the messages of a consumer group from an orderlane
-// proxy, and sends messages. It knows no offsets, no rebalancing and no brokers.
+// proxy, and sends messages. It never deals with offsets, rebalancing or brokers.
 //
-// A Consumer handles messages of different keys at a time, and those of one key in their order:
+// A Consumer handles messages of different keys in parallel, and those of one key in order:
 //
 //	consumer, err := orderlane.NewConsumer(ctx, "proxy:9713", "billing", orderlane.Topics("orders"))
 //	if err != nil {
@@ -11,6 +11,5 @@
 //		return charge(ctx, message.Body) // nil acks, an error means retry
 //	})
 //
-// A Producer sends messages, those of one key to one queue. A Puller has the plain calls, one by
-// one.
+// A Producer sends messages, those of one key to one queue. A Puller makes single calls.
 package orderlane

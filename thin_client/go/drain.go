@@ -6,10 +6,10 @@ import (
 	"orderlane/internal/session"
 )
 
-// handlerGrace is how long handlers whose context was cancelled by the drain are waited for.
+// handlerGrace is the time that handlers cancelled by the drain have left to return.
 const handlerGrace = time.Second
 
-// stop begins the end. Caller holds mu.
+// stop begins the drain. Caller holds mu.
 func (c *Consumer) stop() {
 	c.ending = true
 	if c.session == nil || c.session.Stopping() {
@@ -21,7 +21,7 @@ func (c *Consumer) stop() {
 	c.turn()
 }
 
-// drain waits for handlers, has what is to be said sent, and ends the connections.
+// drain waits for handlers, sends the last verdicts, and closes the connections.
 func (c *Consumer) drain() {
 	if !c.reached(func() bool { return c.session.Drained() }, c.settings.drainTimeout, c.hard) {
 		c.mu.Lock()
@@ -36,7 +36,7 @@ func (c *Consumer) drain() {
 	c.feeder.close()
 }
 
-// reached waits for a condition, until the limit or hurry.
+// reached waits for condition until limit or hurry, and reports whether it was met.
 func (c *Consumer) reached(condition func() bool, limit time.Duration, hurry chan struct{}) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -57,7 +57,7 @@ func (c *Consumer) reached(condition func() bool, limit time.Duration, hurry cha
 	}
 }
 
-// leasesLost tells handlers. Caller holds mu; it calls what is returned without.
+// leasesLost cancels handlers. Caller holds mu, and calls the returned function without it.
 func (c *Consumer) leasesLost(lost []*session.Lease) (tell func()) {
 	var messages []*Message
 	for _, lease := range lost {

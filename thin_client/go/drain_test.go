@@ -13,14 +13,14 @@ import (
 	"orderlane/internal/session"
 )
 
-func TestS8TheDrainWaitsForHandlersAndGivesBackTheRest(t *testing.T) {
+func TestS8TheDrainWaitsForHandlersAndReleasesTheRest(t *testing.T) {
 	p := startProxy(t)
 	begun := make(chan struct{})
 	c := consumerOf(t, p, Concurrency(1), Prefetch(4)).handling(
 		func(ctx context.Context, m *Message) error {
 			close(begun)
 			time.Sleep(50 * time.Millisecond)
-			return ctx.Err() // the end of Run's context is not that of the handler's
+			return ctx.Err() // not cancelled with Run's context
 		})
 	p.put("a", "b", "c")
 	<-begun
@@ -31,7 +31,7 @@ func TestS8TheDrainWaitsForHandlersAndGivesBackTheRest(t *testing.T) {
 	p.untilVerdict(3, "defer")
 }
 
-func TestADrainThatTakesTooLongCancelsHandlers(t *testing.T) {
+func TestADrainTimeoutCancelsHandlers(t *testing.T) {
 	for name, end := range map[string]func(c *consuming){
 		"time-out": func(c *consuming) { c.stop() },
 		"at once":  func(c *consuming) { c.StopNow() },
@@ -64,14 +64,14 @@ func TestADrainThatTakesTooLongCancelsHandlers(t *testing.T) {
 			c.endsWell()
 			p.untilVerdict(1, "defer")
 			if p.verdicts[2] != "" {
-				t.Errorf("of the stubborn one the proxy was told %s", p.verdicts[2])
+				t.Errorf("verdict of the handler that did not end: %s", p.verdicts[2])
 			}
 		})
 	}
 }
 
-// A pull that is sent then would hold up the drain, and take messages from others for a while.
-func TestAStopWhileItConnectsPullsNoMore(t *testing.T) {
+// A pull sent then would delay the drain and take messages away from other clients.
+func TestAStopDuringConnectPreventsPulls(t *testing.T) {
 	p := startProxy(t)
 	c := consumerOf(t, p)
 	c.session = session.New(c.settings.session(1))
@@ -79,12 +79,12 @@ func TestAStopWhileItConnectsPullsNoMore(t *testing.T) {
 	defer c.feeder.pulls.hangUp()
 	c.Stop() // after its goroutine has seen that a pull is due
 	if failed := c.feeder.pullOnce(); failed || c.feeder.pulls.connection == nil {
-		t.Error("it did not connect")
+		t.Error("no connection")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.pulls) > 0 {
-		t.Errorf("%d pulls came", len(p.pulls))
+		t.Errorf("%d pulls arrived", len(p.pulls))
 	}
 }
 
@@ -102,7 +102,7 @@ func TestARefusalEndsTheConsumer(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(err.Error(), "there is no group g") {
-		t.Errorf("its words are missing: %v", err)
+		t.Errorf("the error lacks the proxy's text: %v", err)
 	}
 }
 
@@ -117,14 +117,14 @@ func TestAConsumerIsUsedOnce(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for range c.Messages(context.Background()) {
-		t.Error("a message came")
+		t.Error("got a message")
 	}
 	if !errors.Is(c.Err(), ErrClosed) {
 		t.Errorf("got %v", c.Err())
 	}
 }
 
-func TestTheContextOfNewConsumerEndsItToo(t *testing.T) {
+func TestTheContextOfNewConsumerEndsTheConsumer(t *testing.T) {
 	p := startProxy(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	c, err := NewConsumer(ctx, p.address, "g", silent)

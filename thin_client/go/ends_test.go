@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// odd is an error of an application; the methods of its nil panic.
+// odd is an application's error whose methods panic on nil.
 type odd struct{ cause error }
 
 func (e *odd) Error() string { return e.cause.Error() }
 func (e *odd) Unwrap() error { return e.cause }
 
-// A function that returns one of its own kind gives a nil that is no nil error.
+// A nil pointer of a concrete error type makes a non-nil error.
 func TestAnErrorWhoseMethodsPanicMeansRetry(t *testing.T) {
 	p := startProxy(t)
 	outcomes := map[string]error{"odd": (*odd)(nil), "reject": (*RejectError)(nil)}
@@ -33,12 +33,12 @@ func TestAnErrorWhoseMethodsPanicMeansRetry(t *testing.T) {
 	}
 }
 
-// clumsy is a tracer that fails.
+// clumsy is a tracer that panics.
 type clumsy struct{ carry }
 
 func (clumsy) Extract(context.Context, map[string]string) context.Context { panic("extract") }
 
-func TestHooksThatPanicHarmNobody(t *testing.T) {
+func TestHooksThatPanicAreHarmless(t *testing.T) {
 	p := startProxy(t)
 	p.leaseMs = 300
 	p.notHeld[1] = true
@@ -78,7 +78,7 @@ func TestHooksThatPanicHarmNobody(t *testing.T) {
 	}
 }
 
-// closing closes the producer halfway through a send, as another goroutine may.
+// closing closes the producer in the middle of a send, as another goroutine may.
 type closing struct {
 	carry
 	*Producer
@@ -86,7 +86,7 @@ type closing struct {
 
 func (c *closing) Inject(context.Context, map[string]string) { c.Close() }
 
-func TestASendThatCloseOvertakesIsRefused(t *testing.T) {
+func TestASendAfterCloseIsRefused(t *testing.T) {
 	p := startProxy(t)
 	c := &closing{}
 	c.Producer = producerOf(t, p, Trace(c))
@@ -94,11 +94,11 @@ func TestASendThatCloseOvertakesIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if c.connection != nil {
-		t.Error("it left a connection that nobody ends")
+		t.Error("the connection was not closed")
 	}
 }
 
-func TestTimesWithoutEndAreLong(t *testing.T) {
+func TestUnlimitedTimesAreCapped(t *testing.T) {
 	const endless = time.Duration(math.MaxInt64)
 	p := startProxy(t)
 	c := consumerOf(t, p, RequestTimeout(endless), AckLinger(endless), DrainTimeout(endless))

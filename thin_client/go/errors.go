@@ -6,57 +6,56 @@ import (
 	"fmt"
 )
 
-// ErrLeaseLost is the cause (context.Cause) of a handler's context that was cancelled because
-// someone else may get the message: stop if you can, what you return has no effect.
-var ErrLeaseLost = errors.New("the lease of this message is lost: someone else may get it")
+// ErrLeaseLost is the cause (context.Cause) of a handler's cancellation after its lease was lost.
+// Stop if you can: the message may be delivered to another client, and the result has no effect.
+var ErrLeaseLost = errors.New("lease lost: the message may be delivered to another client")
 
-// ErrDrainTimeout is the cause of a handler's context that was cancelled because the consumer ends
-// and does not wait any longer. An error that the handler then returns gives the message back.
-var ErrDrainTimeout = errors.New("the consumer ends, and the time for handlers to finish is up")
+// ErrDrainTimeout is the cause of a handler's cancellation after the consumer's drain timed out. An
+// error that the handler then returns releases the message.
+var ErrDrainTimeout = errors.New("drain timed out: the consumer ends before its handlers")
 
-// ErrClosed says that a consumer was used again, or a producer or puller after Close.
-var ErrClosed = errors.New("it was closed, or used before: make another one")
+// ErrClosed is returned when a consumer is used twice, or a producer or puller after Close.
+var ErrClosed = errors.New("closed or already used: create a new one")
 
-// ConnectionError says that a connection could not be made, or ended before the answer came. The
-// request may have had its effect nevertheless. Trying again may help.
+// ConnectionError reports that a connection failed, or ended before the answer. The request may
+// have taken effect. A retry may help.
 type ConnectionError struct {
-	// Broke: the connection stood, and ended suddenly; another one to the same proxy may do.
+	// Broke: an established connection ended suddenly; reconnecting to the same proxy may help.
 	Broke bool
-	// Err is why, where that is known.
+	// Err is the cause, if known.
 	Err  error
 	text string
 }
 
 func (e *ConnectionError) Error() string { return withCause(e.text, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the cause.
 func (e *ConnectionError) Unwrap() error { return e.Err }
 
-// FaultError says that the proxy answered that it failed, or does not know the method.
+// FaultError reports that the proxy failed, or does not implement the method.
 type FaultError struct {
-	// Internal faults may pass: trying again may help.
+	// Internal faults may be temporary: a retry may help.
 	Internal bool
 	text     string
 }
 
 func (e *FaultError) Error() string { return e.text }
 
-// ProtocolError says that an answer is not what the contract says: another kind of server, or a
-// bug.
+// ProtocolError reports an answer that violates the protocol: another kind of server, or a bug.
 type ProtocolError struct {
-	// Err is what the reader of the answer said, if anything.
+	// Err is the decoder's error, if any.
 	Err  error
 	text string
 }
 
 func (e *ProtocolError) Error() string { return withCause(e.text, e.Err) }
 
-// Unwrap gives the reason.
+// Unwrap returns the cause.
 func (e *ProtocolError) Unwrap() error { return e.Err }
 
-// RefusedError says that the proxy refused the request. Code is 400 for a wrong request, 401 for a
-// token that is missing or unknown, 404 for a group or topic that there is not; from 500 on trying
-// again may help.
+// RefusedError reports that the proxy refused the request. Code is 400 for an invalid request, 401
+// for a missing or unknown token, 403 if the operation is not allowed, 404 for an unknown group or
+// topic. From 500 on, a retry may help.
 type RefusedError struct {
 	Code int
 	text string
@@ -64,40 +63,39 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.text }
 
-// SendError says that messages were not stored, or that nobody knows whether they were.
+// SendError reports messages that were not stored, or whose outcome is unknown.
 type SendError struct {
-	// Code is the proxy's for the first failure that no retry can help, else for the last try as a
-	// whole; 0 if no proxy answered.
+	// Code is the proxy's code for the first permanent failure, else for the last try as a whole;
+	// 0 if no proxy answered.
 	Code int
-	// OutcomeUnknown: some may be stored nevertheless. Sent again under its id, a message can be
-	// told to be the same.
+	// OutcomeUnknown: some may have been stored. A message sent again under its id can be
+	// recognized as a duplicate.
 	OutcomeUnknown bool
-	// Failures are the messages of the call that are not known to be stored, in their order. All
-	// others are.
+	// Failures lists the messages of the call not known to be stored, in order. All others are
+	// stored.
 	Failures []SendFailure
-	// Err is why, where the last try had no answer.
+	// Err is the cause, if the last try had no answer.
 	Err  error
 	text string
 }
 
-// SendFailure is one message that is not known to be stored.
+// SendFailure describes one message not known to be stored.
 type SendFailure struct {
 	MessageID string
-	// Reason is for people.
+	// Reason is a readable explanation.
 	Reason string
-	// Code is the proxy's for this message; 0 if it said nothing of it.
+	// Code is the proxy's code for this message; 0 if it gave none.
 	Code int
-	// OutcomeUnknown: it may be stored nevertheless.
+	// OutcomeUnknown: the message may have been stored.
 	OutcomeUnknown bool
 }
 
 func (e *SendError) Error() string { return e.text }
 
-// Unwrap gives the reason.
+// Unwrap returns the cause.
 func (e *SendError) Unwrap() error { return e.Err }
 
-// Retriable says whether trying again may help: for errors that Run and the calls of a Puller
-// return, and those that hooks are told of.
+// Retriable reports whether a retry may help, for errors from Run, Puller calls and hooks.
 func Retriable(err error) bool {
 	var connection *ConnectionError
 	var fault *FaultError
@@ -113,19 +111,19 @@ func Retriable(err error) bool {
 	return false
 }
 
-// broke says whether another connection to the same proxy may do.
+// broke reports whether reconnecting to the same proxy may help.
 func broke(err error) bool {
 	var connection *ConnectionError
 	return errors.As(err, &connection) && connection.Broke
 }
 
-// leavesConnection says whether the connection can still be used.
+// leavesConnection reports whether the connection remains usable.
 func leavesConnection(err error) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused)
 }
 
-// ended is the error of a call whose context ended.
+// ended returns the error of a call whose context ended.
 func ended(ctx context.Context, text string) error {
 	return &ConnectionError{Err: context.Cause(ctx), text: text}
 }

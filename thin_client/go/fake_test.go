@@ -18,8 +18,8 @@ import (
 	"orderlane/internal/gen/producer"
 )
 
-// fakeProxy gives out what was put and records what it is told. A script serves one call of a
-// method in place of the plain answer; nil from it ends the connection.
+// fakeProxy gives out the messages put into it and records requests. A script replaces the plain
+// answer to one call of a method; nil from it closes the connection.
 type fakeProxy struct {
 	t        *testing.T
 	listener net.Listener
@@ -62,7 +62,7 @@ func startProxy(t *testing.T) *fakeProxy {
 	return p
 }
 
-// put makes a message of each key ready; lease ids count from 1. An empty key is none.
+// put makes a message of each key ready; lease ids count from 1. An empty key means no key.
 func (p *fakeProxy) put(keys ...string) {
 	p.update(func() {
 		for _, key := range keys {
@@ -92,8 +92,8 @@ func (p *fakeProxy) update(change func()) {
 	p.changed = make(chan struct{})
 }
 
-// until waits for a condition on what the proxy has seen.
-func (p *fakeProxy) until(what string, condition func() bool) {
+// until waits for a condition on the proxy's state.
+func (p *fakeProxy) until(event string, condition func() bool) {
 	p.t.Helper()
 	limit := time.After(10 * time.Second)
 	for {
@@ -106,12 +106,12 @@ func (p *fakeProxy) until(what string, condition func() bool) {
 		select {
 		case <-changed:
 		case <-limit:
-			p.t.Fatalf("%s: did not come; verdicts %v", what, p.verdicts)
+			p.t.Fatalf("%s: timed out; verdicts %v", event, p.verdicts)
 		}
 	}
 }
 
-// untilVerdict waits for what became of a lease.
+// untilVerdict waits for the verdict on a lease.
 func (p *fakeProxy) untilVerdict(lease int64, want string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("the verdict on %d", lease), func() bool { return p.verdicts[lease] != "" })
@@ -157,7 +157,7 @@ func (p *fakeProxy) answer(frame []byte) []byte {
 		"sendDelaySync": &producer.ProducerServiceSendDelaySyncArgs{},
 	}[method]
 	if err != nil || arguments.Read(ctx, protocol) != nil {
-		p.t.Errorf("%s cannot be read: %v", method, err)
+		p.t.Errorf("%s cannot be decoded: %v", method, err)
 		return nil
 	}
 	plain := p.plain(arguments)
@@ -184,7 +184,7 @@ func (p *fakeProxy) answer(frame []byte) []byte {
 	return bytes
 }
 
-// plain records the request and makes its answer.
+// plain records the request and returns its plain answer.
 func (p *fakeProxy) plain(arguments thrift.TStruct) func() thrift.TStruct {
 	switch arguments := arguments.(type) {
 	case *consumer.ConsumerServicePullArgs:
@@ -253,7 +253,7 @@ func (p *fakeProxy) judge(batches []*consumer.AckBatch) {
 	})
 }
 
-// pull waits for messages as a proxy does, though not as long.
+// pull waits for messages as a proxy does, but not as long.
 func (p *fakeProxy) pull(request *consumer.PullRequest) thrift.TStruct {
 	linger := time.Duration(request.GetMaxLingerTime()) * time.Millisecond
 	limit := time.After(min(linger, 100*time.Millisecond))
@@ -284,8 +284,8 @@ func (p *fakeProxy) batch(messages []*consumer.Message) thrift.TStruct {
 	return &consumer.ConsumerServicePullResult{Success: answer}
 }
 
-// hangUp is a script.
+// hangUp is a script that closes the connection.
 func hangUp(thrift.TStruct) thrift.TStruct { return nil }
 
-// silent logs nowhere.
+// silent discards log output.
 var silent = Logger(slog.New(slog.NewTextHandler(io.Discard, nil)))

@@ -10,13 +10,13 @@ import (
 	"orderlane/internal/session"
 )
 
-// feeder keeps a session fed: one goroutine pulls; one for each proxy that holds leases settles and
-// extends, on a connection of its own, since a waiting pull occupies the other.
+// feeder keeps a session supplied. One goroutine pulls; another for each proxy that holds leases
+// settles and extends on its own connection, because a waiting pull occupies the first one.
 type feeder struct {
-	failure error // what ended it; nil while it goes on. Guarded by the consumer's lock, as are:
-	tried   int   // failures so far: the next address is tried after each
+	failure error // what ended it; nil while running. Guarded by the consumer's lock, as are:
+	tried   int   // failures so far: each advances to the next address
 	lines   map[*session.Home]*line
-	origins map[*session.Home]address // where the last pull went that brought its leases
+	origins map[*session.Home]address // address of the last pull that returned its leases
 
 	consumer *Consumer
 	session  *session.Session
@@ -40,13 +40,13 @@ func newFeeder(c *Consumer) *feeder {
 	return f
 }
 
-// address is where pulls go. Caller holds the lock.
+// address returns the server to pull from. Caller holds the lock.
 func (f *feeder) address() address {
 	servers := f.consumer.settings.servers
 	return servers[f.tried%len(servers)]
 }
 
-// turnOf a name that stands for several addresses: each is tried once the others failed.
+// turnOf is the round of a name with several addresses: it advances once all servers have failed.
 func (f *feeder) turnOf() int { return f.tried / len(f.consumer.settings.servers) }
 
 func (f *feeder) start() {
@@ -54,7 +54,7 @@ func (f *feeder) start() {
 	go f.pullForever()
 }
 
-// turn starts what has become due. Caller holds the lock.
+// turn wakes the lines whose work has become due. Caller holds the lock.
 func (f *feeder) turn() {
 	f.pulls.turn()
 	for _, line := range f.lines {
@@ -62,7 +62,7 @@ func (f *feeder) turn() {
 	}
 }
 
-// close ends all connections; what is under way is given up.
+// close ends all connections and cancels calls in flight.
 func (f *feeder) close() {
 	f.end()
 	f.running.Wait()
@@ -83,7 +83,7 @@ func (f *feeder) pullForever() {
 	}
 }
 
-// pullOnce says whether no retry can help.
+// pullOnce reports whether it failed for good.
 func (f *feeder) pullOnce() (failed bool) {
 	err := f.pull()
 	hooks, log := &f.consumer.settings.hooks, f.consumer.settings.logger
@@ -106,7 +106,7 @@ func (f *feeder) pullOnce() (failed bool) {
 		f.consumer.tell(func() { hooks.Error(err) })
 	}
 	if again && session.IsNews(failures) {
-		log.Warn("a pull failed, trying again", "error", err)
+		log.Warn("pull failed, retrying", "error", err)
 	}
 	if !again {
 		f.consumer.mu.Lock()
@@ -124,12 +124,12 @@ func (f *feeder) pull() error {
 		return err
 	}
 	f.consumer.mu.Lock()
-	if f.session.Stopping() { // while it connected
+	if f.session.Stopping() { // during connecting
 		f.consumer.mu.Unlock()
 		return nil
 	}
 	request := f.session.BeginPull(now())
-	f.turn() // with a pull at the proxy, verdicts hurry
+	f.turn() // a waiting pull makes verdicts urgent
 	f.consumer.mu.Unlock()
 	timeout := time.Duration(request.GetMaxLingerTime())*time.Millisecond + f.dialer.timeout
 	var answer consumer.ConsumerServicePullResult
@@ -157,8 +157,7 @@ func (f *feeder) pullAnswered(answer *consumer.PullResponse) (int, error) {
 	return pulled, err
 }
 
-// meetHomes has a goroutine for each proxy that the session names, and none for others. Caller
-// holds the lock.
+// meetHomes keeps one goroutine for each proxy that the session names. Caller holds the lock.
 func (f *feeder) meetHomes() {
 	homes := f.session.Homes()
 	for home, line := range f.lines {
@@ -216,7 +215,7 @@ func (f *feeder) controlFailed(home *session.Home, err error) {
 	f.consumer.turn()
 	f.consumer.mu.Unlock()
 	if session.IsNews(failures) {
-		f.consumer.settings.logger.Warn("settling or extending failed, trying again", "error", err)
+		f.consumer.settings.logger.Warn("settle or extend failed, retrying", "error", err)
 	}
 	if hook := f.consumer.settings.hooks.Error; hook != nil {
 		f.consumer.tell(func() { hook(err) })
@@ -242,9 +241,10 @@ func (f *feeder) control(
 	return answer.Success, err
 }
 
-// connectHome connects to the proxy that holds the leases. Behind a forwarded port its own name for
-// itself may lead nowhere; then it is where the pull went that brought them. Nowhere else: another
-// proxy would answer that they are not held, and the verdicts were lost.
+// connectHome connects to the proxy that holds the leases. Its own name for itself may be
+// unreachable, for example behind a forwarded port; then connectHome tries the address of the pull
+// that returned the leases. It tries no other: another proxy would answer that the leases are not
+// held, and the verdicts would be lost.
 func (f *feeder) connectHome(home *session.Home, line *line) error {
 	f.consumer.mu.Lock()
 	origin := f.origins[home]
@@ -257,7 +257,7 @@ func (f *feeder) connectHome(home *session.Home, line *line) error {
 	return line.connect(origin, home.Failures)
 }
 
-// line is one connection and the goroutine that sleeps until something is due on it.
+// line is one connection and the goroutine that sleeps until it has work due.
 type line struct {
 	connection *connection // of the goroutine; nil: none
 
@@ -265,7 +265,7 @@ type line struct {
 	due     func() time.Duration // under the lock
 	life    context.Context
 	end     context.CancelFunc
-	planned time.Duration // until when the goroutine sleeps; 0: it does not. Under the lock
+	planned time.Duration // end of the goroutine's sleep; 0: awake. Under the lock
 	wake    chan struct{}
 	timer   *time.Timer
 }
@@ -276,7 +276,7 @@ func (f *feeder) newLine(due func() time.Duration) *line {
 	return l
 }
 
-// wait returns when something is due, and says false at the end.
+// wait sleeps until work is due; it returns false at the end.
 func (l *line) wait() bool {
 	mu := &l.feeder.consumer.mu
 	for l.life.Err() == nil {

@@ -9,27 +9,27 @@ import (
 	"orderlane/internal/session"
 )
 
-// Message is one delivery of one message. Its fields are not to be written.
+// Message is one delivery of one message. Treat its fields as read-only.
 type Message struct {
 	Topic string
-	// Queue names the queue's period of ownership, such as broker-a_3#1; opaque.
+	// Queue identifies the queue and its ownership period, for example broker-a_3#1; opaque.
 	Queue string
-	// Offset is the place in the queue, in messages.
+	// Offset is the position in the queue, in messages.
 	Offset int64
 	Body   []byte
-	// Key is the producer's message key; empty if it gave none.
+	// Key is the producer's message key; empty if absent.
 	Key string
-	// OrderKey is the value by which the message keeps its order; nil if it is in no order.
+	// OrderKey is the order key's value; nil if the message is unordered.
 	OrderKey []byte
-	// Tag is the producer's; empty if it gave none.
+	// Tag is the producer's tag; empty if absent.
 	Tag        string
 	Properties map[string]string
-	// Attempt says which hand-out this is, 1 for the first.
+	// Attempt counts deliveries, 1 for the first.
 	Attempt int
-	// BornAt is when the producer made the message, by its clock; zero if unknown.
+	// BornAt is the producer's timestamp; zero if unknown.
 	BornAt time.Time
-	// MessageID is unique, and the same over redeliveries and a producer's retries: for
-	// de-duplication.
+	// MessageID is unique, and stays the same over redeliveries and the producer's retries. Use
+	// it for deduplication.
 	MessageID string
 	LeaseID   int64
 
@@ -58,44 +58,44 @@ func newMessage(lease *session.Lease) *Message {
 	return message
 }
 
-// String names the message for logs.
+// String returns a name of the message for logs.
 func (m *Message) String() string {
 	return fmt.Sprintf("%s/%s at offset %d (attempt %d)", m.Topic, m.Queue, m.Offset, m.Attempt)
 }
 
-// JSON reads the body into target, as json.Unmarshal; the error names the message.
+// JSON unmarshals the body into target. Errors name the message.
 func (m *Message) JSON(target any) error {
 	if err := json.Unmarshal(m.Body, target); err != nil {
-		return fmt.Errorf("the body of %v is not the JSON that was expected: %w", m, err)
+		return fmt.Errorf("the body of %v does not match the expected JSON: %w", m, err)
 	}
 	return nil
 }
 
-// Deadline is when the lease ends unless it is extended, which a consumer does by itself.
+// Deadline is when the lease expires unless extended. Consumers extend it automatically.
 func (m *Message) Deadline() time.Time { return wallTime(m.lease.Deadline()) }
 
-// LeaseLost says whether the message may have gone to someone else: stop if you can.
+// LeaseLost reports whether the message may have been delivered to another client. Stop if so.
 func (m *Message) LeaseLost() bool { return m.lease.Lost() }
 
-// KeyBatch is some messages of one order key, in order, or a single one without a key.
+// KeyBatch holds consecutive messages of one order key, or a single message without one.
 type KeyBatch struct {
-	// OrderKey of all of them; nil for a message that is in no order.
+	// OrderKey of all messages; nil for an unordered message.
 	OrderKey []byte
 	Messages []*Message
 }
 
-// traceHeaders are the properties in which a W3C trace context travels.
+// traceHeaders are the properties that carry a W3C trace context.
 var traceHeaders = [...]string{"traceparent", "tracestate"}
 
-// Tracer carries trace contexts with messages. Both methods must be safe for concurrent use.
+// Tracer propagates trace contexts in messages. Both methods must be safe for concurrent use.
 type Tracer interface {
-	// Inject puts the trace context of ctx into carrier, under traceparent and tracestate.
+	// Inject writes the trace context of ctx to carrier, as traceparent and tracestate.
 	Inject(ctx context.Context, carrier map[string]string)
-	// Extract returns ctx with the trace context of carrier, for a handler.
+	// Extract returns ctx with the trace context from carrier, for a handler.
 	Extract(ctx context.Context, carrier map[string]string) context.Context
 }
 
-// traced is a handler's context with what came along.
+// traced adds the message's trace context to a handler's context.
 func traced(ctx context.Context, tracer Tracer, properties map[string]string) context.Context {
 	if tracer == nil {
 		return ctx

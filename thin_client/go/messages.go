@@ -13,13 +13,13 @@ type Delivery struct {
 	settled bool
 }
 
-// Context is as that of a handler in Run: it ends when the lease is lost or the drain takes too
-// long.
+// Context returns the message's context. As in Run, it is cancelled when the lease is lost or the
+// drain times out.
 func (d *Delivery) Context() context.Context { return d.ctx }
 
-// Settle says what became of the message, as the return of a handler in Run does. A second call has
-// no effect. Without one the end of the loop's body acks, and a body that is left by break, return
-// or panic gives the message back.
+// Settle sets the outcome of the message, as a handler's result in Run does. A second call has no
+// effect. Without Settle the end of the loop's body acks the message; leaving the body by break,
+// return or panic releases it.
 func (d *Delivery) Settle(err error) {
 	if !d.settled {
 		d.settled = true
@@ -27,9 +27,9 @@ func (d *Delivery) Settle(err error) {
 	}
 }
 
-// Messages gives one message after the other, until ctx ends or the loop is left; then it drains.
-// Use Run to handle messages of different keys at a time. After the loop Err has what Run would
-// return.
+// Messages returns an iterator over messages, one at a time, until ctx ends or the loop is left;
+// then it drains. To handle different keys in parallel use Run. After the loop, Err returns the
+// error that Run would return.
 //
 //	for message := range consumer.Messages(ctx) {
 //		message.Settle(charge(message.Context(), message.Body))
@@ -45,7 +45,7 @@ func (c *Consumer) Messages(ctx context.Context) iter.Seq[*Delivery] {
 		defer context.AfterFunc(ctx, c.Stop)()
 		defer context.AfterFunc(c.life, c.Stop)()
 		drained := make(chan struct{})
-		go func() { // its time runs while the loop's body does
+		go func() { // the time runs even while the loop's body is busy
 			<-c.stopped
 			c.drain()
 			close(drained)
@@ -82,7 +82,7 @@ func (c *Consumer) yieldNext(ctx context.Context, yield func(*Delivery) bool) (g
 	return yield(delivery)
 }
 
-// Err says what ended a loop over Messages; nil for the end of its context, or of the loop.
+// Err returns the error that ended a loop over Messages; nil if its context or the loop ended.
 func (c *Consumer) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,33 +15,32 @@ import (
 	"orderlane/internal/session"
 )
 
-// clientVersion is what the proxy's statistics show.
+// clientVersion is shown in the proxy's statistics.
 const clientVersion = "orderlane-go"
 
-// longest is what a time may be, so that sums of them are still times. Who gives more means: for
-// ever.
+// longest caps durations, so that sums of them do not overflow.
 const longest = 100 * 365 * 24 * time.Hour
 
-// batchRun is MaxRun for RunBatches where the application says nothing.
+// batchRun is the default of MaxRun for RunBatches.
 const batchRun = 32
 
-// Option is for consumers, pullers and producers.
+// Option configures consumers, pullers and producers.
 type Option interface {
 	ConsumerOption
 	PullerOption
 	ProducerOption
 }
 
-// ConsumerOption is for NewConsumer.
+// ConsumerOption configures NewConsumer.
 type ConsumerOption interface{ ofConsumer(*settings) }
 
-// PullerOption is for NewPuller.
+// PullerOption configures NewPuller.
 type PullerOption interface{ ofPuller(*settings) }
 
-// ProducerOption is for NewProducer.
+// ProducerOption configures NewProducer.
 type ProducerOption interface{ ofProducer(*settings) }
 
-// ReaderOption is for consumers and pullers.
+// ReaderOption configures consumers and pullers.
 type ReaderOption interface {
 	ConsumerOption
 	PullerOption
@@ -61,15 +60,15 @@ func (o consumerOption) ofConsumer(s *settings) { o(s) }
 func (o producerOption) ofProducer(s *settings) { o(s) }
 func (o readerOption) ofPuller(s *settings)     { o.consumerOption(s) }
 
-// settings are what was given, with the defaults for the rest.
+// settings are the options given, and defaults for the rest.
 type settings struct {
 	servers        []address
 	group          string
 	topics         []string
 	clientID       string
 	concurrency    int
-	prefetch       int // negative: not given
-	maxRun         int // 0: not given
+	prefetch       int // negative: default
+	maxRun         int // 0: default
 	ackLinger      time.Duration
 	requestTimeout time.Duration
 	drainTimeout   time.Duration
@@ -82,22 +81,22 @@ type settings struct {
 	failed         error
 }
 
-// Topics asks for messages of these alone; without it they may be of any topic of the group.
+// Topics limits consumption to these topics. Default: all topics of the group.
 func Topics(topics ...string) ReaderOption {
 	return readerOption{func(s *settings) {
 		if len(topics) == 0 || slices.Contains(topics, "") {
-			s.fail("Topics is empty, or a name in it is; leave it out for every topic of the group")
+			s.fail("Topics is empty or contains an empty name: omit it to consume all topics of the group")
 		}
 		s.topics = slices.Clone(topics)
 	}}
 }
 
-// ClientID names the client on the operator's pages. Default: host, process and a random part.
+// ClientID sets the name shown to operators. Default: host, process and a random part.
 func ClientID(id string) ReaderOption {
 	return readerOption{func(s *settings) { s.clientID = id }}
 }
 
-// Concurrency is how many keys are handled at a time. Default 8.
+// Concurrency sets how many keys are handled in parallel. Default 8.
 func Concurrency(keys int) ConsumerOption {
 	return consumerOption(func(s *settings) {
 		if keys < 1 {
@@ -107,9 +106,8 @@ func Concurrency(keys int) ConsumerOption {
 	})
 }
 
-// Prefetch is how many messages wait here beside those that are handled. Default: as many as
-// Concurrency, and at least twice MaxRun if that is above 1; 0 leaves every waiting message to
-// other clients.
+// Prefetch sets how many messages are buffered beyond those being handled. 0 leaves waiting
+// messages to other clients. Default: Concurrency, and at least twice MaxRun if that is above 1.
 func Prefetch(messages int) ConsumerOption {
 	return consumerOption(func(s *settings) {
 		if messages < 0 {
@@ -119,9 +117,9 @@ func Prefetch(messages int) ConsumerOption {
 	})
 }
 
-// MaxRun lets so many consecutive messages of one order key come together, to be handled one after
-// the other: a busy key needs no round trip a message. At the first that fails those behind it go
-// back, unhandled and uncounted. Default 1, and 32 for RunBatches.
+// MaxRun sets how many consecutive messages of one order key may arrive together, to be handled in
+// sequence, which saves a busy key a round trip per message. When one fails, those behind it are
+// released without counting an attempt. Default 1, and 32 for RunBatches.
 func MaxRun(messages int) ConsumerOption {
 	return consumerOption(func(s *settings) {
 		if messages < 1 {
@@ -131,19 +129,19 @@ func MaxRun(messages int) ConsumerOption {
 	})
 }
 
-// AckLinger is how long an ack waits for the next pull to ride on. More saves requests when
-// handlers are slow; the message's successor waits as long. Default 20 ms.
+// AckLinger sets how long an ack waits to ride on the next pull. A longer wait saves requests if
+// handlers are slow, but delays the key's next message. Default 20 ms.
 func AckLinger(wait time.Duration) ConsumerOption {
 	return consumerOption(func(s *settings) { s.ackLinger = s.notNegative("AckLinger", wait) })
 }
 
-// DrainTimeout is how long handlers may go on after the end of Run's context. Default 30 s.
+// DrainTimeout sets how long handlers may continue after the end of Run's context. Default 30 s.
 func DrainTimeout(limit time.Duration) ConsumerOption {
 	return consumerOption(func(s *settings) { s.drainTimeout = s.notNegative("DrainTimeout", limit) })
 }
 
-// RequestTimeout is how long to wait for a connection or an answer; a pull's own wait comes on top.
-// Below the length of leases, or a proxy that hangs costs the leases. Default 3 s.
+// RequestTimeout limits the wait for a connection or an answer, beyond a pull's own wait. Keep it
+// below the lease length, or a hanging proxy costs the leases. Default 3 s.
 func RequestTimeout(limit time.Duration) ReaderOption {
 	return readerOption{func(s *settings) {
 		if limit <= 0 {
@@ -153,7 +151,7 @@ func RequestTimeout(limit time.Duration) ReaderOption {
 	}}
 }
 
-// SendTimeout is how long a send whose context has no deadline may try. Default 10 s.
+// SendTimeout limits a send whose context has no deadline. Default 10 s.
 func SendTimeout(limit time.Duration) ProducerOption {
 	return producerOption(func(s *settings) {
 		if limit <= 0 {
@@ -163,17 +161,17 @@ func SendTimeout(limit time.Duration) ProducerOption {
 	})
 }
 
-// Token says to the proxy who is asking. Use TLS with it: it travels as it is.
+// Token authenticates the client. It is sent in plain text: use TLS with it.
 func Token(token string) Option { return anyOption(func(s *settings) { s.token = token }) }
 
-// TLS encrypts all connections. Where the configuration names no server, the certificate has to be
-// for the host that was dialled. LoadTLS makes a configuration from files.
+// TLS encrypts all connections. If the configuration sets no ServerName, the certificate must match
+// the host dialled. LoadTLS makes a configuration from files.
 func TLS(config *tls.Config) Option { return anyOption(func(s *settings) { s.tls = config }) }
 
-// Trace carries trace contexts from producers to handlers.
+// Trace propagates trace contexts from producers to handlers.
 func Trace(tracer Tracer) Option { return anyOption(func(s *settings) { s.tracer = tracer }) }
 
-// Logger takes what the library has to say. Default: slog's own.
+// Logger sets the library's logger. Default: slog.Default().
 func Logger(logger *slog.Logger) Option {
 	return anyOption(func(s *settings) {
 		if logger != nil {
@@ -182,41 +180,41 @@ func Logger(logger *slog.Logger) Option {
 	})
 }
 
-// Observe has a consumer call these, for histories and metrics.
+// Observe registers hooks, for histories and metrics.
 func Observe(hooks Hooks) ConsumerOption {
 	return consumerOption(func(s *settings) { s.hooks = hooks })
 }
 
-// Hooks are told what a consumer does; nil ones are not called. They are called in the goroutines
-// of the consumer, several at a time, and must not block. One that panics is logged.
+// Hooks are callbacks for a consumer's events; nil ones are skipped. They are called concurrently
+// from the consumer's goroutines and must not block. A panic in one is logged.
 type Hooks struct {
-	// HandleStart: the message goes to a handler.
+	// HandleStart: a handler gets the message.
 	HandleStart func(*Message)
-	// HandleEnd: its handler ended; the outcome is ok, retry, reject or defer. The next message of
-	// its key begins after that.
+	// HandleEnd: the message's handler ended; outcome is ok, retry, reject or defer. The next
+	// message of its key starts after this call.
 	HandleEnd func(message *Message, outcome string)
-	// Pulled: a pull was answered with so many messages.
+	// Pulled: a pull was answered with this number of messages.
 	Pulled func(messages int)
-	// Settled: a settle was answered. It carried so many verdicts, notHeld of them on leases that
-	// were over. Verdicts that ride on pulls are not told.
+	// Settled: a settle was answered. It carried settled verdicts, notHeld of them on expired
+	// leases. Verdicts that ride on pulls are not reported.
 	Settled func(settled, notHeld int)
-	// LeaseLost: the message is with a handler, and may now go to someone else as well.
+	// LeaseLost: the message is with a handler, and may now be delivered to another client.
 	LeaseLost func(*Message)
-	// Error: a request failed. It is tried again if Retriable(err).
+	// Error: a request failed. It is retried if Retriable(err).
 	Error func(err error)
 }
 
-// TLSFiles name files in PEM format; any may be left out.
+// TLSFiles names PEM files, all of them optional.
 type TLSFiles struct {
-	// CA holds the certificates of authorities; without it the system's are trusted.
+	// CA holds the trusted authorities. Default: the system's.
 	CA string
-	// Cert and Key are the client's own, for proxies that ask for one.
+	// Cert and Key are the client's own, for proxies that require a client certificate.
 	Cert, Key string
-	// ServerName is whose certificate the proxy has to have, if not that of the host dialled.
+	// ServerName is the name in the proxy's certificate, if it differs from the host dialled.
 	ServerName string
 }
 
-// LoadTLS makes a configuration for the option TLS.
+// LoadTLS makes a configuration for the TLS option.
 func LoadTLS(files TLSFiles) (*tls.Config, error) {
 	config := &tls.Config{ServerName: files.ServerName, MinVersion: tls.VersionTLS12}
 	if files.CA != "" {
@@ -282,7 +280,7 @@ func (s *settings) setGroup(group string) {
 
 func (s *settings) dialer() *dialer { return &dialer{tls: s.tls, timeout: s.requestTimeout} }
 
-// session options, where defaultRun is MaxRun if the application gave none.
+// session returns the session options; defaultRun is the default of MaxRun.
 func (s *settings) session(defaultRun int) session.Options {
 	maxRun := s.maxRun
 	if maxRun == 0 {
@@ -291,7 +289,7 @@ func (s *settings) session(defaultRun int) session.Options {
 	prefetch := s.prefetch
 	if prefetch < 0 {
 		prefetch = s.concurrency
-		if maxRun > 1 { // one at work, and room for the next
+		if maxRun > 1 { // one run in progress, and room for the next
 			prefetch = max(prefetch, 2*maxRun)
 		}
 	}
@@ -309,7 +307,7 @@ func (s *settings) session(defaultRun int) session.Options {
 	}
 }
 
-// defaultClientID is unique, and says to an operator where to look.
+// defaultClientID is unique and tells operators where the client runs.
 func defaultClientID() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -321,7 +319,7 @@ func defaultClientID() string {
 func randomHex(bytes int) string {
 	random := make([]byte, bytes)
 	if _, err := rand.Read(random); err != nil {
-		panic(err) // no source of randomness: Go's own documentation says that it cannot happen
+		panic(err) // no source of randomness: cannot happen, as crypto/rand documents
 	}
 	return hex.EncodeToString(random)
 }

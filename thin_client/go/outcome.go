@@ -11,10 +11,10 @@ import (
 	"orderlane/internal/session"
 )
 
-// maxReason is how many characters of an error's text go to the operator.
+// maxReason is the number of characters of an error's text shown to operators.
 const maxReason = 200
 
-// RetryError is what Retry and RetryAfter return.
+// RetryError is returned by Retry and RetryAfter.
 type RetryError struct {
 	// After is the time until the retry; negative: the group's next retry interval.
 	After time.Duration
@@ -27,7 +27,7 @@ func (e *RetryError) Error() string {
 	return fmt.Sprintf("retry after %v", e.After)
 }
 
-// RejectError is what Reject returns.
+// RejectError is returned by Reject.
 type RejectError struct{ Reason string }
 
 func (e *RejectError) Error() string {
@@ -37,30 +37,31 @@ func (e *RejectError) Error() string {
 	return e.Reason
 }
 
-// DeferError is what Defer returns.
+// DeferError is returned by Defer.
 type DeferError struct{}
 
 func (e *DeferError) Error() string { return "deferred" }
 
-// Retry is returned by a handler: give me this message again, after the group's next retry
-// interval. Its order key waits meanwhile. Any other error means the same, and is logged.
+// Retry returns an outcome for handlers: redeliver the message after the group's next retry
+// interval. Its order key waits meanwhile. Any other error has the same effect, and is logged.
 func Retry() error { return &RetryError{After: -1} }
 
-// RetryAfter is returned by a handler: give me this message again so much later.
+// RetryAfter returns an outcome for handlers: redeliver the message after this time.
 func RetryAfter(after time.Duration) error { return &RetryError{After: max(after, 0)} }
 
-// Reject is returned by a handler: no retry will help, the group's failure policy applies at once.
-// The reason is for the operator.
+// Reject returns an outcome for handlers: no retry will help, and the group's failure policy
+// applies at once. The reason is shown to operators.
 func Reject(reason string) error { return &RejectError{Reason: reason} }
 
-// Defer is returned by a handler: given back unhandled, at once and without counting an attempt.
+// Defer returns an outcome for handlers: release the message unhandled, without counting an
+// attempt.
 func Defer() error { return &DeferError{} }
 
-// outcomeOf reads what a handler returned; the three above may be wrapped in other errors. Planned
-// outcomes are what the application asked for by them, or success.
+// outcomeOf converts a handler's error. The outcomes above may be wrapped in other errors. planned
+// is true for success and for the outcomes above.
 func outcomeOf(err error) (outcome session.Outcome, planned bool) {
 	defer func() {
-		if recover() != nil { // a nil that is no nil error: its own methods fail
+		if recover() != nil { // a nil pointer in a non-nil error: its methods panic
 			text := sendable(fmt.Sprintf("%T: %v", err, err))
 			outcome, planned = session.Outcome{Kind: session.Retry, Reason: text}, false
 		}
@@ -86,7 +87,7 @@ func outcomeOf(err error) (outcome session.Outcome, planned bool) {
 	return session.Outcome{Kind: session.Retry, Reason: sendable(err.Error())}, false
 }
 
-// sendable makes a text short, and valid: a proxy could not read others.
+// sendable shortens a text and makes it valid UTF-8, since a proxy cannot read anything else.
 func sendable(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	if utf8.RuneCountInString(text) > maxReason {

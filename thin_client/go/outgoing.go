@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// uniqueID is the property that holds a message's unique id, in RocketMQ and here.
+	// uniqueID is the property that holds a message's unique id, as in RocketMQ.
 	uniqueID = "UNIQ_KEY"
-	// keys is the one that holds its key, where there is no field for it.
+	// keys is the property that holds the message key, where no field exists for it.
 	keys = "KEYS"
-	// maxRequestBytes is what the proxy takes in one request by default; batchBytes, how much of it
-	// a batch fills.
+	// maxRequestBytes is the proxy's default request limit; batchBytes is the part of it that a
+	// batch fills.
 	maxRequestBytes = 5_000_000
 	batchBytes      = 2_000_000
 
@@ -31,21 +31,20 @@ const (
 type Outgoing struct {
 	Topic string
 	Body  []byte
-	// Key is by what the message can be found, and what orders it in groups that use KEY. Empty:
-	// none.
+	// Key finds the message, and orders it in groups that use KEY. Empty: no key.
 	Key string
-	// Route chooses the queue. By default it is the key's; without a key, queues take turns.
+	// Route chooses the queue. Default: by Key; without a key, round robin.
 	Route Route
-	// Tag is by what groups may filter. Empty: none.
+	// Tag lets groups filter. Empty: no tag.
 	Tag string
-	// Properties of the application. UNIQ_KEY among them makes the message's id; else one is made.
+	// Properties of the application. UNIQ_KEY sets the message's id; by default one is generated.
 	Properties map[string]string
-	// Delay is how much later the message is to be delivered, in whole seconds; its Route counts
-	// for nothing then. A proxy whose broker has no delays answers with code 18.
+	// Delay postpones the delivery, in whole seconds; Route is ignored then. A proxy whose broker
+	// does not support delays answers with code 18.
 	Delay time.Duration
 }
 
-// Route says which queue a message goes to.
+// Route chooses the queue of a message.
 type Route struct {
 	keyed, inQueue bool
 	key            string
@@ -54,32 +53,32 @@ type Route struct {
 	err            error
 }
 
-// ShardingKey sends all messages of one key to one queue, in the order of sending. Blanks around it
-// (U+0000 to U+0020) are no part of a key.
+// ShardingKey sends all messages of one key to one queue, in the order of sending. Surrounding
+// blanks (U+0000 to U+0020) are not part of a key.
 func ShardingKey(key string) Route { return Route{keyed: true, key: key} }
 
-// ShardingPath takes the sharding key out of the body, which is JSON: $.order.lines[0]['sku'] for
-// example. A string counts without the blanks around it, anything else as canonical JSON. A message
-// without such a value is sent as one without a sharding key.
+// ShardingPath reads the sharding key from the JSON body, for example at $.order.lines[0]['sku']. A
+// string counts without surrounding blanks, any other value as canonical JSON. A message without
+// such a value is sent without a sharding key.
 func ShardingPath(path string) Route {
 	parsed, err := routing.ParsePath(path)
 	return Route{path: parsed, err: err}
 }
 
-// Queue chooses one by its place in the order by broker name, then id, from 0 on. A message for a
-// place that its topic does not have is refused, with code 11.
+// Queue chooses a queue by its position in the order by broker name, then id, counted from 0. A
+// message for a position that the topic does not have is refused with code 11.
 func Queue(place int) Route {
 	route := Route{inQueue: true, queue: int32(place)}
 	if place < 0 || int(route.queue) != place {
-		route.err = fmt.Errorf("Queue is %d: expected its place, from 0 on", place)
+		route.err = fmt.Errorf("Queue is %d: expected 0 or more", place)
 	}
 	return route
 }
 
-// RandomQueue takes any queue, also for a message with a key.
+// RandomQueue chooses any queue, even for a message with a key.
 func RandomQueue() Route { return Route{inQueue: true, queue: anyQueue} }
 
-// shardingKey of a message, if it has one.
+// shardingKey returns a message's sharding key, if it has one.
 func (r *Route) shardingKey(message *Outgoing) (key string, sharded bool, err error) {
 	switch {
 	case r.inQueue:
@@ -95,10 +94,10 @@ func (r *Route) shardingKey(message *Outgoing) (key string, sharded bool, err er
 	return key, key != "", nil
 }
 
-// NewMessageID is unique: 32 upper-case hexadecimal digits.
+// NewMessageID returns a unique id: 32 upper-case hexadecimal digits.
 func NewMessageID() string { return strings.ToUpper(randomHex(16)) }
 
-// wire makes a message as it is sent, or says why it cannot be.
+// wire encodes the message, or returns why it cannot be sent.
 func (o *Outgoing) wire(ctx context.Context, settings *settings) (*producer.Message, error) {
 	if o.Topic == "" {
 		return nil, fmt.Errorf("Topic is empty: expected the name of a topic")
@@ -123,7 +122,7 @@ func (o *Outgoing) wire(ctx context.Context, settings *settings) (*producer.Mess
 		Token: notEmpty(settings.token),
 	}
 	if message.Body == nil {
-		message.Body = []byte{} // nil would be left out
+		message.Body = []byte{} // nil would be omitted
 	}
 	if o.Route.inQueue {
 		message.PartitionId = o.Route.queue
@@ -146,18 +145,18 @@ func checkText(message *producer.Message) error {
 	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
-			return fmt.Errorf("%q in a message to %s is no valid text: expected UTF-8",
+			return fmt.Errorf("%q in a message to %s is not valid UTF-8",
 				text, message.Topic)
 		}
 	}
 	if size := sizeOf(message); size > maxRequestBytes {
-		return fmt.Errorf("a message to %s has %d bytes: a request takes %d",
+		return fmt.Errorf("a message to %s has %d bytes: the limit is %d",
 			message.Topic, size, maxRequestBytes)
 	}
 	return nil
 }
 
-// sizeOf a message on the wire, a little too high.
+// sizeOf returns an upper estimate of a message's size on the wire.
 func sizeOf(message *producer.Message) int {
 	size := 128 + len(message.Body) + len(message.Topic) + len(message.GetKey()) +
 		len(message.GetTags()) + len(message.GetToken())
@@ -167,7 +166,7 @@ func sizeOf(message *producer.Message) int {
 	return size
 }
 
-// delayed is the same message for later.
+// delayed returns the same message for later delivery.
 func delayed(message *producer.Message, at time.Time) *producer.DelayMessage {
 	id, kind, seconds := message.Properties[uniqueID], int32(delayedOnce), at.Unix()
 	if at.Nanosecond() > 0 {

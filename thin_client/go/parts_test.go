@@ -17,7 +17,7 @@ import (
 	"orderlane/internal/session"
 )
 
-func TestAddressesAreRead(t *testing.T) {
+func TestAddressesAreParsed(t *testing.T) {
 	texts := map[string]string{
 		"proxy:9714": "proxy:9714", " 10.0.0.1 ": "10.0.0.1:9713", "[::1]:9714": "[::1]:9714",
 		"[fe80::1]": "[fe80::1]:9713", "a-b.example": "a-b.example:9713",
@@ -33,7 +33,7 @@ func TestAddressesAreRead(t *testing.T) {
 	}
 }
 
-func TestOtherAddressesSayWhatIsRight(t *testing.T) {
+func TestErrorsOfInvalidAddressesShowAValidOne(t *testing.T) {
 	others := []string{"", ":9713", "a:b", "a:0", "a:70000", "::1", "a b:1", "h:1:2", "a:+1", "[a]:1",
 		"a,,b", "[::1", "[1.2.3.4]:5"}
 	for _, text := range others {
@@ -43,14 +43,14 @@ func TestOtherAddressesSayWhatIsRight(t *testing.T) {
 	}
 }
 
-func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidOptionsAreRefused(t *testing.T) {
 	ctx := context.Background()
 	options := map[string]ConsumerOption{
 		"Concurrency is 0":     Concurrency(0),
 		"Prefetch is -1":       Prefetch(-1),
 		"MaxRun is 0":          MaxRun(0),
 		"Topics is empty":      Topics(),
-		"a name in it is":      Topics("orders", ""),
+		"an empty name":        Topics("orders", ""),
 		"AckLinger is -1ns":    AckLinger(-1),
 		"DrainTimeout is -1ns": DrainTimeout(-1),
 		"RequestTimeout is 0s": RequestTimeout(0),
@@ -62,17 +62,17 @@ func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 	}
 	if _, err := NewConsumer(ctx, "a", ""); err == nil {
-		t.Error("a consumer without a group")
+		t.Error("NewConsumer accepted an empty group")
 	}
 	if _, err := NewProducer("a:b"); err == nil {
-		t.Error("a producer without an address")
+		t.Error("NewProducer accepted an empty address")
 	}
 	if _, err := NewPuller("a", ""); err == nil {
-		t.Error("a puller without a group")
+		t.Error("NewPuller accepted an empty group")
 	}
 }
 
-func TestRunsNeedRoom(t *testing.T) {
+func TestRunsRaiseTheDefaultPrefetch(t *testing.T) {
 	cases := map[string]struct {
 		options []ConsumerOption
 		want    int
@@ -94,7 +94,7 @@ func TestRunsNeedRoom(t *testing.T) {
 	}
 }
 
-func TestTLSFilesThatCannotBeUsedAreNamed(t *testing.T) {
+func TestErrorsNameUnusableTLSFiles(t *testing.T) {
 	empty := t.TempDir() + "/empty.pem"
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestTLSFilesThatCannotBeUsedAreNamed(t *testing.T) {
 	}
 }
 
-func TestAFarRetryFitsTheWire(t *testing.T) {
+func TestALongRetryDelayFitsTheWire(t *testing.T) {
 	outcome, _ := outcomeOf(RetryAfter(math.MaxInt64))
 	if *outcome.AfterMs != math.MaxInt32 {
 		t.Errorf("got %d", *outcome.AfterMs)
@@ -130,7 +130,7 @@ func TestReasonsAreShortAndValid(t *testing.T) {
 
 // ---- answers ---------------------------------------------------------------------------------
 
-// answerFrame is an answer to the first pull.
+// answerFrame encodes an answer to the first pull.
 func answerFrame(t testing.TB, kind thrift.TMessageType, answer thrift.TStruct) []byte {
 	t.Helper()
 	out := thrift.NewTMemoryBuffer()
@@ -146,7 +146,7 @@ func decodePull(frame []byte) error {
 	return decode(frame, "pull", 1, &consumer.ConsumerServicePullResult{}, "proxy:1")
 }
 
-func TestAnAnswerIsToldFromAFault(t *testing.T) {
+func TestAnswersAndFaultsAreDistinguished(t *testing.T) {
 	reply := &consumer.ConsumerServicePullResult{Success: &consumer.PullResponse{}}
 	if err := decodePull(answerFrame(t, thrift.REPLY, reply)); err != nil {
 		t.Errorf("a reply: %v", err)
@@ -165,15 +165,15 @@ func TestAnAnswerIsToldFromAFault(t *testing.T) {
 	var protocol *ProtocolError
 	another := decode(answerFrame(t, thrift.REPLY, reply), "pull", 2, reply, "proxy:1")
 	if !errors.As(another, &protocol) || !strings.Contains(another.Error(), "pull number 2 was") {
-		t.Errorf("another call's: %v", another)
+		t.Errorf("answer to another call: %v", another)
 	}
 	nothing := decodePull(answerFrame(t, thrift.REPLY, &consumer.ConsumerServicePullResult{}))
-	if !errors.As(nothing, &protocol) || !strings.Contains(nothing.Error(), "with nothing") {
+	if !errors.As(nothing, &protocol) || !strings.Contains(nothing.Error(), "an empty answer") {
 		t.Errorf("nothing: %v", nothing)
 	}
 }
 
-// Else a few bytes a level would use up the stack, which no program survives.
+// Without a limit, a few bytes per level would exhaust the stack, which is fatal.
 func TestDeepAnswersAreRefused(t *testing.T) {
 	deep := &consumer.PullResponse{}
 	for range 1000 {
@@ -185,7 +185,7 @@ func TestDeepAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// Bytes from another server are an error, nothing else.
+// Arbitrary bytes must give an error and have no other effect.
 func FuzzAnswer(f *testing.F) {
 	lease, text := int64(1), "text"
 	full := &consumer.PullResponse{
@@ -207,7 +207,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// serverThat does this with each connection.
+// serverThat starts a server that passes each connection to serve.
 func serverThat(t *testing.T, serve func(net.Conn)) address {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -231,7 +231,7 @@ func serverThat(t *testing.T, serve func(net.Conn)) address {
 	return found
 }
 
-func TestACallEndsHoweverTheServerBehaves(t *testing.T) {
+func TestACallEndsWhateverTheServerDoes(t *testing.T) {
 	answers := map[string]struct {
 		serve func(net.Conn)
 		want  string
@@ -247,9 +247,9 @@ func TestACallEndsHoweverTheServerBehaves(t *testing.T) {
 			socket.Write([]byte{0, 0, 0, 9, 1})
 		}, "within 150ms", false},
 		"another protocol": {func(socket net.Conn) { socket.Write([]byte("HTTP/1.1")) },
-			"no length of a Thrift frame", false},
+			"not a Thrift frame length", false},
 		"a negative length": {func(socket net.Conn) { socket.Write([]byte{255, 255, 255, 255}) },
-			"no length of a Thrift frame", false},
+			"not a Thrift frame length", false},
 	}
 	for name, each := range answers {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 
 // ---- the plain calls -------------------------------------------------------------------------
 
-func TestThePlainCalls(t *testing.T) {
+func TestAPullerPullsExtendsAndSettles(t *testing.T) {
 	p := startProxy(t)
 	p.put("a", "b")
 	p.notHeld[2] = true
@@ -308,20 +308,20 @@ func TestThePlainCalls(t *testing.T) {
 		t.Errorf("extend: %t, %v", held, err)
 	}
 	if longer := messages[0].Deadline().Sub(before); longer < 50*time.Second {
-		t.Errorf("it is longer by %v", longer)
+		t.Errorf("extended by %v", longer)
 	}
 	if held, err := puller.Extend(ctx, messages[1], time.Second); held || err != nil {
-		t.Errorf("extend of a lost one: %t, %v", held, err)
+		t.Errorf("extend of a lost lease: %t, %v", held, err)
 	}
 	if held, err := puller.Settle(ctx, messages[0], RetryAfter(time.Second)); !held || err != nil {
 		t.Errorf("settle: %t, %v", held, err)
 	}
 	p.untilVerdict(1, "retry after 1000 ms")
 	if held, err := puller.Settle(ctx, messages[1], nil); held || err != nil {
-		t.Errorf("settle of a lost one: %t, %v", held, err)
+		t.Errorf("settle of a lost lease: %t, %v", held, err)
 	}
 	if !messages[1].LeaseLost() || messages[0].LeaseLost() {
-		t.Error("what the messages know")
+		t.Error("wrong LeaseLost")
 	}
 	puller.Close()
 	if _, err := puller.Pull(ctx, 1, 0); !errors.Is(err, ErrClosed) {
@@ -329,7 +329,7 @@ func TestThePlainCalls(t *testing.T) {
 	}
 }
 
-func TestAPullerConnectsAnewAfterAnError(t *testing.T) {
+func TestAPullerReconnectsAfterAnError(t *testing.T) {
 	p := startProxy(t)
 	p.script("pull", hangUp)
 	p.put("a")
@@ -348,7 +348,7 @@ func TestAPullerConnectsAnewAfterAnError(t *testing.T) {
 	}
 }
 
-func TestABadBodyNamesItsMessage(t *testing.T) {
+func TestErrorsOfBadBodiesNameTheMessage(t *testing.T) {
 	m := &Message{Topic: "orders", Queue: "broker-a_0#1", Offset: 7, Attempt: 2, Body: []byte("\xff")}
 	err := m.JSON(new(any))
 	if err == nil || !strings.Contains(err.Error(), "orders/broker-a_0#1 at offset 7 (attempt 2)") {

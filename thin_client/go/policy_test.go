@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// ownFiles are all but the generated ones.
+// ownFiles returns all files but the generated ones.
 func ownFiles(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -55,7 +55,7 @@ func TestFilesAreFormattedAndNotTooLong(t *testing.T) {
 	}
 }
 
-// What decides has no clock, no network and no locks: time is an argument.
+// The session has no clock, network or locks: time is an argument.
 func TestTheSessionIsPure(t *testing.T) {
 	allowed := []string{
 		"cmp", "errors", "fmt", "math", "slices", "sync/atomic", "time",
@@ -80,7 +80,7 @@ func TestTheSessionIsPure(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes.Contains(text, []byte("time.Now")) {
-			t.Errorf("%s asks for the time", path)
+			t.Errorf("%s reads the clock", path)
 		}
 	}
 }

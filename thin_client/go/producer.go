@@ -11,19 +11,19 @@ import (
 	"orderlane/internal/session"
 )
 
-// Producer sends messages. Goroutines may share it: one call goes out at a time, in the order of
+// Producer sends messages. Goroutines may share it: one call is sent at a time, in the order of
 // calling.
 //
-// A message is sent again under the same id until it is stored or time is up, so it may be stored
-// twice; consumers can tell by MessageID. When a call fails, calls that wait behind it with
-// messages of its keys fail too, unsent: what the application sends again is not overtaken. Calls
-// made later go.
+// A message is resent under the same id until it is stored or time is up, so it may be stored
+// twice; consumers recognize duplicates by MessageID. When a call fails, calls already waiting with
+// messages of the same keys fail too, unsent, so they cannot overtake a message that the
+// application sends again. Later calls are sent.
 type Producer struct {
 	settings *settings
 	dialer   *dialer
 	order    sendOrder
 
-	// Of the call whose turn it is:
+	// State of the current call:
 	tried      int
 	connection *connection
 
@@ -31,9 +31,8 @@ type Producer struct {
 	closed bool
 }
 
-// NewProducer makes a producer that sends by the servers: host:port, or several separated by
-// commas, of which the next is tried when one fails. Nothing is connected yet, so an error means
-// that an argument makes no sense.
+// NewProducer makes a producer for the servers: host:port, or several separated by commas; when one
+// fails, the next is tried. NewProducer does not connect: an error means an invalid argument.
 func NewProducer(servers string, options ...ProducerOption) (*Producer, error) {
 	settings := newSettings(servers)
 	for _, option := range options {
@@ -46,8 +45,8 @@ func NewProducer(servers string, options ...ProducerOption) (*Producer, error) {
 }
 
 // Send stores one message and returns its id. It tries until the deadline of ctx, or for
-// SendTimeout if that has none. A SendError says that it is not known to be stored; any other
-// error, that it cannot be sent.
+// SendTimeout if ctx has none. A SendError means that the message is not known to be stored; any
+// other error, that it cannot be sent.
 func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
 	ids, err := p.SendBatch(ctx, []Outgoing{message})
 	if len(ids) == 0 {
@@ -56,13 +55,13 @@ func (p *Producer) Send(ctx context.Context, message Outgoing) (string, error) {
 	return ids[0], err
 }
 
-// SendBatch stores messages, those of one sharding key in their order, and returns their ids, also
-// with a SendError, whose Failures name what is not known to be stored: the rest is. Large batches
-// go in several requests; after one that failed none follows.
+// SendBatch stores messages, those of one sharding key in order, and returns their ids, even with a
+// SendError. Its Failures are the messages not known to be stored; the rest is stored. Large
+// batches take several requests; none is sent after one that failed.
 func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string, error) {
 	deadline := now() + p.settings.sendTimeout
 	if at, limited := ctx.Deadline(); limited {
-		left := min(time.Until(at), longest) // of which the answer to the last try may need a part
+		left := min(time.Until(at), longest) // includes the last try's answer
 		deadline = now() + left - min(left/4, answerRoom)
 	}
 	deliveries, err := p.deliveries(ctx, messages, deadline)
@@ -85,7 +84,7 @@ func (p *Producer) SendBatch(ctx context.Context, messages []Outgoing) ([]string
 	return ids, nil
 }
 
-// Close ends the connection, after the calls that were made before.
+// Close closes the connection, after all earlier calls.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -97,18 +96,18 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// enter takes a call's place, ahead of that of Close or not at all: a connection that is made
-// behind it would be ended by nobody.
+// enter takes a place in the order, ahead of Close or not at all: a connection made behind Close
+// would never be closed.
 func (p *Producer) enter() (ticket, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return ticket{}, fmt.Errorf("the producer cannot send: %w", ErrClosed)
+		return ticket{}, fmt.Errorf("cannot send: producer %w", ErrClosed)
 	}
 	return p.order.enter(), nil
 }
 
-// deliveries cuts messages into requests, in their order.
+// deliveries splits messages into requests, in order.
 func (p *Producer) deliveries(
 	ctx context.Context, messages []Outgoing, deadline time.Duration,
 ) ([]*delivery, error) {
@@ -136,7 +135,7 @@ func (p *Producer) deliveries(
 	return found, nil
 }
 
-// send is one call, from when it has its place to its end.
+// send runs one call, from its place in the order to its end.
 func (p *Producer) send(
 	ctx context.Context, t ticket, deliveries []*delivery,
 ) (failure *SendError) {
@@ -150,7 +149,7 @@ func (p *Producer) send(
 		p.order.leave(t, lanes)
 	}()
 	if err := t.wait(ctx); err != nil {
-		failure = deliveries[0].notSent("its time was up while it waited for earlier sends")
+		failure = deliveries[0].notSent("timed out while waiting for earlier sends")
 		failure.Err = err
 	}
 	for n := 0; n < len(deliveries) && failure == nil; n++ {
@@ -158,7 +157,7 @@ func (p *Producer) send(
 		if p.order.heldBack(t, delivery.lanes()) {
 			failure = delivery.notSent("an earlier send of its key failed while this one waited")
 		} else if now() > delivery.deadline {
-			failure = delivery.notSent("its time was up while it waited for earlier sends")
+			failure = delivery.notSent("timed out while waiting for earlier sends")
 		} else {
 			failure = p.deliver(ctx, delivery)
 		}
@@ -170,7 +169,7 @@ func (p *Producer) send(
 	for _, delivery := range deliveries {
 		for _, parcel := range delivery.open() {
 			if parcel.reason == "" {
-				parcel.reason = "not sent: an earlier part failed"
+				parcel.reason = "not sent: an earlier part of the batch failed"
 			}
 			failure.Failures = append(failure.Failures, parcel.failure())
 		}
@@ -178,7 +177,7 @@ func (p *Producer) send(
 	return failure
 }
 
-// deliver tries until it is stored, or no try is left.
+// deliver tries until the delivery is stored or no try is left.
 func (p *Producer) deliver(ctx context.Context, delivery *delivery) *SendError {
 	for {
 		verdict := p.try(ctx, delivery)
@@ -187,7 +186,7 @@ func (p *Producer) deliver(ctx context.Context, delivery *delivery) *SendError {
 		}
 		if session.IsNews(delivery.failures) {
 			open := delivery.open()[0]
-			p.settings.logger.Warn("sending failed, trying again",
+			p.settings.logger.Warn("send failed, retrying",
 				"topic", open.message.Topic, "error", open.reason)
 		}
 		select {
@@ -213,7 +212,7 @@ func (p *Producer) try(ctx context.Context, delivery *delivery) verdict {
 	p.hangUp()
 	p.tried++
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
-		delivery.deadline = 0 // the application gave up
+		delivery.deadline = 0 // cancelled by the application
 	}
 	return delivery.failed(err, sent, now(), rand.Float64())
 }

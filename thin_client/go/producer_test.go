@@ -30,18 +30,18 @@ func refusing(code int32, message string) func(thrift.TStruct) thrift.TStruct {
 	}
 }
 
-// only is the message of a proxy's only sendSync so far.
+// only returns the message of the single sendSync received.
 func (p *fakeProxy) only() *producer.Message {
 	p.t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.sent) != 1 {
-		p.t.Fatalf("%d requests came", len(p.sent))
+		p.t.Fatalf("got %d requests", len(p.sent))
 	}
 	return p.sent[0].(*producer.ProducerServiceSendSyncArgs).Message
 }
 
-func TestAMessageGoesAsTheApplicationSays(t *testing.T) {
+func TestAMessageIsSentWithItsFields(t *testing.T) {
 	p := startProxy(t)
 	ctx := context.WithValue(context.Background(), carry{}, "00-5-6-01")
 	id, err := producerOf(t, p, Token("secret"), Trace(carry{})).Send(ctx, Outgoing{
@@ -98,16 +98,16 @@ func TestTheRouteChoosesTheQueue(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSentIsRefusedBeforeItIs(t *testing.T) {
+func TestInvalidMessagesAreRefusedBeforeSending(t *testing.T) {
 	p := startProxy(t)
 	bad := map[string]Outgoing{
 		"Topic is empty":          {},
 		"from 0 on":               {Topic: "orders", Route: Queue(-1)},
-		"no path that a producer": {Topic: "orders", Route: ShardingPath("$..a")},
-		"is no JSON":              {Topic: "orders", Route: ShardingPath("$.a"), Body: []byte("no")},
+		"not a valid path": {Topic: "orders", Route: ShardingPath("$..a")},
+		"is not JSON":             {Topic: "orders", Route: ShardingPath("$.a"), Body: []byte("no")},
 		"expected 0 or more":      {Topic: "orders", Delay: -1},
 		"expected UTF-8":          {Topic: "orders", Key: "\xff"},
-		"a request takes 5000000": {Topic: "orders", Body: make([]byte, maxRequestBytes)},
+		"the limit is 5000000": {Topic: "orders", Body: make([]byte, maxRequestBytes)},
 	}
 	for want, message := range bad {
 		good := Outgoing{Topic: "orders"}
@@ -117,12 +117,12 @@ func TestWhatCannotBeSentIsRefusedBeforeItIs(t *testing.T) {
 		}
 	}
 	if len(p.sent) > 0 {
-		t.Errorf("%d requests came", len(p.sent))
+		t.Errorf("got %d requests", len(p.sent))
 	}
 }
 
-// A lost answer leaves the outcome unknown until another one says that it is stored.
-func TestAMessageIsSentAgainUnderTheSameID(t *testing.T) {
+// After a lost answer the outcome is unknown until another answer confirms the message.
+func TestAMessageIsResentUnderTheSameID(t *testing.T) {
 	p := startProxy(t)
 	p.script("sendSync", hangUp)
 	p.script("sendSync", refusing(15, "too fast"))
@@ -137,11 +137,11 @@ func TestAMessageIsSentAgainUnderTheSameID(t *testing.T) {
 		}
 	}
 	if len(p.sent) != 3 {
-		t.Errorf("it was sent %d times", len(p.sent))
+		t.Errorf("sent %d times", len(p.sent))
 	}
 }
 
-func TestErrorsOfABatchAreThoseOfItsMessages(t *testing.T) {
+func TestBatchErrorsNameTheirMessages(t *testing.T) {
 	p := startProxy(t)
 	reason := "too large"
 	p.script("sendBatchSync", func(thrift.TStruct) thrift.TStruct {
@@ -169,12 +169,12 @@ func TestErrorsOfABatchAreThoseOfItsMessages(t *testing.T) {
 	if fmt.Sprint(ids) != "[M0 M1 M2 M3]" {
 		t.Errorf("ids: %v", ids)
 	}
-	if !strings.Contains(err.Error(), "(message M1 and 2 others: may be stored nevertheless)") {
+	if !strings.Contains(err.Error(), "(message M1 and 2 others: may have been stored)") {
 		t.Errorf("sentence: %v", err)
 	}
 }
 
-func TestOfABatchThatWasRefusedWholeNothingIsStored(t *testing.T) {
+func TestARefusedBatchIsNotStored(t *testing.T) {
 	for code, unknown := range map[int32]bool{11: false, 71: false, 14: true} {
 		p := startProxy(t)
 		p.script("sendBatchSync", func(thrift.TStruct) thrift.TStruct {
@@ -190,8 +190,8 @@ func TestOfABatchThatWasRefusedWholeNothingIsStored(t *testing.T) {
 	}
 }
 
-// Only what is not known to be stored goes again.
-func TestTheRestOfABatchIsSentAgain(t *testing.T) {
+// Messages known to be stored are not sent again.
+func TestUnstoredMessagesOfABatchAreResent(t *testing.T) {
 	p := startProxy(t)
 	p.script("sendBatchSync", func(thrift.TStruct) thrift.TStruct {
 		return &producer.ProducerServiceSendBatchSyncResult{Success: &producer.Result_{
@@ -204,11 +204,11 @@ func TestTheRestOfABatchIsSentAgain(t *testing.T) {
 	}
 	again := p.sent[1].(*producer.ProducerServiceSendSyncArgs).Message
 	if again.GetKey() != "b" {
-		t.Errorf("%s went again", again.GetKey())
+		t.Errorf("%s was sent again", again.GetKey())
 	}
 }
 
-func TestASendEndsWithItsTime(t *testing.T) {
+func TestASendEndsAtItsTimeout(t *testing.T) {
 	ends := map[string]func() (context.Context, context.CancelFunc){
 		"deadline": func() (context.Context, context.CancelFunc) {
 			return context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -240,14 +240,14 @@ func TestASendEndsWithItsTime(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if name == "cancelled" && !errors.Is(err, context.Canceled) {
-				t.Errorf("its cause is missing: %v", err)
+				t.Errorf("the cause is missing: %v", err)
 			}
 		})
 	}
 }
 
-// What the application sends again is not overtaken by what waited behind it.
-func TestCallsBehindAFailedOneOfTheirKeyFailToo(t *testing.T) {
+// Waiting messages must not overtake those that the application sends again.
+func TestCallsWaitingBehindAFailedSendOfTheirKeyFail(t *testing.T) {
 	p := startProxy(t)
 	begun, go1 := make(chan struct{}), make(chan struct{})
 	p.script("sendSync", func(thrift.TStruct) thrift.TStruct {
@@ -297,7 +297,7 @@ func (p *Producer) entered() int {
 	return p.order.last
 }
 
-func TestACallThatGaveUpWaitingLetsTheNextGo(t *testing.T) {
+func TestACancelledCallDoesNotBlockTheNext(t *testing.T) {
 	p := startProxy(t)
 	begun, free := make(chan struct{}), make(chan struct{})
 	p.script("sendSync", func(thrift.TStruct) thrift.TStruct {
@@ -316,7 +316,7 @@ func TestACallThatGaveUpWaitingLetsTheNextGo(t *testing.T) {
 	defer cancel()
 	_, err := sender.Send(ctx, Outgoing{Topic: "orders"})
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the one that gave up: %v", err)
+		t.Errorf("the cancelled call: %v", err)
 	}
 	close(free)
 	if err := <-first; err != nil {
@@ -327,7 +327,7 @@ func TestACallThatGaveUpWaitingLetsTheNextGo(t *testing.T) {
 	}
 }
 
-func TestLargeBatchesGoInSeveralRequests(t *testing.T) {
+func TestLargeBatchesTakeSeveralRequests(t *testing.T) {
 	p := startProxy(t)
 	messages := make([]Outgoing, 5)
 	for n := range messages {
@@ -337,11 +337,11 @@ func TestLargeBatchesGoInSeveralRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(p.sent) != 3 {
-		t.Errorf("%d requests came", len(p.sent))
+		t.Errorf("got %d requests", len(p.sent))
 	}
 }
 
-func TestADelayIsAskedForAndItsRefusalHasACode(t *testing.T) {
+func TestARefusedDelayHasACode(t *testing.T) {
 	p := startProxy(t)
 	message := Outgoing{Topic: "orders", Body: []byte("b"), Key: "k", Delay: 90 * time.Second}
 	before := time.Now()

@@ -13,12 +13,11 @@ import (
 	"orderlane/internal/session"
 )
 
-// Puller takes messages of a group and says what became of them, call by call: for scripts and
-// tests.
+// Puller pulls and settles messages of a group call by call, for scripts and tests.
 //
-// Nothing is extended, retried or kept in order here: of several messages pulled, those of one
-// OrderKey have to be handled one after the other, each before its Deadline. After an error the
-// next call connects anew. Goroutines that share a Puller wait for each other.
+// It extends, retries and orders nothing: of the messages pulled, handle those of one OrderKey one
+// after the other, each before its Deadline. After an error the next call reconnects. Goroutines
+// that share a Puller wait for each other.
 type Puller struct {
 	settings *settings
 	dialer   *dialer
@@ -28,7 +27,7 @@ type Puller struct {
 	closed     bool
 }
 
-// NewPuller makes a puller of the group at the servers, as NewConsumer does.
+// NewPuller makes a puller of the group at the servers, with arguments as in NewConsumer.
 func NewPuller(servers, group string, options ...PullerOption) (*Puller, error) {
 	settings := newSettings(servers)
 	settings.setGroup(group)
@@ -41,7 +40,7 @@ func NewPuller(servers, group string, options ...PullerOption) (*Puller, error) 
 	return &Puller{settings: settings, dialer: settings.dialer()}, nil
 }
 
-// Pull takes up to that many messages and waits so long for a first one; none may come.
+// Pull returns up to most messages, waiting up to wait for the first; possibly none.
 func (p *Puller) Pull(ctx context.Context, most int, wait time.Duration) ([]*Message, error) {
 	many, size, linger := true, int32(most), milliseconds(wait)
 	version := clientVersion
@@ -67,8 +66,8 @@ func (p *Puller) Pull(ctx context.Context, most int, wait time.Duration) ([]*Mes
 	return messages, nil
 }
 
-// Settle acks a message, or with Retry, RetryAfter, Reject or Defer says otherwise; any other error
-// means retry. False: its lease was over, so that someone else may have got it.
+// Settle acks a message if err is nil. Retry, RetryAfter, Reject and Defer give other outcomes; any
+// other error means retry. False: the lease had expired, and another client may have the message.
 func (p *Puller) Settle(
 	ctx context.Context, message *Message, outcome error,
 ) (held bool, err error) {
@@ -87,8 +86,8 @@ func (p *Puller) Settle(
 	return len(answer.Success.NotHeld) == 0, nil
 }
 
-// Extend lets the lease end so much from now, one visibility time-out at most, whatever is asked
-// for. False: it was over already.
+// Extend makes the lease expire this long from now, at most one visibility timeout. False: it had
+// already expired.
 func (p *Puller) Extend(
 	ctx context.Context, message *Message, length time.Duration,
 ) (held bool, err error) {
@@ -110,7 +109,7 @@ func (p *Puller) Extend(
 	return true, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (p *Puller) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +118,7 @@ func (p *Puller) Close() error {
 	return nil
 }
 
-// call sends a request, and says when it did.
+// call sends a request and returns when it was sent.
 func (p *Puller) call(
 	ctx context.Context, method string, arguments thrift.TStruct, answer result,
 	timeout time.Duration,
@@ -127,7 +126,7 @@ func (p *Puller) call(
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return 0, fmt.Errorf("the puller of %s: %w", p.settings.group, ErrClosed)
+		return 0, fmt.Errorf("puller of %s: %w", p.settings.group, ErrClosed)
 	}
 	if err := p.connect(ctx); err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A reader's code is in a module of its own, as README says.
+// Readers' code is in a separate module, as in the README.
 func TestTheCodeOfTheReadmeCompiles(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -18,7 +18,7 @@ func TestTheCodeOfTheReadmeCompiles(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
 	if len(blocks) != 7 {
-		t.Fatalf("%d blocks of code: those below are no longer meant", len(blocks))
+		t.Fatalf("got %d blocks of code: adapt the indexes below", len(blocks))
 	}
 	folder := t.TempDir()
 	write := func(name, text string) {
@@ -53,7 +53,7 @@ func TestTheCodeOfTheReadmeCompiles(t *testing.T) {
 	}
 }
 
-// formsOf puts fragments into functions that have what they take for granted.
+// formsOf wraps fragments in functions that declare the names they use.
 func formsOf(handler, batches, loop, twice, secure string) string {
 	const head = `package main
 

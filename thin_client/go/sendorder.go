@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// sendOrder has one call go out at a time, in the order of calling. When a call fails, those of its
-// lanes that were made before that, and wait, must not go: the application may send the failed one
-// again. Failures are remembered only while calls wait.
+// sendOrder lets one call send at a time, in the order of calling. When a call fails, waiting calls
+// that were made before the failure and share its lanes must not be sent: the application may send
+// the failed messages again. Failures are remembered only while calls wait.
 type sendOrder struct {
 	mu     sync.Mutex
 	last   int
 	inside int
 	failed map[sendLane]int // the last call made before the lane's failure
-	tail   chan struct{}    // closed once the last call has ended; nil: there was none
+	tail   chan struct{}    // closed when the last call ends; nil: no call yet
 }
 
 // ticket is one call's place in the order.
@@ -23,7 +23,7 @@ type ticket struct {
 	after  chan struct{}
 }
 
-// enter takes a place. leave has to follow.
+// enter takes a place. It must be followed by leave.
 func (o *sendOrder) enter() ticket {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -39,7 +39,7 @@ func (o *sendOrder) enter() ticket {
 	return t
 }
 
-// wait for the call's turn, or the end of ctx.
+// wait waits for the call's turn, or the end of ctx.
 func (t ticket) wait(ctx context.Context) error {
 	select {
 	case <-t.before:
@@ -54,7 +54,7 @@ func (t ticket) wait(ctx context.Context) error {
 	}
 }
 
-// leave ends a call; failed are the lanes of what it did not store.
+// leave ends a call; failed are the lanes of messages it did not store.
 func (o *sendOrder) leave(t ticket, failed []sendLane) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +71,7 @@ func (o *sendOrder) leave(t ticket, failed []sendLane) {
 	select {
 	case <-t.before:
 		close(t.after)
-	default: // it did not wait for its turn; who comes after it still has to
+	default: // it did not wait for its turn; the next call still must
 		go func() {
 			<-t.before
 			close(t.after)
@@ -79,7 +79,7 @@ func (o *sendOrder) leave(t ticket, failed []sendLane) {
 	}
 }
 
-// heldBack says whether the call was made before one of these lanes failed.
+// heldBack reports whether the call was made before one of these lanes failed.
 func (o *sendOrder) heldBack(t ticket, lanes []sendLane) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

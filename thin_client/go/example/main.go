@@ -1,4 +1,4 @@
-// Command example sends some orders and handles them, until it is interrupted: go run ./example
+// Command example sends orders and handles them until it is interrupted: go run ./example
 // 127.0.0.1:9713 billing orders
 package main
 
@@ -75,7 +75,7 @@ func handle(ctx context.Context, servers, group, topic string) error {
 	})
 }
 
-// charge works for a moment, and no longer than the message is ours.
+// charge works for a moment, and stops when the lease is lost.
 func charge(ctx context.Context, order order, attempt int) error {
 	select {
 	case <-time.After(50 * time.Millisecond):

@@ -1,9 +1,9 @@
-// Package clock reads the clock by which leases are counted.
+// Package clock reads the clock that leases are measured by.
 package clock
 
 import "time"
 
 var start = time.Now()
 
-// sinceStart counts from a second after zero: zero means "at once" to a session.
+// sinceStart starts at one second: zero means "at once" to a session.
 func sinceStart() time.Duration { return time.Since(start) + time.Second }

@@ -8,8 +8,8 @@ import (
 
 const clockBoottime = 7
 
-// Now is a moment on a clock that goes on while the machine is suspended, as leases do. Go's own
-// clock stands still then.
+// Now returns the time of a clock that runs while the machine is suspended, as leases do. Go's own
+// monotonic clock does not.
 func Now() time.Duration {
 	var at syscall.Timespec
 	_, _, failed := syscall.RawSyscall(

@@ -4,5 +4,5 @@ package clock
 
 import "time"
 
-// Now is a moment on a monotonic clock.
+// Now returns the time of a monotonic clock.
 func Now() time.Duration { return sinceStart() }

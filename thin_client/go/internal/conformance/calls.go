@@ -13,7 +13,7 @@ import (
 	"orderlane/internal/routing"
 )
 
-// eachLine reads what the driver asks for, until its input ends.
+// eachLine reads the driver's requests until the input ends.
 func eachLine[T any](do func(asked *T)) {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 64<<20)
@@ -78,7 +78,7 @@ func produce(asked *options) error {
 	}
 	type call struct {
 		Op, Key   string
-		Process   string // a child has to make a producer of its own: Go cannot fork
+		Process   string // ignored: Go cannot fork
 		Messages  []outgoing
 		Batch     bool
 		TimeoutMs *int `json:"timeout_ms"`
@@ -115,7 +115,7 @@ func produce(asked *options) error {
 	return err
 }
 
-// send is one call; what became of each message.
+// send makes one call and returns the result of each message.
 func send(
 	producer *orderlane.Producer, messages []orderlane.Outgoing, timeout time.Duration,
 ) []fields {
@@ -142,7 +142,7 @@ func send(
 	for n := range messages {
 		result := fields{"message_id": nil, "error": nil, "code": nil, "unknown": false}
 		results = append(results, result)
-		if n >= len(ids) { // it cannot be sent at all
+		if n >= len(ids) { // invalid: not sent at all
 			result["error"] = fmt.Sprint(err)
 			continue
 		}

@@ -86,7 +86,7 @@ func (p *program) options() []orderlane.ConsumerOption {
 
 func (p *program) hooks() orderlane.Hooks {
 	hooks := orderlane.Hooks{Error: sayError}
-	if p.asked.Form != "batches" { // of those handleBatch tells
+	if p.asked.Form != "batches" { // handleBatch reports those
 		hooks.HandleStart, hooks.HandleEnd = p.begins, p.ends
 	}
 	return hooks
@@ -112,7 +112,7 @@ func (p *program) ends(message *orderlane.Message, outcome string) {
 	}
 }
 
-// orders are what a body says of its handling.
+// orders are a message body's instructions for its handling.
 type orders struct {
 	WorkMs   *float64 `json:"work_ms"`
 	BlockMs  int      `json:"block_ms"`
@@ -149,22 +149,22 @@ func (p *program) handle(ctx context.Context, message *orderlane.Message) error 
 		return orderlane.Defer()
 	case "raise":
 		return errors.New(body.Reason)
-	case "unrun": // the type allows no other way to end without an outcome
+	case "unrun": // the only way that compiles to end without an outcome
 		runtime.Goexit()
 	}
 	if errors.Is(context.Cause(ctx), orderlane.ErrDrainTimeout) && !body.Stubborn {
-		return ctx.Err() // what was cut short is not done
+		return ctx.Err() // cut short: not done
 	}
 	return nil
 }
 
-// forgets says whether the loop is to go on without settling the message.
+// forgets reports whether to continue the loop without settling the message.
 func (p *program) forgets(message *orderlane.Message) bool {
 	var body orders
 	return json.Unmarshal(message.Body, &body) == nil && body.Do == "forget"
 }
 
-// work as long as the body says, or until the handler is told to stop.
+// work waits for the body's time, or until the handler is cancelled.
 func (p *program) work(ctx context.Context, message *orderlane.Message, body *orders) {
 	var length time.Duration
 	if body.WorkMs != nil {
@@ -202,13 +202,13 @@ func (p *program) tellLost(ctx context.Context, message *orderlane.Message) {
 	}
 }
 
-// handleBatch handles them one after the other, and stops at the first that does not end well.
+// handleBatch handles the messages in order, and stops at the first that fails.
 func (p *program) handleBatch(ctx context.Context, batch *orderlane.KeyBatch) (int, error) {
 	for n, message := range batch.Messages {
 		p.begins(message)
 		err := p.handle(ctx, message)
 		if errors.Is(context.Cause(ctx), orderlane.ErrLeaseLost) {
-			err = orderlane.Defer() // the rest of the batch is not ours either
+			err = orderlane.Defer() // the rest of the batch is lost too
 		}
 		p.ends(message, outcomeName(err))
 		if err != nil {
@@ -226,7 +226,7 @@ func outcomeName(err error) string {
 		return "ok"
 	case errors.As(err, &reject):
 		return "reject"
-	case errors.As(err, &postponed), errors.Is(err, context.Canceled): // by the drain's end
+	case errors.As(err, &postponed), errors.Is(err, context.Canceled): // at the end of the drain
 		return "defer"
 	}
 	return "retry"

@@ -14,7 +14,7 @@ import (
 	"orderlane/internal/clock"
 )
 
-// fields of one line.
+// fields are the contents of one line.
 type fields map[string]any
 
 var oneAtATime sync.Mutex
@@ -31,7 +31,7 @@ func say(event string, line fields) {
 	os.Stdout.Write(append(text, '\n'))
 }
 
-// failure is an error as the lines show it; nil for none.
+// failure returns an error as lines show it; nil for none.
 func failure(err error) any {
 	if err == nil {
 		return nil
@@ -55,7 +55,7 @@ func failure(err error) any {
 
 func sayError(err error) { say("error", failure(err).(fields)) }
 
-// describe is a message as the lines show it.
+// describe returns a message as lines show it.
 func describe(message *orderlane.Message) fields {
 	properties := message.Properties
 	if properties == nil {
@@ -83,7 +83,7 @@ func orNull(text string) any {
 	return text
 }
 
-// orderText is an order key as people read it.
+// orderText returns an order key in readable form.
 func orderText(key []byte) any {
 	switch {
 	case key == nil:
@@ -94,7 +94,7 @@ func orderText(key []byte) any {
 	return "0x" + hex.EncodeToString(key)
 }
 
-// history is a file of events, as the documentation of histories says; nil: none is wanted.
+// history is a file of events, in the documented format of histories; nil: no history.
 type history struct {
 	mu     sync.Mutex
 	file   *os.File
@@ -116,7 +116,7 @@ func openHistory(asked *options) *history {
 	return h
 }
 
-// endTornLine of a process that was killed in the middle of it: readers skip it.
+// endTornLine ends the incomplete line of a killed process, so that readers skip it.
 func (h *history) endTornLine() {
 	status, err := h.file.Stat()
 	if err != nil || status.Size() == 0 {
@@ -145,7 +145,7 @@ func (h *history) write(event string, line fields) {
 	}
 }
 
-// handling writes what a handler begins or ends.
+// handling writes the start or end of handlers.
 func (h *history) handling(
 	event string, message *orderlane.Message, asked *options, outcome string,
 ) {

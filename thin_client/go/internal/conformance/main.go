@@ -1,6 +1,5 @@
 // Command conformance wraps the client so that the cases of tests/conformance/clients can drive it.
-// It decides nothing: what it is asked stands in its argument, its input and the bodies of
-// messages.
+// It decides nothing: its argument, its input and the message bodies contain all instructions.
 package main
 
 import (
@@ -12,7 +11,7 @@ import (
 	"orderlane"
 )
 
-// options are the argument; the contract of conformance programs says what they mean.
+// options are the argument, as defined by the contract of conformance programs.
 type options struct {
 	Mode             string
 	Servers, Group   string
@@ -62,7 +61,7 @@ func fatal(err error) {
 	os.Exit(2)
 }
 
-// common options of all modes.
+// common returns options of all modes.
 func (o *options) common() []orderlane.Option {
 	var found []orderlane.Option
 	if o.Token != "" {
@@ -80,7 +79,7 @@ func (o *options) common() []orderlane.Option {
 	return found
 }
 
-// reader options of consumers and pullers.
+// reader returns options of consumers and pullers.
 func (o *options) reader() []orderlane.ReaderOption {
 	var found []orderlane.ReaderOption
 	for _, option := range o.common() {

@@ -1,4 +1,4 @@
-// Package routing says which queue a message goes to. It is pure.
+// Package routing chooses the queue of a message. It is pure.
 package routing
 
 import (
@@ -6,13 +6,13 @@ import (
 	"unicode/utf16"
 )
 
-// PlainKey is the key that a text stands for: without the blanks around it, which are those of
-// Java's String.trim, everything up to U+0020. Empty: there is none.
+// PlainKey returns the text without surrounding blanks, as Java's String.trim defines them: all
+// characters up to U+0020. Empty: no key.
 func PlainKey(text string) string {
 	return strings.TrimFunc(text, func(char rune) bool { return char <= ' ' })
 }
 
-// KeyHash is Java's String.hashCode, as all producers of RocketMQ do it: over UTF-16 units. The
+// KeyHash returns Java's String.hashCode over UTF-16 units, as all producers of RocketMQ do. The
 // queue is the absolute value of its remainder by the number of queues.
 func KeyHash(key string) int32 {
 	var hash int32

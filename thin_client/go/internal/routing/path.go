@@ -18,10 +18,10 @@ import (
 var pathStep = regexp.MustCompile(
 	`^(?:\.([\pL_][\pL\pN_-]*)|\[([0-9]+)\]|\['([^'\\]*)'\]|\["([^"\\]*)"\])`)
 
-// maxKeyDepth is how many lists and objects a key may have in one another.
+// maxKeyDepth limits nested lists and objects in a key.
 const maxKeyDepth = 100
 
-// Path leads to a value in a JSON document.
+// Path points to a value in a JSON document.
 type Path struct {
 	text  string
 	steps []step
@@ -33,7 +33,7 @@ type step struct {
 	isIndex bool
 }
 
-// ParsePath reads a path of names and indexes, such as $.order.lines[0]['sku'].
+// ParsePath parses a path of names and indexes, such as $.order.lines[0]['sku'].
 func ParsePath(text string) (*Path, error) {
 	path := &Path{text: text}
 	rest, found := strings.CutPrefix(text, "$")
@@ -49,24 +49,24 @@ func ParsePath(text string) (*Path, error) {
 		}
 		index, err := strconv.Atoi(match[2])
 		if err != nil {
-			return nil, fmt.Errorf("%q has an index that no list can have", text)
+			return nil, fmt.Errorf("%q has an index that is out of range", text)
 		}
 		path.steps = append(path.steps, step{index: index, isIndex: true})
 	}
 	if rest != "" || len(path.steps) == 0 {
-		return nil, fmt.Errorf("%q is no path that a producer can follow: expected names and"+
-			" indexes alone, such as $.order.lines[0]['sku']", text)
+		return nil, fmt.Errorf("%q is not a valid path for a producer: expected only names and"+
+			" indexes, such as $.order.lines[0]['sku']", text)
 	}
 	return path, nil
 }
 
-// Key is the text of the value in the body to which the path leads: a string without the blanks
-// around it, anything else as canonical JSON, as proxies make order keys of it. False without such
-// a value, or for null. A body that is no JSON is an error, and so is a value nested too deep.
+// Key returns the text of the value at the path in body: a string without surrounding blanks, any
+// other value as canonical JSON, as proxies build order keys. found is false if there is no such
+// value or it is null. It is an error if body is not JSON or the value is nested too deeply.
 func (p *Path) Key(body []byte) (key string, found bool, err error) {
 	value, err := decode(body)
 	if err != nil {
-		return "", false, fmt.Errorf("the body is no JSON, so %s finds nothing: %w", p.text, err)
+		return "", false, fmt.Errorf("cannot read %s: the body is not JSON: %w", p.text, err)
 	}
 	for _, step := range p.steps {
 		if step.isIndex {
@@ -88,15 +88,15 @@ func (p *Path) Key(body []byte) (key string, found bool, err error) {
 	}
 	if !fits(value, maxKeyDepth) {
 		return "", false, fmt.Errorf(
-			"the value at %s has more than %d lists and objects in one another", p.text, maxKeyDepth)
+			"the value at %s nests more than %d lists and objects", p.text, maxKeyDepth)
 	}
 	return string(appendCanonical(nil, value)), true, nil
 }
 
-// decode reads a body as strictly as proxies do.
+// decode parses a body as strictly as proxies do.
 func decode(body []byte) (value any, err error) {
 	if !utf8.Valid(body) {
-		return nil, errors.New("it is no UTF-8")
+		return nil, errors.New("it is not UTF-8")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
@@ -104,7 +104,7 @@ func decode(body []byte) (value any, err error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errors.New("something follows its end")
+		return nil, errors.New("there is data after its end")
 	}
 	if hasHalfPair(body) {
 		return nil, errors.New("a string holds half a surrogate pair")
@@ -112,8 +112,8 @@ func decode(body []byte) (value any, err error) {
 	return value, checkNumbers(value)
 }
 
-// hasHalfPair says whether an escape of a JSON text is one half of a surrogate pair without the
-// other, which Go's decoder replaces.
+// hasHalfPair reports whether a JSON text escapes half a surrogate pair, which Go's decoder would
+// replace.
 func hasHalfPair(text []byte) bool {
 	for at := bytes.IndexByte(text, '\\'); at >= 0 && at+1 < len(text); {
 		length := 2
@@ -133,7 +133,7 @@ func hasHalfPair(text []byte) bool {
 	return false
 }
 
-// unitAt reads the escape \uXXXX that a text begins with.
+// unitAt reads the escape \uXXXX at the start of text.
 func unitAt(text []byte) (unit rune, escaped bool) {
 	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
 		return 0, false
@@ -142,12 +142,12 @@ func unitAt(text []byte) (unit rune, escaped bool) {
 	return rune(number), err == nil
 }
 
-// checkNumbers refuses what no double can hold.
+// checkNumbers refuses numbers beyond the range of a double.
 func checkNumbers(value any) error {
 	switch value := value.(type) {
 	case json.Number:
 		if _, err := strconv.ParseFloat(value.String(), 64); err != nil {
-			return fmt.Errorf("%.40s is a number that no double can hold", value)
+			return fmt.Errorf("the number %.40s exceeds the range of a double", value)
 		}
 	case []any:
 		for _, each := range value {
@@ -165,7 +165,7 @@ func checkNumbers(value any) error {
 	return nil
 }
 
-// fits says whether a value has at most so many lists and objects in one another.
+// fits reports whether a value nests at most this many lists and objects.
 func fits(value any, depth int) bool {
 	switch value := value.(type) {
 	case []any:
@@ -186,8 +186,8 @@ func fits(value any, depth int) bool {
 	return true
 }
 
-// appendCanonical appends JSON without spaces, names sorted, and numbers always written alike: 1
-// and 1.0 are the same id.
+// appendCanonical appends JSON without spaces, with sorted names and canonical numbers: 1 and 1.0
+// are the same key.
 func appendCanonical(out []byte, value any) []byte {
 	switch value := value.(type) {
 	case json.Number:
@@ -242,7 +242,7 @@ func appendText(out []byte, text string) []byte {
 	return append(out, '"')
 }
 
-// appendNumber writes whole numbers of 64 bits in full, others as doubles.
+// appendNumber writes 64-bit integers in full and all other numbers as doubles.
 func appendNumber(out []byte, text string) []byte {
 	if whole, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return strconv.AppendInt(out, whole, 10)
@@ -260,8 +260,8 @@ func appendNumber(out []byte, text string) []byte {
 	return appendFraction(out, number)
 }
 
-// appendFraction writes the shortest digits that read back the same: plain from 0.00001 to 10^16,
-// with an exponent elsewhere.
+// appendFraction writes the shortest digits that round-trip: plain from 0.00001 to 10^16, with an
+// exponent elsewhere.
 func appendFraction(out []byte, number float64) []byte {
 	text := strconv.FormatFloat(number, 'e', -1, 64)
 	mantissa, exponent, _ := strings.Cut(text, "e")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The vectors are those of all clients, and of the proxy.
-func TestKeyHashIsWhatAllProducersAgreeOn(t *testing.T) {
+// All clients and the proxy share these vectors.
+func TestKeyHashMatchesTheSharedVectors(t *testing.T) {
 	text, err := os.ReadFile("../../../../tests/conformance/key_hash_vectors.json")
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ const document = `{
 	"größe-1": "x", "a b": {"c": ["d"]}
 }`
 
-// What is written here is what the proxy makes of the same body.
+// The expected texts are those the proxy computes for the same bodies.
 func TestAPathsKeyIsCanonical(t *testing.T) {
 	keys := map[string]string{
 		"$.id": "7", "$.float": "7", "$.tenth": "0.1", "$.small": "1e-7", "$.tiny": "0.00001234",
@@ -59,7 +59,7 @@ func TestAPathsKeyIsCanonical(t *testing.T) {
 	}
 }
 
-func TestAPathThatLeadsNowhereHasNoKey(t *testing.T) {
+func TestAPathWithoutAValueHasNoKey(t *testing.T) {
 	nowhere := []string{"$.nothing", "$.none", "$.id.x", "$.list[2]", "$.id[0]", "$.list.x"}
 	for _, text := range nowhere {
 		path, err := ParsePath(text)
@@ -72,28 +72,28 @@ func TestAPathThatLeadsNowhereHasNoKey(t *testing.T) {
 	}
 }
 
-func TestABodyThatIsNoJSONIsAnError(t *testing.T) {
+func TestAnInvalidJSONBodyIsAnError(t *testing.T) {
 	path, _ := ParsePath("$.id")
 	bodies := []string{"", "no JSON", `{"id": 7} more`, "{\"id\": 7, \"x\": \"\xff\"}"}
 	for _, body := range bodies {
 		if _, _, err := path.Key([]byte(body)); err == nil {
-			t.Errorf("%s: it was taken", body)
+			t.Errorf("%s was accepted", body)
 		}
 	}
 }
 
-func TestOtherPathsAreRefused(t *testing.T) {
+func TestInvalidPathsAreRefused(t *testing.T) {
 	others := []string{"", "$", "id", "$.a..b", "$.a[*]", "$.a[-1]", "$.a[?(@.b)]",
 		"$.a\n", "$.a[99999999999999999999]"}
 	for _, text := range others {
 		if _, err := ParsePath(text); err == nil {
-			t.Errorf("%q was taken", text)
+			t.Errorf("%q was accepted", text)
 		}
 	}
 }
 
-// The texts of keys and of JSON values, as the proxy and all clients have them.
-func TestKeysAreTheTextsThatAllAgreeOn(t *testing.T) {
+// The vectors for the texts of keys and JSON values, shared by the proxy and all clients.
+func TestKeysMatchTheSharedVectors(t *testing.T) {
 	text, err := os.ReadFile("../../../../tests/conformance/key_vectors.json")
 	if err != nil {
 		t.Fatal(err)

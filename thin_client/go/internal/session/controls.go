@@ -6,13 +6,13 @@ import (
 	"orderlane/internal/gen/consumer"
 )
 
-// Control is a settle or an extend; neither if nothing is due.
+// Control is a settle or an extend; both are nil if nothing is due.
 type Control struct {
 	Settle *consumer.AckRequest
 	Extend *consumer.ExtendRequest
 }
 
-// ControlAt is when a settle or extend is due at home (S2, S5); Never while none is.
+// ControlAt returns when a settle or extend is due at home (S2, S5); Never if none is.
 func (s *Session) ControlAt(home *Home) time.Duration {
 	if home.busy() {
 		return Never
@@ -24,10 +24,10 @@ func (s *Session) ControlAt(home *Home) time.Duration {
 	return max(due, home.retryAt)
 }
 
-// BeginControl is what to send to home now, if anything. An answer or a failure has to follow.
+// BeginControl returns the request to send to home now, if any. An answer or a failure must follow.
 func (s *Session) BeginControl(home *Home, now time.Duration) Control {
 	if home.extendAt <= now {
-		s.planExtends(home) // the lease it was planned for may be gone
+		s.planExtends(home) // the lease that set the time may be gone
 		if home.extendAt <= now {
 			return Control{Extend: s.beginExtend(home, now)}
 		}
@@ -44,8 +44,8 @@ func (s *Session) BeginControl(home *Home, now time.Duration) Control {
 	}}
 }
 
-// ControlAnswered says that the settle or extend was answered; it returns the leases of messages
-// with handlers that are lost.
+// ControlAnswered handles the answer to a settle or extend. It returns the lost leases whose
+// messages are with handlers.
 func (s *Session) ControlAnswered(home *Home, answer *consumer.AckAnswer) []*Lease {
 	extended := home.extending
 	home.extending, home.settling = nil, nil
@@ -71,8 +71,8 @@ func (s *Session) ControlAnswered(home *Home, answer *consumer.AckAnswer) []*Lea
 	return lost
 }
 
-// ControlFailed says that there was no answer: all goes again (S3). It returns the leases of
-// messages with handlers that are lost: their time is up, and their proxy says nothing.
+// ControlFailed handles a settle or extend without an answer: everything is resent (S3). It returns
+// the expired leases whose messages are with handlers.
 func (s *Session) ControlFailed(home *Home, now time.Duration, jitter float64) []*Lease {
 	if home.settling != nil {
 		home.verdicts.absorb(home.settling)
@@ -113,7 +113,7 @@ func (s *Session) flushAt(home *Home) time.Duration {
 func (s *Session) beginExtend(home *Home, now time.Duration) *consumer.ExtendRequest {
 	home.extending = s.leasesOf(home)
 	home.askedAt = now
-	// Of several lengths the shortest: the proxy would cap a longer one without saying so.
+	// With several lengths, use the shortest: the proxy caps a longer one silently.
 	home.askedLength = Never
 	references := make([]*consumer.LeaseRef, len(home.extending))
 	for n, lease := range home.extending {
@@ -129,7 +129,7 @@ func (s *Session) beginExtend(home *Home, now time.Duration) *consumer.ExtendReq
 	}
 }
 
-// leasesOf are those to keep alive at home; O(n).
+// leasesOf returns the leases to extend at home; O(n).
 func (s *Session) leasesOf(home *Home) []*Lease {
 	return s.leases.inOrder(func(lease *Lease) bool { return lease.home == home && !lease.Lost() })
 }
@@ -143,7 +143,7 @@ func (s *Session) planExtends(home *Home) {
 	}
 }
 
-// lose appends the lease to lost if a handler has its message; else the message is forgotten.
+// lose appends the lease to lost if its message is with a handler, and otherwise drops it.
 func (s *Session) lose(lease *Lease, lost []*Lease) []*Lease {
 	switch {
 	case !s.leases.holds(lease):

@@ -11,23 +11,23 @@ import (
 	"orderlane/internal/gen/consumer"
 )
 
-// Name is unique among the leases that are alive: topic, qid with suffix, lease id.
+// Name identifies a live lease: topic, qid with suffix, lease id.
 type Name struct {
 	Topic, Queue string
 	ID           int64
 }
 
-// Home is one proxy that holds leases of ours. Only its Session writes it.
+// Home is a proxy that holds leases of this client. Only its Session modifies it.
 type Home struct {
-	// Address is host:port, empty if the proxy did not say.
+	// Address is host:port; empty if the proxy did not report it.
 	Address string
-	// Failures counts settles and extends that failed in a row.
+	// Failures counts consecutive failures of settles and extends.
 	Failures int
 
 	verdicts *Verdicts
 	extendAt time.Duration
 	retryAt  time.Duration
-	// What is under way: one settle, or one extend asked at askedAt for askedLength.
+	// In flight: one settle, or one extend sent at askedAt for askedLength.
 	settling    *Verdicts
 	extending   []*Lease
 	askedAt     time.Duration
@@ -38,7 +38,7 @@ func newHome(address string) *Home {
 	return &Home{Address: address, verdicts: &Verdicts{}, extendAt: Never}
 }
 
-// Settling is the number of verdicts in the settle that is under way.
+// Settling returns the number of verdicts in the settle in flight.
 func (h *Home) Settling() int {
 	if h.settling == nil {
 		return 0
@@ -51,18 +51,18 @@ func (h *Home) busy() bool { return h.settling != nil || h.extending != nil }
 type state int8
 
 const (
-	ready   state = iota // waits for nothing but a handler
-	chained              // waits behind another of its key
+	ready   state = iota // waits only for a handler
+	chained              // waits behind another message of its key
 	open                 // with a handler
 	ended
 )
 
-// lane is what messages have in common that are handled one after the other.
+// lane identifies messages that are handled one after the other.
 type lane struct {
 	topic, order string
 }
 
-// Lease is one message, with what its proxy has to be told to settle it.
+// Lease is one message, and the data needed to settle it.
 type Lease struct {
 	Message      *consumer.Message
 	Topic, Queue string
@@ -70,48 +70,49 @@ type Lease struct {
 	context  *consumer.Context
 	home     *Home
 	lane     lane
-	ordered  bool // false: in no lane
-	run      int  // the same for all that came together and have to be handled in sequence
+	ordered  bool // false: unordered
+	run      int  // shared by messages that arrived together and must be handled in sequence
 	arrival  int
 	length   time.Duration
 	deadline atomic.Int64
 	lost     atomic.Bool
 	state    state
-	counted  bool // open, and takes a place of its own: false behind the first of a batch
+	counted  bool // open and counted against concurrency: false behind the first of a batch
 }
 
-// Name tells the lease from all others.
+// Name identifies the lease among all others.
 func (l *Lease) Name() Name { return Name{l.Topic, l.Queue, *l.Message.LeaseId} }
 
-// Deadline is when the lease ends unless it is extended. Any goroutine may ask.
+// Deadline returns when the lease expires unless extended. Safe for concurrent use.
 func (l *Lease) Deadline() time.Duration { return time.Duration(l.deadline.Load()) }
 
-// SetDeadline is for leases that are in no session.
+// SetDeadline is for leases outside a session.
 func (l *Lease) SetDeadline(at time.Duration) { l.deadline.Store(int64(at)) }
 
-// Lost says whether the message may have gone to someone else. Any goroutine may ask.
+// Lost reports whether the message may have been delivered to another client. Safe for concurrent
+// use.
 func (l *Lease) Lost() bool { return l.lost.Load() }
 
-// SetLost is for leases that are in no session.
+// SetLost is for leases outside a session.
 func (l *Lease) SetLost() { l.lost.Store(true) }
 
-// Reference names the lease on the wire.
+// Reference returns the lease's name on the wire.
 func (l *Lease) Reference() *consumer.LeaseRef {
 	return &consumer.LeaseRef{Context: l.context, LeaseId: *l.Message.LeaseId}
 }
 
-// extendAt is when a third of its length is gone.
+// extendAt returns when a third of the lease's length has passed.
 func (l *Lease) extendAt() time.Duration { return l.Deadline() - 2*l.length/3 }
 
-// leases are all that a client holds: open ones with handlers, ready ones, and those behind their
-// key's. O(1) where nothing else is said.
+// leases holds all leases of a client: open ones with handlers, ready ones, and those chained
+// behind another of their key. Operations are O(1) unless noted.
 type leases struct {
 	concurrency int
 	open        int
 	arrivals    int
 	held        map[Name]*Lease
 	ready       []*Lease
-	chains      map[lane][]*Lease // of lanes with a lease ready or open: those behind it
+	chains      map[lane][]*Lease // leases behind a ready or open one of their lane
 }
 
 func newLeases(concurrency int) leases {
@@ -120,7 +121,7 @@ func newLeases(concurrency int) leases {
 
 func (ls *leases) holds(lease *Lease) bool { return ls.held[lease.Name()] == lease }
 
-// add takes a new lease in, and says whether it did: one that is held already is ignored.
+// add adds a new lease and reports whether it did: a lease already held is ignored.
 func (ls *leases) add(lease *Lease) bool {
 	name := lease.Name()
 	if _, known := ls.held[name]; known {
@@ -142,7 +143,7 @@ func (ls *leases) add(lease *Lease) bool {
 	return true
 }
 
-// take opens the next ready lease that has not run out; O(those that have).
+// take opens the next ready lease that has not expired; O(expired leases).
 func (ls *leases) take(now time.Duration) *Lease {
 	if ls.open >= ls.concurrency {
 		return nil
@@ -156,12 +157,12 @@ func (ls *leases) take(now time.Duration) *Lease {
 			ls.open++
 			return lease
 		}
-		ls.ready = append(ls.ready, lease) // other keys', so their order does not matter
+		ls.ready = append(ls.ready, lease) // a different key each, so order does not matter
 	}
 	return nil
 }
 
-// takeRest opens what waits behind an open lease in its run, none beyond one that has run out.
+// takeRest opens the leases behind an open one in its run, up to the first that has expired.
 func (ls *leases) takeRest(lease *Lease, now time.Duration) []*Lease {
 	rest := ls.rest(lease)
 	for n, each := range rest {
@@ -172,13 +173,13 @@ func (ls *leases) takeRest(lease *Lease, now time.Duration) []*Lease {
 		each.state = open
 	}
 	if len(rest) > 0 {
-		// What came together stands together, at the front: the first of it is open.
+		// A run is contiguous and at the front, since its first lease is open.
 		ls.chains[lease.lane] = ls.chains[lease.lane][len(rest):]
 	}
 	return rest
 }
 
-// rest is what waits behind an open lease in its run.
+// rest returns the leases behind an open one in its run.
 func (ls *leases) rest(lease *Lease) []*Lease {
 	if !lease.ordered {
 		return nil
@@ -192,7 +193,7 @@ func (ls *leases) rest(lease *Lease) []*Lease {
 	return rest
 }
 
-// close ends what was taken together; its key's next one gets ready.
+// close ends leases that were taken together; the next one of their key becomes ready.
 func (ls *leases) close(taken []*Lease) error {
 	first := taken[0]
 	if first.state != open || !first.counted || !ls.holds(first) {
@@ -208,13 +209,13 @@ func (ls *leases) close(taken []*Lease) error {
 	return nil
 }
 
-// has says whether a message of the lease's key is here.
+// has reports whether a message of the lease's key is held.
 func (ls *leases) has(lease *Lease) bool {
 	_, found := ls.chains[lease.lane]
 	return lease.ordered && found
 }
 
-// dropRest forgets and returns what waits behind an open lease in its run.
+// dropRest removes and returns the leases behind an open one in its run.
 func (ls *leases) dropRest(lease *Lease) []*Lease {
 	rest := ls.rest(lease)
 	for _, each := range rest {
@@ -223,7 +224,7 @@ func (ls *leases) dropRest(lease *Lease) []*Lease {
 	return rest
 }
 
-// drop forgets a lease that is not open; O(n).
+// drop removes a lease that is not open; O(n).
 func (ls *leases) drop(lease *Lease) {
 	if lease.state == ready {
 		ls.ready = slices.DeleteFunc(ls.ready, func(each *Lease) bool { return each == lease })
@@ -232,11 +233,11 @@ func (ls *leases) drop(lease *Lease) {
 	}
 	lease.state = ended
 	delete(ls.held, lease.Name())
-	chain := ls.chains[lease.lane] // only those with a key wait behind another
+	chain := ls.chains[lease.lane] // only ordered leases are chained
 	ls.chains[lease.lane] = slices.DeleteFunc(chain, func(each *Lease) bool { return each == lease })
 }
 
-// dropWaiting forgets and returns all that are not open; O(n).
+// dropWaiting removes and returns all leases that are not open; O(n).
 func (ls *leases) dropWaiting() []*Lease {
 	waiting := ls.inOrder(func(lease *Lease) bool { return lease.state != open })
 	for _, lease := range waiting {
@@ -253,7 +254,7 @@ func (ls *leases) dropWaiting() []*Lease {
 	return waiting
 }
 
-// inOrder returns the leases that match, as they came; O(n log n).
+// inOrder returns the matching leases in order of arrival; O(n log n).
 func (ls *leases) inOrder(match func(*Lease) bool) []*Lease {
 	var found []*Lease
 	for _, lease := range ls.held {
@@ -265,7 +266,7 @@ func (ls *leases) inOrder(match func(*Lease) bool) []*Lease {
 	return found
 }
 
-// remove forgets the first of its key; the next one gets ready.
+// remove drops the first lease of its key; the next one becomes ready.
 func (ls *leases) remove(lease *Lease) {
 	lease.state = ended
 	delete(ls.held, lease.Name())
@@ -285,20 +286,20 @@ func (ls *leases) remove(lease *Lease) {
 
 var (
 	errNoContext = errors.New(
-		"a pull was answered with messages, but without topic, qid or leaseMs")
-	errNoLease = errors.New("came without body or lease")
+		"the answer to a pull has messages, but no topic, qid or leaseMs")
+	errNoLease = errors.New("has no body or lease")
 )
 
-// reader makes leases of an answer's batches.
+// reader makes leases from the batches of an answer.
 type reader struct {
 	home *Home
 	sent time.Duration
-	// length is that of the outer answer, for batches that say nothing else.
+	// length is the outer answer's, for batches without a length of their own.
 	length time.Duration
-	runs   *int // counts the runs that were seen so far
+	runs   *int // counts the runs seen so far
 }
 
-// read makes the leases of one queue's batch, or says what it lacks.
+// read makes the leases of one queue's batch, or returns what is missing.
 func (r reader) read(part *consumer.PullResponse) ([]*Lease, error) {
 	if len(part.Messages) == 0 {
 		return nil, nil
@@ -337,8 +338,8 @@ func (r reader) read(part *consumer.PullResponse) ([]*Lease, error) {
 	return found, nil
 }
 
-// ReadAnswer makes the leases of a whole answer to a pull that was sent at that moment, for who has
-// no session.
+// ReadAnswer makes the leases of a whole answer to a pull sent at that moment, for callers without
+// a session.
 func ReadAnswer(answer *consumer.PullResponse, sent time.Duration) ([]*Lease, error) {
 	return readParts(answer, newHome(answer.GetHome()), sent, new(int))
 }

@@ -6,7 +6,7 @@ import (
 	"orderlane/internal/gen/consumer"
 )
 
-// The proxy would cap a longer extension in silence, so none is asked for.
+// The proxy caps longer extensions silently, so the client does not ask for them.
 func TestS5LeasesOfSeveralLengthsAreExtendedByTheShortest(t *testing.T) {
 	s := sessionWith(4, 0)
 	pulled(t, s, answerWith("a:1", 9000, 1), begin)
@@ -33,8 +33,8 @@ func TestS5PrefetchedMessagesAreExtendedToo(t *testing.T) {
 	equal(t, "leases", len(extend.Leases), 3)
 }
 
-// A proxy that is silent past a lease's end has lost it; so has one that says so.
-func TestS5HandlersAreToldOfLostLeases(t *testing.T) {
+// A lease is lost if the proxy says so, or is silent past the lease's end.
+func TestS5LostLeasesReachTheirHandlers(t *testing.T) {
 	s := sessionWith(2, 0)
 	both := pulled(t, s, answer(1, 2), begin)
 	home := s.Homes()["a:1"]
@@ -52,7 +52,7 @@ func TestS6OneMessageOfAKeyAtATime(t *testing.T) {
 	s := sessionWith(4, 4)
 	first := pulled(t, s, runOf(1), begin)[0]
 	s.BeginPull(begin)
-	answered(t, s, runOf(2), begin) // the proxy erred
+	answered(t, s, runOf(2), begin) // an error of the proxy
 	if s.Take(begin) != nil {
 		t.Fatal("its key is with a handler")
 	}
@@ -61,8 +61,8 @@ func TestS6OneMessageOfAKeyAtATime(t *testing.T) {
 	equal(t, "next", *s.Take(begin).Message.LeaseId, 2)
 }
 
-// A pull asks for the free places, and none is due while enough messages wait.
-func TestS7RoomIsWhatIsNotHeld(t *testing.T) {
+// A pull asks for the free capacity, and is not due while enough messages wait.
+func TestS7HeldMessagesReduceTheCapacity(t *testing.T) {
 	s := sessionWith(2, 4)
 	equal(t, "first", *s.BeginPull(begin).MaxBatchSize, 6)
 	answered(t, s, answer(1, 2, 3, 4, 5, 6), begin)
@@ -78,8 +78,8 @@ func TestS7RoomIsWhatIsNotHeld(t *testing.T) {
 	equal(t, "then", *s.BeginPull(begin).MaxBatchSize, 4)
 }
 
-// A pull that was under way is waited for, and its messages are released.
-func TestS8WhatArrivesAfterStopGoesBack(t *testing.T) {
+// The drain waits for a pull in flight and releases its messages.
+func TestS8MessagesThatArriveAfterTheStopAreReleased(t *testing.T) {
 	s := sessionWith(2, 2)
 	s.BeginPull(begin)
 	s.Stop(begin)
@@ -91,7 +91,7 @@ func TestS8WhatArrivesAfterStopGoesBack(t *testing.T) {
 	sameIDs(t, "released", control.Settle.Acks[0].Released, 1)
 }
 
-func TestS8WhatWaitsAtTheStopGoesBackInItsOrder(t *testing.T) {
+func TestS8WaitingMessagesAreReleasedInOrderAtTheStop(t *testing.T) {
 	s := sessionWith(1, 8)
 	s.BeginPull(begin)
 	answered(t, s, runOf(1, 2, 3), begin)

@@ -7,7 +7,7 @@ import (
 	"orderlane/internal/gen/consumer"
 )
 
-// ---- what may happen -------------------------------------------------------------------------
+// ---- possible events -------------------------------------------------------------------------
 
 func (p *play) take() {
 	lease := p.s.Take(p.now)
@@ -15,12 +15,12 @@ func (p *play) take() {
 		return
 	}
 	each := p.given[*lease.Message.LeaseId-1]
-	p.check(each.lease == nil && !each.lost, "%d is handed out: %+v", each.id, each)
-	p.check(each.deadline > p.now, "S4: %d has run out", each.id)
+	p.check(each.lease == nil && !each.lost, "%d was delivered twice: %+v", each.id, each)
+	p.check(each.deadline > p.now, "S4: %d has expired", each.id)
 	for _, other := range p.open() {
 		p.check(each.key == "" || other.key != each.key, "S6: two of %s", each.key)
 	}
-	p.check(!p.s.Stopping(), "S8: handed out after the stop")
+	p.check(!p.s.Stopping(), "S8: delivered after the stop")
 	each.lease = lease
 	p.check(len(p.open()) <= modelConcurrency, "S7: too many handlers")
 }
@@ -130,7 +130,7 @@ func (p *play) pullAnswered() {
 		}
 	}
 	_, err := p.s.PullAnswered(answer, p.now)
-	p.check(err == nil, "an answer: %v", err)
+	p.check(err == nil, "valid answer refused: %v", err)
 	returned(p.riding, true)
 	p.pull, p.riding = nil, nil
 }
@@ -143,7 +143,7 @@ func (p *play) pullFails() {
 	returned(p.riding, false)
 	p.pull, p.riding, p.failed = nil, nil, true
 	p.home = []string{"a:1", "b:2"}[p.r.IntN(2)]
-	p.check(p.s.PullAt() > p.now, "it goes on at once after a failure")
+	p.check(p.s.PullAt() > p.now, "no pause after a failure")
 }
 
 func (p *play) beginControls() {
@@ -164,7 +164,7 @@ func (p *play) beginControls() {
 				each := p.given[reference.LeaseId-1]
 				named, shortest = append(named, each), min(shortest, each.length)
 			}
-			p.check(control.Extend.Ms == int32(shortest/ms), "S5: not by the shortest")
+			p.check(control.Extend.Ms == int32(shortest/ms), "S5: not the shortest length")
 			p.check(slices.Equal(named, p.alive(home)), "S5: not all are extended")
 			p.controls[home] = underWay{control, p.now, named}
 		}
@@ -177,7 +177,7 @@ func (p *play) alive(home *Home) []*given {
 	})
 }
 
-// someControl takes one that is under way.
+// someControl returns a request in flight.
 func (p *play) someControl() (*Home, underWay) {
 	for home, control := range p.controls {
 		delete(p.controls, home)
@@ -222,7 +222,7 @@ func (p *play) controlAnswered() {
 			each.deadline = at.asked + each.length
 		}
 	}
-	p.check(len(lost) == told, "of %d lost leases handlers are told", len(lost))
+	p.check(len(lost) == told, "%d lost leases should be reported", len(lost))
 }
 
 func (p *play) controlFails() {
@@ -245,11 +245,11 @@ func (p *play) controlFails() {
 			}
 		}
 	}
-	p.check(len(lost) == told, "of %d lost leases handlers are told", len(lost))
+	p.check(len(lost) == told, "%d lost leases should be reported", len(lost))
 	pending := p.pending(home.Address)
 	if !slices.ContainsFunc(pending, func(g *given) bool { return g.deadline > p.now }) {
 		for _, each := range pending {
-			each.confirmed = true // S3: they are given up
+			each.confirmed = true // S3: dropped
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"orderlane/internal/gen/consumer"
 )
 
-var plays = flag.Int("plays", 300, "how many random plays of the session there are")
+var plays = flag.Int("plays", 300, "number of random plays of the session")
 
-// given is what the model knows of one lease.
+// given is the model's state of one lease.
 type given struct {
 	id        int64
 	key       string // empty: none
@@ -24,20 +24,20 @@ type given struct {
 	lease     *Lease // with a handler
 	outcome   string // empty: none yet
 	settledAt time.Duration
-	hurry     bool // its verdict may release what a pull waits for
+	hurry     bool // its verdict may release a message that a pull waits for
 	inFlight  bool
 	confirmed bool
-	lost      bool // need not be handled, and its verdict may be dropped
+	lost      bool // its handling and verdict are optional
 }
 
-// underWay is a settle or an extend.
+// underWay is a settle or an extend in flight.
 type underWay struct {
 	control Control
 	asked   time.Duration
 	leases  []*given
 }
 
-// play is a session beside a naive model of it, in a random order of pulls, ends, losses, failures.
+// play runs a session beside a naive model, with random pulls, ends, losses and failures.
 type play struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -45,13 +45,13 @@ type play struct {
 	now      time.Duration
 	given    []*given
 	runs     int
-	home     string // where the next pull leads
+	home     string // the proxy of the next pull
 	pull     *consumer.PullRequest
 	sent     time.Duration
 	riding   []*given
-	ids      map[string]time.Duration // of pulls, with the first sending of each
+	ids      map[string]time.Duration // first sending by pull id
 	lastID   string
-	failed   bool // the last pull
+	failed   bool // the last pull failed
 	length   time.Duration
 	controls map[*Home]underWay
 	retryAt  map[string]time.Duration
@@ -85,7 +85,7 @@ func (p *play) open() []*given {
 	return p.where(func(g *given) bool { return g.outcome == "" && g.lease != nil })
 }
 
-// free ones wait for nothing but a handler.
+// free returns the leases that wait only for a handler.
 func (p *play) free() []*given {
 	busy := map[string]bool{}
 	for _, each := range p.open() {
@@ -100,7 +100,7 @@ func (p *play) end(each *given, outcome string) {
 	each.outcome, each.settledAt = outcome, p.now
 }
 
-// carried are the leases of a request's verdicts: each settled so, not under way, not confirmed.
+// carried returns the leases of a request's verdicts: settled, not in flight, not confirmed.
 func (p *play) carried(batches []*consumer.AckBatch, home string) []*given {
 	var found []*given
 	take := func(batch *consumer.AckBatch, id int64, verdict string) {
@@ -136,10 +136,10 @@ func returned(leases []*given, confirmed bool) {
 	}
 }
 
-// ---- what always holds -----------------------------------------------------------------------
+// ---- invariants ------------------------------------------------------------------------------
 
-// nothingWaitsTooLong is S2 and S5: while a verdict or a lease waits, its proxy is to be asked in
-// time.
+// nothingWaitsTooLong checks S2 and S5: while a verdict or a lease waits, a request to its proxy is
+// due in time.
 func (p *play) nothingWaitsTooLong() {
 	for _, address := range []string{"a:1", "b:2"} {
 		pending := p.pending(address)
@@ -156,13 +156,13 @@ func (p *play) nothingWaitsTooLong() {
 			continue
 		}
 		home := p.s.Homes()[address]
-		p.check(home != nil, "%s is forgotten", address)
+		p.check(home != nil, "no home for %s", address)
 		if _, busy := p.controls[home]; busy {
 			p.check(p.s.ControlAt(home) == Never, "two requests at a time")
 			continue
 		}
 		at := p.s.ControlAt(home)
-		p.check(at <= max(limit, p.retryAt[address]), "asked at %v, to be at %v", at, limit)
+		p.check(at <= max(limit, p.retryAt[address]), "due at %v, limit %v", at, limit)
 	}
 }
 
@@ -185,11 +185,11 @@ func (p *play) step() {
 	steps[p.r.IntN(len(steps))]()
 	p.nothingWaitsTooLong()
 	if len(p.free()) > 0 && len(p.open()) < modelConcurrency {
-		p.check(p.s.Takeable() > 0, "what is free cannot be taken")
+		p.check(p.s.Takeable() > 0, "free messages cannot be taken")
 	}
 }
 
-// finish has every lease get its verdict confirmed, unless it was lost.
+// finish confirms the verdict of every lease that was not lost.
 func (p *play) finish() {
 	p.s.Stop(p.now)
 	for _, each := range p.held() {
@@ -203,7 +203,7 @@ func (p *play) finish() {
 	}
 	if p.pull != nil {
 		_, err := p.s.PullAnswered(&consumer.PullResponse{}, p.now)
-		p.check(err == nil, "an empty answer: %v", err)
+		p.check(err == nil, "empty answer refused: %v", err)
 		returned(p.riding, true)
 	}
 	for range 3 {
@@ -213,7 +213,7 @@ func (p *play) finish() {
 		p.now += maxBackoff
 		p.beginControls()
 	}
-	p.check(p.s.Drained(), "something is left")
+	p.check(p.s.Drained(), "not drained")
 	for _, each := range p.given {
 		p.check(each.confirmed || each.lost, "%d was never confirmed: %+v", each.id, each)
 	}

@@ -13,10 +13,10 @@ type pull struct {
 	sent      time.Duration
 	linger    time.Duration
 	verdicts  *Verdicts
-	home      *Home // whose verdicts these are; nil if there are none
+	home      *Home // home of these verdicts; nil if there are none
 }
 
-// PullAt is when the next pull is due; Never while none is.
+// PullAt returns when the next pull is due; Never if none is.
 func (s *Session) PullAt() time.Duration {
 	if s.stopping || s.pull != nil ||
 		len(s.leases.ready) >= s.lowWater || len(s.leases.held) >= s.capacity {
@@ -25,7 +25,8 @@ func (s *Session) PullAt() time.Duration {
 	return s.retryAt
 }
 
-// BeginPull is what to send now, verdicts inside (S1). An answer or a failure has to follow.
+// BeginPull returns the pull to send now, including verdicts (S1). An answer or a failure must
+// follow.
 func (s *Session) BeginPull(now time.Duration) *consumer.PullRequest {
 	home := s.pullHome
 	if home == nil {
@@ -55,7 +56,7 @@ func (s *Session) BeginPull(now time.Duration) *consumer.PullRequest {
 	return request
 }
 
-// nextID is the id of the pull that begins now, and when it was first sent (S9).
+// nextID returns the id of the pull that begins now, and when that id was first sent (S9).
 func (s *Session) nextID(now time.Duration) (string, time.Duration) {
 	failed := s.failed
 	s.failed = nil
@@ -69,8 +70,8 @@ func (s *Session) nextID(now time.Duration) (string, time.Duration) {
 	return fmt.Sprintf("%s%d", s.options.RequestPrefix, s.pulls), now
 }
 
-// PullAnswered takes the messages in and says how many came. An error means a malformed answer:
-// then nothing has changed, and PullFailed has to follow.
+// PullAnswered adds the messages and returns their number. An error means a malformed answer: then
+// nothing has changed, and PullFailed must follow.
 func (s *Session) PullAnswered(answer *consumer.PullResponse, now time.Duration) (int, error) {
 	address := answer.GetHome()
 	for _, part := range answer.More {
@@ -111,8 +112,8 @@ func (s *Session) PullAnswered(answer *consumer.PullResponse, now time.Duration)
 	return len(arrived), nil
 }
 
-// PullFailed says that the pull had no answer, or a bad one, or that no connection could be made
-// for it; its verdicts go again (S3).
+// PullFailed handles a pull that had no answer, a bad one, or no connection; its verdicts are
+// resent (S3).
 func (s *Session) PullFailed(now time.Duration, jitter float64) {
 	if s.pull != nil {
 		s.failed, s.pull = s.pull, nil

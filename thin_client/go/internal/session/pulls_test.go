@@ -10,7 +10,7 @@ import (
 	"orderlane/internal/gen/consumer"
 )
 
-// A pull waits a quarter of the lease, so that what it brings has most of its time left.
+// A pull waits a quarter of the lease, so that its messages have most of their time left.
 func TestLingerFollowsTheLease(t *testing.T) {
 	s := sessionWith(4, 2)
 	pulled(t, s, answerWith("a:1", 2000, 1), begin)
@@ -18,7 +18,7 @@ func TestLingerFollowsTheLease(t *testing.T) {
 	equal(t, "linger", *s.BeginPull(begin).MaxLingerTime, 500)
 }
 
-// A proxy that shuts down answers at once with nothing; it is not asked in a tight loop.
+// A proxy that shuts down sends empty answers at once; pulls must not form a tight loop.
 func TestAnEarlyEmptyAnswerPausesPulling(t *testing.T) {
 	s := sessionWith(2, 2)
 	s.BeginPull(begin)
@@ -38,7 +38,7 @@ func TestBackoffGrowsToALimitAndSpreads(t *testing.T) {
 	equal(t, "jitter", Backoff(1, 0), Backoff(1, 1)/2)
 }
 
-// Its error says what was wrong; as a failed pull it gives the verdicts back.
+// The error names the cause; PullFailed then keeps the verdicts.
 func TestAMalformedAnswerChangesNothing(t *testing.T) {
 	spoil := map[string]func(*consumer.PullResponse){
 		"no context": func(answer *consumer.PullResponse) { answer.Context = nil },
@@ -60,7 +60,7 @@ func TestAMalformedAnswerChangesNothing(t *testing.T) {
 			bad := answer(1, 2)
 			spoil(bad)
 			if _, err := s.PullAnswered(bad, begin); err == nil {
-				t.Fatal("it was taken")
+				t.Fatal("the answer was accepted")
 			}
 			s.PullFailed(begin, 0)
 			control := s.BeginControl(s.Homes()["a:1"], begin+20*ms)
@@ -72,7 +72,7 @@ func TestAMalformedAnswerChangesNothing(t *testing.T) {
 }
 
 // The same lease in two answers is one message.
-func TestARepeatedMessageIsTakenInOnce(t *testing.T) {
+func TestARepeatedMessageIsAddedOnce(t *testing.T) {
 	s := sessionWith(4, 4)
 
 	equal(t, "first", len(pulled(t, s, answer(1, 2), begin)), 2)
@@ -97,7 +97,7 @@ func TestStringIsAStatusLine(t *testing.T) {
 	equal(t, "line", s.String(), "<Session g open=2 ready=1 held=3 pulling=false homes=1>")
 }
 
-func TestALongOutageIsLoggedLessAndLess(t *testing.T) {
+func TestALongOutageIsLoggedEverLessOften(t *testing.T) {
 	var news []int
 	for failures := 1; failures < 100; failures++ {
 		if IsNews(failures) {

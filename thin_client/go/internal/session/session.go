@@ -6,28 +6,27 @@
 // Rules; tests name them:
 //
 //	S1  A verdict rides on the next pull to the proxy that holds its lease.
-//	S2  A verdict waits for the next pull, AckLinger at most. But what it releases may be just
-//	    what a pull at the proxy waits for: it is sent at once if no message waits here
-//	    meanwhile, and otherwise once that pull has not been answered for 3 ms. (One whose key
-//	    goes on here releases nothing.) While some are under way others gather.
-//	S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and
-//	    never after that.
-//	S4  A lease runs from the moment its pull was sent. A message whose lease has run out goes to
-//	    a handler only after an extend has confirmed it: a stopped proxy's answer may come late.
-//	S5  With a third of its length gone a lease is extended, whether its message is handled or
-//	    waits.
-//	S6  Of one order key at most one message, or one batch, is with a handler, even if the proxy
-//	    erred.
-//	S7  At most Concurrency handlers have messages, and Prefetch more messages wait here.
-//	S8  After Stop no message goes to a handler: what waits, and what still arrives, is given
-//	    back.
-//	S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy
-//	    gives it again. Its leases run from the first sending. Once they must be over a pull has
-//	    a new id.
-//	S10 What came together of one order key is a run: at the first of it that does not end well,
-//	    those behind it are given back with the verdict.
+//	S2  A verdict waits for the next pull, AckLinger at most. If it may make a message available
+//	    to a pull already waiting at the proxy (no further message of its key is held here), it
+//	    is sent at once if no message waits here, and otherwise once that pull has been
+//	    unanswered for 3 ms. While a settle is in flight, further verdicts accumulate.
+//	S3  A verdict is resent until an answer confirms it or its lease must have expired, and never
+//	    after that.
+//	S4  A lease runs from the moment its pull was sent. After it has expired, its message goes to
+//	    a handler only if an extend has confirmed it: a stopped proxy's answer may arrive late.
+//	S5  A lease is extended after a third of its length, whether its message is handled or waits.
+//	S6  At most one message, or one batch, of an order key is with a handler, even if the proxy
+//	    errs.
+//	S7  At most Concurrency handlers have messages, and at most Prefetch more messages wait here.
+//	S8  After Stop no message goes to a handler: waiting messages and later arrivals are
+//	    released.
+//	S9  A failed pull is repeated under the same id: if its answer was lost, the proxy sends it
+//	    again. Its leases run from the first sending. Once they must have expired, the next pull
+//	    has a new id.
+//	S10 Messages of one order key that arrive together form a run: when one fails, those behind
+//	    it are released with its verdict.
 //
-// Moments are durations since some fixed one, on a clock that never goes back.
+// Moments are durations since a fixed one, on a monotonic clock.
 package session
 
 import (
@@ -36,11 +35,11 @@ import (
 	"time"
 )
 
-// Never is the moment of what is not planned.
+// Never is the moment of events that are not planned.
 const Never = time.Duration(math.MaxInt64)
 
-// How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
-// left (S4); and before any lease was seen.
+// Limits of a pull's wait. It waits for a quarter of the lease, so that its messages have most of
+// their lease left (S4), and for firstLinger before the first lease.
 const (
 	minLinger   = 20 * time.Millisecond
 	firstLinger = time.Second
@@ -48,73 +47,72 @@ const (
 )
 
 const (
-	// earlyPause follows an answer that is empty although its pull could have waited: a proxy that
-	// shuts down.
+	// earlyPause follows an empty answer that came before the pull's wait was over: the proxy
+	// is shutting down.
 	earlyPause = 50 * time.Millisecond
-	// answerDue is within what a proxy that has messages answers; one that has none lets a pull
-	// wait.
+	// answerDue is the time within which a proxy with messages answers; without messages it
+	// lets the pull wait.
 	answerDue = 3 * time.Millisecond
 
 	firstBackoff = 50 * time.Millisecond
 	maxBackoff   = 5 * time.Second
 )
 
-// Backoff is how long to wait after so many failures in a row; jitter in [0, 1) spreads clients.
+// Backoff returns the wait after consecutive failures; jitter in [0, 1) spreads clients.
 func Backoff(failures int, jitter float64) time.Duration {
 	longest := min(firstBackoff<<min(failures-1, 10), maxBackoff)
 	return time.Duration(float64(longest) * (0.5 + jitter/2))
 }
 
-// TriesElsewhere says whether the next pull goes to another address: not where an answer may be
-// waiting (S9). A connection that broke stood before, and ended suddenly.
+// TriesElsewhere reports whether the next pull goes to another address. It does not after the first
+// break of an established connection: an answer may be waiting there (S9).
 func TriesElsewhere(broke bool, failures int) bool { return !broke || failures != 1 }
 
-// IsNews is true for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and
-// less.
+// IsNews is true for the 1st, 2nd, 4th, 8th … consecutive failure, so that a long outage is logged
+// ever less often.
 func IsNews(failures int) bool { return failures&(failures-1) == 0 }
 
-// Options are what a session is told once.
+// Options configure a session.
 type Options struct {
 	Group string
-	// Topics is nil for any topic of the group.
+	// Topics is nil for all topics of the group.
 	Topics   []string
 	ClientID string
 	Version  string
-	// Token says who is asking; empty: nobody.
+	// Token authenticates the client; empty: none.
 	Token string
-	// Concurrency is how many handlers have messages at most; Prefetch, how many messages wait here
-	// beside them.
+	// Concurrency is the maximum number of handlers with messages; Prefetch is the maximum
+	// number of messages buffered beyond those.
 	Concurrency, Prefetch int
 	AckLinger             time.Duration
-	// MaxRun is how many consecutive messages of an order key may come together.
+	// MaxRun is the maximum number of consecutive messages of an order key in one delivery.
 	MaxRun int
-	// RequestPrefix makes the ids of pulls unique: processes may share a client id, one after the
-	// other.
+	// RequestPrefix makes pull ids unique: successive processes may share a client id.
 	RequestPrefix string
 }
 
-// Session is one consumer's state. One lock has to guard it.
+// Session is the state of one consumer. Guard it with one lock.
 type Session struct {
-	// PullFailures counts those in a row.
+	// PullFailures counts consecutive failures of pulls.
 	PullFailures int
 
 	options  Options
-	homes    map[string]*Home // that hold leases of ours or wait for verdicts, by address
+	homes    map[string]*Home // proxies that hold our leases or await verdicts, by address
 	stopping bool
 	leases   leases
 	capacity int
 	lowWater int
 	pull     *pull
 	failed   *pull // to be repeated
-	pulls    int   // ids given so far
+	pulls    int   // ids used so far
 	runs     int
-	longest  time.Duration // of the leases that came last; 0: none came
-	pullHome *Home         // where the connection for pulls leads, if known
+	longest  time.Duration // of the most recent leases; 0: no lease yet
+	pullHome *Home         // the pull connection's proxy, if known
 	retryAt  time.Duration // of pulls
 	linger   time.Duration
 }
 
-// New makes a session that has nothing yet.
+// New makes an empty session.
 func New(options Options) *Session {
 	return &Session{
 		options:  options,
@@ -131,26 +129,26 @@ func (s *Session) String() string {
 		s.leases.open, len(s.leases.ready), len(s.leases.held), s.pull != nil, len(s.homes))
 }
 
-// Homes are the proxies that hold leases of ours or wait for verdicts, by address. Not to be
-// written.
+// Homes returns the proxies that hold leases of this client or await verdicts, by address. Do not
+// modify it.
 func (s *Session) Homes() map[string]*Home { return s.homes }
 
-// PullHome is where the last pull that brought messages found them; nil if the next one may lead
-// elsewhere.
+// PullHome returns the proxy that sent messages in the last pull; nil if the next pull may reach
+// another one.
 func (s *Session) PullHome() *Home { return s.pullHome }
 
-// Stopping says whether Stop was called.
+// Stopping reports whether Stop was called.
 func (s *Session) Stopping() bool { return s.stopping }
 
-// Takeable is how many times Take may give something now; too high while leases that ran out wait.
+// Takeable returns how many Take calls may succeed now; too high while expired leases wait.
 func (s *Session) Takeable() int {
 	return min(len(s.leases.ready), s.leases.concurrency-s.leases.open)
 }
 
-// Open is the number of handlers that have messages.
+// Open returns the number of handlers with messages.
 func (s *Session) Open() int { return s.leases.open }
 
-// Flushed says whether nothing is under way or waits to be sent.
+// Flushed reports whether nothing is in flight or waiting to be sent.
 func (s *Session) Flushed() bool {
 	for _, home := range s.homes {
 		if home.busy() || !home.verdicts.Empty() {
@@ -160,14 +158,14 @@ func (s *Session) Flushed() bool {
 	return s.pull == nil
 }
 
-// Drained says whether nothing is held either.
+// Drained reports whether, in addition, no lease is held.
 func (s *Session) Drained() bool { return len(s.leases.held) == 0 && s.Flushed() }
 
-// Take gives the next message to a handler, or nil (S4, S6, S7).
+// Take returns the next message for a handler, or nil (S4, S6, S7).
 func (s *Session) Take(now time.Duration) *Lease { return s.leases.take(now) }
 
-// TakeBatch gives the next message, and those of its run with it, to a handler; or nil. Each of
-// them came later than the one before, and the messages of no other batch are of the same key.
+// TakeBatch returns the next message and the rest of its run, or nil, for one handler. The messages
+// are in order of arrival, and no other batch has messages of their key.
 func (s *Session) TakeBatch(now time.Duration) []*Lease {
 	first := s.leases.take(now)
 	if first == nil {
@@ -176,8 +174,8 @@ func (s *Session) TakeBatch(now time.Duration) []*Lease {
 	return append([]*Lease{first}, s.leases.takeRest(first, now)...)
 }
 
-// Settle says that a handler is done with what it took: the first done messages are handled, the
-// next one ended so, and those behind it were not begun. Fails if a handler does not have them.
+// Settle reports the end of a handler: of the messages it took, the first done are handled, the
+// next one has this outcome, and those behind it were not handled. It fails if no handler has them.
 func (s *Session) Settle(taken []*Lease, done int, outcome Outcome, now time.Duration) error {
 	failed := done < len(taken)
 	var rest []*Lease
@@ -204,7 +202,7 @@ func (s *Session) Settle(taken []*Lease, done int, outcome Outcome, now time.Dur
 	return nil
 }
 
-// Stop pulls no more, and gives back what waits (S8).
+// Stop ends pulling and releases waiting messages (S8).
 func (s *Session) Stop(now time.Duration) {
 	s.stopping = true
 	for _, lease := range s.leases.dropWaiting() {

@@ -21,7 +21,7 @@ func sessionWith(concurrency, prefetch int) *Session {
 	})
 }
 
-// answerWith has these messages, each of a key of its own.
+// answerWith returns an answer with these messages, each with its own key.
 func answerWith(home string, leaseMs int32, numbers ...int64) *consumer.PullResponse {
 	answer := &consumer.PullResponse{
 		Context: &consumer.Context{GroupId: "g", Topic: "t", Qid: "q#1"},
@@ -38,7 +38,7 @@ func answerWith(home string, leaseMs int32, numbers ...int64) *consumer.PullResp
 
 func answer(numbers ...int64) *consumer.PullResponse { return answerWith("a:1", 3000, numbers...) }
 
-// runOf has consecutive messages of one key.
+// runOf returns an answer with consecutive messages of one key.
 func runOf(numbers ...int64) *consumer.PullResponse {
 	run := answer(numbers...)
 	for _, message := range run.Messages {
@@ -54,7 +54,7 @@ func answered(t *testing.T, s *Session, answer *consumer.PullResponse, now time.
 	}
 }
 
-// pulled pulls these messages and gives to handlers what they can take.
+// pulled pulls these messages and takes as many as handlers may have.
 func pulled(t *testing.T, s *Session, answer *consumer.PullResponse, now time.Duration) []*Lease {
 	t.Helper()
 	s.BeginPull(now)
@@ -96,8 +96,8 @@ func sameIDs(t *testing.T, what string, got []int64, want ...int64) {
 	}
 }
 
-// After the connection led elsewhere, old verdicts go by settle to where their leases are.
-func TestS1VerdictsRideToTheirOwnProxyOnly(t *testing.T) {
+// After the pull connection moves to another proxy, old verdicts are sent by settle to their own.
+func TestS1VerdictsRideOnlyToTheirOwnProxy(t *testing.T) {
 	s := sessionWith(4, 0)
 	old := pulled(t, s, answer(1, 2), begin)
 	s.BeginPull(begin)
@@ -110,15 +110,15 @@ func TestS1VerdictsRideToTheirOwnProxyOnly(t *testing.T) {
 	control := s.BeginControl(s.Homes()["a:1"], begin+101*ms)
 
 	equal(t, "batches that ride", len(riding), 1)
-	sameIDs(t, "what rides", riding[0].Acked, 3)
+	sameIDs(t, "riding verdicts", riding[0].Acked, 3)
 	if control.Settle == nil {
-		t.Fatal("nothing goes to the old proxy")
+		t.Fatal("no settle for the old proxy")
 	}
-	sameIDs(t, "what is settled", control.Settle.Acks[0].Acked, 1)
+	sameIDs(t, "settled", control.Settle.Acks[0].Acked, 1)
 	equal(t, "the other is lost", old[1].Lost(), false)
 }
 
-// No pull is at the proxy and none is due: the verdict waits, but no longer than the linger.
+// Without a pull at the proxy or due, the verdict waits no longer than the linger.
 func TestS2AVerdictWaitsForTheLingerWithoutAPull(t *testing.T) {
 	s := sessionWith(1, 3)
 	first := pulled(t, s, answer(1, 2, 3, 4), begin)[0]
@@ -130,8 +130,8 @@ func TestS2AVerdictWaitsForTheLingerWithoutAPull(t *testing.T) {
 	equal(t, "before that", s.BeginControl(home, begin+19*ms), Control{})
 }
 
-// With a pull at the proxy and nothing waiting here it is sent at once.
-func TestS2AVerdictHurriesWhenOnlyAPullCanBringMore(t *testing.T) {
+// With a pull at the proxy and no message waiting here, the verdict is sent at once.
+func TestS2AVerdictIsSentAtOnceIfNoMessageWaits(t *testing.T) {
 	s := sessionWith(2, 0)
 	both := pulled(t, s, answer(1, 2), begin)
 	home := s.Homes()["a:1"]
@@ -143,8 +143,8 @@ func TestS2AVerdictHurriesWhenOnlyAPullCanBringMore(t *testing.T) {
 	equal(t, "settle", s.ControlAt(home), begin+2*ms)
 }
 
-// With messages waiting here, the verdict goes once the pull at the proxy was not answered in time.
-func TestS2AVerdictWaitsForAPullThatIsDueToBeAnswered(t *testing.T) {
+// With messages waiting here, the verdict is sent once the pull is overdue.
+func TestS2AVerdictWaitsForAPullThatShouldBeAnsweredSoon(t *testing.T) {
 	s := sessionWith(1, 4)
 	first := pulled(t, s, answer(1, 2), begin)[0]
 	s.BeginPull(begin)
@@ -166,7 +166,7 @@ func TestS2AVerdictInsideARunReleasesNothingAndDoesNotHurry(t *testing.T) {
 	equal(t, "at its end", s.ControlAt(home), begin+ms)
 }
 
-// A proxy that died is not asked for ever: past its leases' end their verdicts are dropped.
+// Verdicts to a dead proxy are dropped once their leases have expired.
 func TestS3AUselessVerdictIsDropped(t *testing.T) {
 	s := sessionWith(2, 2)
 	ok(t, s, pulled(t, s, answer(1), begin)[0], begin)
@@ -181,8 +181,8 @@ func TestS3AUselessVerdictIsDropped(t *testing.T) {
 	equal(t, "drained", s.Drained(), true)
 }
 
-// Verdicts of a settle that failed go again, before those that came in meanwhile.
-func TestS3AVerdictIsSentUntilItIsConfirmed(t *testing.T) {
+// Verdicts of a failed settle are resent, ahead of later ones.
+func TestS3AVerdictIsResentUntilItIsConfirmed(t *testing.T) {
 	s := sessionWith(2, 0)
 	both := pulled(t, s, answer(1, 2), begin)
 	home := s.Homes()["a:1"]
@@ -197,25 +197,25 @@ func TestS3AVerdictIsSentUntilItIsConfirmed(t *testing.T) {
 	equal(t, "drained", s.Drained(), true)
 }
 
-// Past its deadline a message is not handed out until the proxy has confirmed the lease.
-func TestS4AMessageThatWaitedTooLongNeedsAnExtend(t *testing.T) {
+// After its deadline a message needs a confirmed extend before it goes to a handler.
+func TestS4AMessageWithAnExpiredLeaseNeedsAnExtend(t *testing.T) {
 	s := sessionWith(1, 1)
 	first := pulled(t, s, answer(1, 2), begin)[0]
 	late := begin + 3001*ms
 	ok(t, s, first, late)
 	if s.Take(late) != nil {
-		t.Fatal("its lease had run out")
+		t.Fatal("delivered after the lease expired")
 	}
 
 	home := s.Homes()["a:1"]
 	if s.BeginControl(home, late).Extend == nil {
-		t.Fatal("nothing was asked")
+		t.Fatal("no extend was sent")
 	}
 	s.ControlAnswered(home, &consumer.AckAnswer{})
 	lease := s.Take(late)
 
 	if lease == nil {
-		t.Fatal("it was confirmed")
+		t.Fatal("a confirmed message was not delivered")
 	}
 	equal(t, "deadline", lease.Deadline(), late+3000*ms)
 }
@@ -229,9 +229,9 @@ func TestS4AnUnconfirmedMessageIsDropped(t *testing.T) {
 	extend := s.BeginControl(home, late).Extend
 	lost := s.ControlAnswered(home, &consumer.AckAnswer{NotHeld: extend.Leases})
 
-	equal(t, "told to handlers", len(lost), 0)
+	equal(t, "leases lost with handlers", len(lost), 0)
 	if s.Take(late) != nil || s.leases.holds(first) {
-		t.Error("the message is still here")
+		t.Error("the message was not dropped")
 	}
 }
 
@@ -245,11 +245,11 @@ func TestS9AFailedPullIsRepeatedAndItsLeasesRunFromTheFirstSending(t *testing.T)
 	equal(t, "id", *again.RequestId, *first.RequestId)
 	equal(t, "deadline", s.Take(begin+510*ms).Deadline(), begin+3000*ms)
 	if *s.BeginPull(begin + 520*ms).RequestId == *first.RequestId {
-		t.Error("the next pull has the same id")
+		t.Error("the pull after it has the same id")
 	}
 }
 
-func TestS9OnceItsLeasesMustBeOverAFailedPullIsNotRepeated(t *testing.T) {
+func TestS9AFailedPullIsNotRepeatedOnceItsLeasesHaveExpired(t *testing.T) {
 	s := sessionWith(2, 2)
 	pulled(t, s, answerWith("a:1", 400, 1), begin)
 	first := s.BeginPull(begin)
@@ -262,13 +262,13 @@ func TestS9OnceItsLeasesMustBeOverAFailedPullIsNotRepeated(t *testing.T) {
 	equal(t, "late", *late.RequestId == *first.RequestId, false)
 }
 
-func TestS9OnlyAConnectionThatBrokeIsTriedAtTheSameAddressAndOnce(t *testing.T) {
+func TestS9OnlyABrokenConnectionIsRetriedAtTheSameAddressAndOnce(t *testing.T) {
 	equal(t, "broke", TriesElsewhere(true, 1), false)
 	equal(t, "broke again", TriesElsewhere(true, 2), true)
 	equal(t, "anything else", TriesElsewhere(false, 1), true)
 }
 
-// The verdict on the failed one and the rest go together.
+// The verdict on the failed message and the release of the rest go together.
 func TestS10ARunIsHandledInSequenceAndEndsAtTheFirstFailure(t *testing.T) {
 	s := sessionWith(4, 8)
 	s.BeginPull(begin)
@@ -286,7 +286,7 @@ func TestS10ARunIsHandledInSequenceAndEndsAtTheFirstFailure(t *testing.T) {
 	equal(t, "reason", *batch.Nacked[0].Reason, "no")
 }
 
-func TestS10AnotherAnswersMessagesOfTheKeyAreNoPartOfTheRun(t *testing.T) {
+func TestS10MessagesOfAnotherAnswerDoNotJoinTheRun(t *testing.T) {
 	s := sessionWith(4, 8)
 	for _, run := range []*consumer.PullResponse{runOf(1, 2), runOf(3)} {
 		s.BeginPull(begin)
@@ -297,8 +297,8 @@ func TestS10AnotherAnswersMessagesOfTheKeyAreNoPartOfTheRun(t *testing.T) {
 	equal(t, "next", *s.Take(begin).Message.LeaseId, 3)
 }
 
-// A batch is one place of S7, whatever its length, and ends as a run does.
-func TestS10ABatchIsARunThatIsTakenWhole(t *testing.T) {
+// A batch counts once for S7, whatever its length, and ends as a run does.
+func TestS10ABatchTakesAWholeRun(t *testing.T) {
 	s := sessionWith(2, 8)
 	for _, run := range []*consumer.PullResponse{runOf(1, 2, 3, 4), runOf(5), answer(6)} {
 		s.BeginPull(begin)

@@ -6,10 +6,10 @@ import (
 	"orderlane/internal/gen/consumer"
 )
 
-// Kind is what became of a message.
+// Kind is the kind of an outcome.
 type Kind int
 
-// The four outcomes of a message. Retry is also what every other failure means.
+// The four outcomes of a message. All other failures mean Retry.
 const (
 	OK Kind = iota
 	Retry
@@ -21,30 +21,30 @@ func (k Kind) String() string {
 	return [...]string{"ok", "retry", "reject", "defer"}[k]
 }
 
-// Outcome is a handler's word on one message.
+// Outcome is a handler's result for one message.
 type Outcome struct {
 	Kind Kind
-	// AfterMs is the time until a retry; nil: the group's next retry interval.
+	// AfterMs is the time until the retry; nil: the group's next retry interval.
 	AfterMs *int32
-	// Reason of a Reject or a Retry is for the operator.
+	// Reason of a Reject or Retry, shown to operators.
 	Reason string
 }
 
-// Verdicts on leases of one proxy, grouped as on the wire. Sending them twice has the effect of
-// once.
+// Verdicts holds verdicts on leases of one proxy, grouped as on the wire. Sending them is
+// idempotent.
 type Verdicts struct {
-	since       time.Duration // when the oldest came in
-	usefulUntil time.Duration // after this no lease among them can be alive
-	hurry       bool          // they may release what a pull waits for
+	since       time.Duration // when the oldest was added
+	usefulUntil time.Duration // after this all their leases have expired
+	hurry       bool          // they may release a message that a pull waits for
 	batches     []*consumer.AckBatch
 }
 
 type queue struct{ topic, qid string }
 
-// Empty says whether there is nothing to send.
+// Empty reports whether there is nothing to send.
 func (v *Verdicts) Empty() bool { return len(v.batches) == 0 }
 
-// Len is the number of verdicts.
+// Len returns the number of verdicts.
 func (v *Verdicts) Len() int {
 	count := 0
 	for _, batch := range v.batches {
@@ -53,7 +53,7 @@ func (v *Verdicts) Len() int {
 	return count
 }
 
-// Batches is what goes on the wire; nil if there is nothing.
+// Batches returns the wire form; nil if empty.
 func (v *Verdicts) Batches() []*consumer.AckBatch { return v.batches }
 
 // Add adds the verdict on one lease.
@@ -74,8 +74,8 @@ func (v *Verdicts) Add(lease *Lease, outcome Outcome, now time.Duration) {
 	v.usefulUntil = max(v.usefulUntil, lease.Deadline())
 }
 
-// batch finds the one of a context, which goes back to the proxy as it came. There are few: as many
-// as queues have messages here.
+// batch returns the batch of a context, which is echoed to the proxy unchanged. There are few: one
+// per queue with messages here.
 func (v *Verdicts) batch(context *consumer.Context) *consumer.AckBatch {
 	for _, each := range v.batches {
 		if nameOf(each.Context) == nameOf(context) {
@@ -87,7 +87,7 @@ func (v *Verdicts) batch(context *consumer.Context) *consumer.AckBatch {
 	return batch
 }
 
-// absorb takes those of another in, as after a send that failed.
+// absorb adds the verdicts of a failed request.
 func (v *Verdicts) absorb(other *Verdicts) {
 	if other.Empty() {
 		return
