@@ -101,12 +101,12 @@ func TestTheRouteChoosesTheQueue(t *testing.T) {
 func TestInvalidMessagesAreRefusedBeforeSending(t *testing.T) {
 	p := startProxy(t)
 	bad := map[string]Outgoing{
-		"Topic is empty":          {},
-		"from 0 on":               {Topic: "orders", Route: Queue(-1)},
-		"not a valid path": {Topic: "orders", Route: ShardingPath("$..a")},
-		"is not JSON":             {Topic: "orders", Route: ShardingPath("$.a"), Body: []byte("no")},
-		"expected 0 or more":      {Topic: "orders", Delay: -1},
-		"expected UTF-8":          {Topic: "orders", Key: "\xff"},
+		"Topic is empty":       {},
+		"Queue is -1":          {Topic: "orders", Route: Queue(-1)},
+		"not a valid path":     {Topic: "orders", Route: ShardingPath("$..a")},
+		"is not JSON":          {Topic: "orders", Route: ShardingPath("$.a"), Body: []byte("no")},
+		"expected 0 or more":   {Topic: "orders", Delay: -1},
+		"is not valid UTF-8":   {Topic: "orders", Key: "\xff"},
 		"the limit is 5000000": {Topic: "orders", Body: make([]byte, maxRequestBytes)},
 	}
 	for want, message := range bad {

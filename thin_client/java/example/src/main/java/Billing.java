@@ -6,7 +6,7 @@ import orderlane.client.OrderlaneProducer;
 import orderlane.client.Outcome;
 import orderlane.client.OutgoingMessage;
 
-/** Sends ten orders of two customers, and charges them: each customer's in their order. */
+/** Sends ten orders of two customers, and charges each customer's in order. */
 public class Billing {
     private static final String PROXY = System.getenv().getOrDefault("PROXY", "127.0.0.1:9713");
     private static final CountDownLatch charged = new CountDownLatch(10);
@@ -26,7 +26,7 @@ public class Billing {
                         .group("billing")
                         .topic("orders")
                         .concurrency(64)
-                        .drainOnShutdown(true) // Ctrl-C and SIGTERM finish what is handled
+                        .drainOnShutdown(true) // Ctrl-C and SIGTERM wait for handlers
                         .build()) {
             consumer.start(Billing::charge);
             charged.await(); // a service would call consumer.awaitTermination()

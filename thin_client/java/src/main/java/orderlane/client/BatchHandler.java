@@ -1,14 +1,14 @@
 package orderlane.client;
 
-/** Handles some messages of one key; called for several keys at a time. */
+/** Handles several messages of one key; called concurrently for different keys. */
 @FunctionalInterface
 public interface BatchHandler {
 
     /**
-     * Does what the messages ask for, in their order, and says what became of the first that was
-     * not marked with {@link KeyBatch#ok}; {@link Outcome#ok()} means that all are handled. Any
-     * exception is logged and means {@link Outcome#retry()} for that message. Interrupted as
-     * {@link MessageHandler} is.
+     * Handles the messages in order, and returns the outcome of the first that was not marked with
+     * {@link KeyBatch#ok}; {@link Outcome#ok()} means that all are handled. Any exception is logged
+     * and means {@link Outcome#retry()} for that message. Interrupted like a {@link
+     * MessageHandler}.
      */
     Outcome handle(KeyBatch batch) throws Exception;
 }

@@ -9,9 +9,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What every client of a proxy can be told. B is the builder itself.
+ * Options of every client of a proxy.
  *
- * @param <B> the builder
+ * @param <B> the builder itself
  */
 public abstract sealed class ClientBuilder<B extends ClientBuilder<B>>
         permits OrderlaneConsumer.Builder, OrderlaneProducer.Builder, OrderlanePuller.Builder {
@@ -27,25 +27,25 @@ public abstract sealed class ClientBuilder<B extends ClientBuilder<B>>
 
     abstract B self();
 
-    /** How long a connection or an answer may take, beyond a pull's own wait; default 3 s. */
+    /** Limits the wait for a connection or an answer, beyond a pull's own wait; default 3 s. */
     public B requestTimeout(Duration timeout) {
         requestTimeout = Times.checked("requestTimeout", timeout);
         return self();
     }
 
-    /** Goes with every request, to say who is asking; default none. */
+    /** Authenticates the client; sent with every request. Default: none. */
     public B token(String secret) {
         token = Objects.requireNonNull(secret);
         return self();
     }
 
-    /** Secures the connections; default none. */
+    /** Secures the connections; default: none. */
     public B tls(Tls settings) {
         tls = Objects.requireNonNull(settings);
         return self();
     }
 
-    /** What is logged goes here; default: the SLF4J logger {@code orderlane}. */
+    /** Sets the logger; default: the SLF4J logger {@code orderlane}. */
     public B logger(Logger logger) {
         log = Objects.requireNonNull(logger);
         return self();

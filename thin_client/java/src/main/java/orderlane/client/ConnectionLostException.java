@@ -1,18 +1,21 @@
 package orderlane.client;
 
-/** The connection could not be made, or ended before the answer came. The effect is unknown. */
+/** The connection failed, or ended before the answer. The effect of the request is unknown. */
 public final class ConnectionLostException extends OrderlaneException {
     private static final long serialVersionUID = 1L;
 
     private final boolean broke;
 
-    /** {@code broke}: as {@link #broke()}; {@code cause} may be null. */
+    /** {@code broke}: see {@link #broke()}; {@code cause} may be null. */
     public ConnectionLostException(String message, boolean broke, Throwable cause) {
         super(message, cause);
         this.broke = broke;
     }
 
-    /** True: it stood, and ended suddenly; another one to the same proxy may do. */
+    /**
+     * Returns true if an established connection ended suddenly: reconnecting to the same proxy may
+     * help.
+     */
     public boolean broke() {
         return broke;
     }

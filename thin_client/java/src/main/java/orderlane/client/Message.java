@@ -9,22 +9,22 @@ import java.util.Optional;
 /** One delivery of one message. */
 public interface Message {
 
-    /** Where it was sent to. */
+    /** The message's topic. */
     String topic();
 
-    /** Name of the queue's period of ownership, such as {@code broker-a_3#1}; opaque. */
+    /** The queue and its ownership period, for example {@code broker-a_3#1}; opaque. */
     String queue();
 
-    /** Place in its queue, in messages from 0. */
+    /** Position in the queue, in messages from 0. */
     long offset();
 
-    /** The body as it was produced; not copied, so leave it as it is. */
+    /** The body as produced; not copied, so do not modify it. */
     byte[] body();
 
     /** The producer's message key. */
     Optional<String> key();
 
-    /** The value by which the message keeps its order; empty: it is in no order. */
+    /** The order key's value; empty: unordered. */
     Optional<byte[]> orderKey();
 
     /** The producer's tag. */
@@ -33,34 +33,34 @@ public interface Message {
     /** The application's properties, without those reserved by the broker. */
     Map<String, String> properties();
 
-    /** Which hand-out this is, 1 for the first. */
+    /** Counts deliveries, 1 for the first. */
     int attempt();
 
-    /** When the producer made it, by its clock. */
+    /** The producer's timestamp. */
     Optional<Instant> bornAt();
 
-    /** Unique, the same over redeliveries and a producer's retries: for de-duplication. */
+    /** Unique, and the same over redeliveries and the producer's retries: for deduplication. */
     Optional<String> messageId();
 
-    /** Names this delivery in the proxy's log, together with topic and queue. */
+    /** Identifies this delivery in the proxy's log, together with topic and queue. */
     long leaseId();
 
-    /** Until the lease ends; it is extended in time, so this matters to one-shot pulls alone. */
+    /** Time until the lease expires. Relevant to pullers only: consumers extend leases. */
     Duration timeLeft();
 
     /**
-     * True once someone else may get the message: stop if you can. What this handler still does
-     * may be done twice, and its outcome counts for nothing.
+     * True once the message may be delivered to another client. Stop if you can: the handler's
+     * further work may be done twice, and its outcome has no effect.
      */
     boolean leaseLost();
 
     /**
-     * Has {@code told} called when the lease is lost: on a thread of the client, so it must not
-     * block; at once if that has happened.
+     * Registers a callback for the loss of the lease. It runs on a client's thread, so it must not
+     * block; if the lease is already lost, it runs at once.
      */
     void onLeaseLost(Runnable told);
 
-    /** The body, read as UTF-8. */
+    /** Returns the body, decoded as UTF-8. */
     default String text() {
         return new String(body(), StandardCharsets.UTF_8);
     }

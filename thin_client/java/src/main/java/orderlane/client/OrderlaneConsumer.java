@@ -12,7 +12,7 @@ import orderlane.client.internal.Times;
 import orderlane.client.internal.Work;
 
 /**
- * Pulls the messages of a consumer group, in order by key, and acks what was handled.
+ * Pulls the messages of a consumer group in order by key, and acks the handled ones.
  *
  * <pre>{@code
  * try (var consumer = OrderlaneConsumer.builder("proxy:9713").group("billing").topic("orders")
@@ -25,8 +25,8 @@ import orderlane.client.internal.Work;
  * }
  * }</pre>
  *
- * <p>Messages of different keys are handled at the same time, those of one key one after the other.
- * An exception in the handler means retry. Leases are extended by themselves.
+ * <p>Messages of different keys are handled in parallel, those of one key one after the other. An
+ * exception in the handler means retry. Leases are extended automatically.
  */
 public final class OrderlaneConsumer implements AutoCloseable {
     private final ConsumerEngine engine;
@@ -36,51 +36,51 @@ public final class OrderlaneConsumer implements AutoCloseable {
     }
 
     /**
-     * {@code servers}: {@code host:port} each, or several separated by commas; the next is tried
-     * when one fails. Throws IllegalArgumentException for what is no address.
+     * {@code servers}: {@code host:port} each, or several separated by commas; when one fails, the
+     * next is tried. Throws IllegalArgumentException for an invalid address.
      */
     public static Builder builder(String... servers) {
         return new Builder(List.of(servers));
     }
 
-    /** Begins to pull, and returns. A consumer is started once. */
+    /** Starts to pull, and returns. A consumer is started once. */
     public void start(MessageHandler handler) {
         engine.start(Work.of(Objects.requireNonNull(handler)));
     }
 
     /**
-     * As start, with the messages of one key that came together: {@link Builder#maxRun} at most,
-     * which is 1 unless said otherwise. A batch counts once for the concurrency.
+     * As start, with the messages of one key that arrived together: at most {@link Builder#maxRun},
+     * by default 1. A batch counts once for the concurrency.
      */
     public void startBatches(BatchHandler handler) {
         engine.start(Work.of(Objects.requireNonNull(handler)));
     }
 
     /**
-     * Pulls no more: what waits is given back, what is handled is waited for, up to the drain
-     * time-out. A second call waits no longer: handlers are interrupted, and what they had is given
-     * back if that ends them. Returns at once.
+     * Starts to drain: pulling stops, buffered messages are released, and handlers may continue for
+     * the drain timeout. A second call does not wait for them: it interrupts handlers, and releases
+     * the messages of those that end. Returns at once.
      */
     public void stop() {
         engine.stop();
     }
 
     /**
-     * Waits until the consumer has ended: stopped and drained, or failed. Throws RefusedException
-     * and others that no retry can help.
+     * Waits until the consumer has ended: drained after a stop, or failed. Throws
+     * RefusedException, or another failure that no retry can help.
      */
     public void awaitTermination() throws InterruptedException {
         engine.awaitTermination(Duration.ofDays(Integer.MAX_VALUE));
     }
 
-    /** As awaitTermination; returns false if it has not ended within {@code limit}. */
+    /** As awaitTermination; returns false if the consumer has not ended within {@code limit}. */
     public boolean awaitTermination(Duration limit) throws InterruptedException {
         return engine.awaitTermination(limit);
     }
 
     /**
-     * Stops, and returns when the consumer has ended. An interrupt makes it hurry, as a second
-     * {@link #stop} does. In a handler of this consumer it does not wait.
+     * Stops, and returns when the consumer has ended. An interrupt acts as a second {@link #stop}.
+     * In a handler of this consumer it does not wait.
      */
     @Override
     public void close() {
@@ -92,9 +92,7 @@ public final class OrderlaneConsumer implements AutoCloseable {
         return engine.toString();
     }
 
-    /**
-     * What a consumer can be told. Methods throw IllegalArgumentException for what makes no sense.
-     */
+    /** Options of a consumer. Methods throw IllegalArgumentException for invalid values. */
     public static final class Builder extends ClientBuilder<Builder> {
         private final List<String> topics = new ArrayList<>();
         private final List<Observer> observers = new ArrayList<>();
@@ -119,17 +117,17 @@ public final class OrderlaneConsumer implements AutoCloseable {
             return this;
         }
 
-        /** The consumer group; has to be given. */
+        /** The consumer group; required. */
         public Builder group(String name) {
             group = name;
             return this;
         }
 
-        /** Adds a topic to those wanted; default: every topic of the group. */
+        /** Adds a topic to consume; default: all topics of the group. */
         public Builder topic(String name) {
             if (name.isEmpty()) {
                 throw new IllegalArgumentException(
-                        "a topic's name is empty; give none to get every topic of the group");
+                        "empty topic name: omit topics to consume all topics of the group");
             }
             topics.add(name);
             return this;
@@ -141,15 +139,15 @@ public final class OrderlaneConsumer implements AutoCloseable {
             return this;
         }
 
-        /** Keys handled at a time; default 8. */
+        /** Number of keys handled in parallel; default 8. */
         public Builder concurrency(int keys) {
             concurrency = atLeast(1, "concurrency", keys);
             return this;
         }
 
         /**
-         * Messages that wait here meanwhile; default: as many as {@code concurrency}, with runs
-         * twice {@code maxRun} if that is more. 0 leaves every waiting message to other clients.
+         * Number of messages buffered beyond those being handled. 0 leaves them to other clients.
+         * Default: {@code concurrency}, or with runs twice {@code maxRun} if that is more.
          */
         public Builder prefetch(int messages) {
             prefetch = atLeast(0, "prefetch", messages);
@@ -157,39 +155,39 @@ public final class OrderlaneConsumer implements AutoCloseable {
         }
 
         /**
-         * So many consecutive messages of one key may come together, to be handled one after the
-         * other, or as one batch; default 1. More makes a busy key faster: it needs no round trip a
-         * message. At the first that fails those behind it go back, unhandled and uncounted.
+         * Number of consecutive messages of one key that may arrive together, to be handled one
+         * after the other or as one batch; default 1. Runs save a busy key a round trip per
+         * message. When one fails, those behind it are released without counting an attempt.
          */
         public Builder maxRun(int messages) {
             maxRun = atLeast(1, "maxRun", messages);
             return this;
         }
 
-        /** Shown to operators; default {@code host@process-1f2e}. */
+        /** Name shown to operators; default {@code host@process-1f2e}. */
         public Builder clientId(String name) {
             clientId = Objects.requireNonNull(name);
             return this;
         }
 
         /**
-         * How long an ack waits for the next pull to ride on; default 20 ms. More saves requests
-         * when handlers are slow.
+         * How long an ack waits to ride on the next pull; default 20 ms. A longer wait saves
+         * requests when handlers are slow.
          */
         public Builder ackLinger(Duration time) {
             ackLinger = Times.checked("ackLinger", time);
             return this;
         }
 
-        /** How long handlers may go on after {@code stop}; default 30 s. */
+        /** How long handlers may continue after {@code stop}; default 30 s. */
         public Builder drainTimeout(Duration time) {
             drainTimeout = Times.checked("drainTimeout", time);
             return this;
         }
 
         /**
-         * Runs the handlers, on threads of its own, virtual ones or others; it is not shut down
-         * here. Default: up to {@code concurrency} daemon threads.
+         * Runs the handlers, on virtual or other threads; not shut down by the consumer. Default:
+         * up to {@code concurrency} daemon threads.
          */
         public Builder executor(Executor threads) {
             executor = Objects.requireNonNull(threads);
@@ -197,24 +195,21 @@ public final class OrderlaneConsumer implements AutoCloseable {
         }
 
         /**
-         * Whether a handler's thread is interrupted when its lease is lost, and when the time to
-         * drain is up; default true. {@link Message#leaseLost} and {@link Message#onLeaseLost} tell
-         * it in any case.
+         * Whether to interrupt a handler's thread when its lease is lost or the drain times out;
+         * default true. {@link Message#leaseLost} and {@link Message#onLeaseLost} work in any case.
          */
         public Builder interruptHandlers(boolean on) {
             interruptHandlers = on;
             return this;
         }
 
-        /**
-         * Whether the consumer drains when the JVM is asked to end, as by SIGTERM; default false.
-         */
+        /** Whether to drain when the JVM shuts down, for example on SIGTERM; default false. */
         public Builder drainOnShutdown(boolean on) {
             drainOnShutdown = on;
             return this;
         }
 
-        /** Adds one who looks on. */
+        /** Adds an observer. */
         public Builder observer(Observer observer) {
             observers.add(Objects.requireNonNull(observer));
             return this;
@@ -226,13 +221,13 @@ public final class OrderlaneConsumer implements AutoCloseable {
             return this;
         }
 
-        /** The consumer; it does nothing before it is started. */
+        /** Builds the consumer, which does nothing before it is started. */
         public OrderlaneConsumer build() {
             if (group == null || group.isEmpty()) {
                 throw new IllegalArgumentException(
                         "group is empty: expected the name of a consumer group");
             }
-            int runs = maxRun == 1 ? 0 : 2 * maxRun; // one at work, and room for the next
+            int runs = maxRun == 1 ? 0 : 2 * maxRun; // one run in progress, and room for the next
             ConsumerSettings settings =
                     new ConsumerSettings(
                             addresses,

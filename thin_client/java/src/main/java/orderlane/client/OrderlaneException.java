@@ -1,6 +1,6 @@
 package orderlane.client;
 
-/** What can go wrong between a client and a proxy. Ask {@link #retriable}, not for the class. */
+/** A failure between a client and a proxy. Check {@link #retriable} instead of the class. */
 public abstract sealed class OrderlaneException extends RuntimeException
         permits ConnectionLostException,
                 ProtocolException,
@@ -13,6 +13,6 @@ public abstract sealed class OrderlaneException extends RuntimeException
         super(message, cause);
     }
 
-    /** Whether trying again may help. */
+    /** Returns whether a retry may help. */
     public abstract boolean retriable();
 }

@@ -7,7 +7,7 @@ import orderlane.client.internal.ProducerEngine;
 import orderlane.client.internal.Times;
 
 /**
- * Sends messages; may be shared by threads, which then wait for each other.
+ * Sends messages. Threads may share it; their calls then wait for each other.
  *
  * <pre>{@code
  * try (var producer = OrderlaneProducer.builder("proxy:9713").build()) {
@@ -15,10 +15,10 @@ import orderlane.client.internal.Times;
  * }
  * }</pre>
  *
- * <p>A message is sent again under the same id until it is stored or time is up, so it may be
- * stored twice; consumers can tell by {@link Message#messageId}. When a call fails, calls that wait
- * behind it with messages of its keys fail too, unsent: what the application sends again is not
- * overtaken.
+ * <p>A message is resent under the same id until it is stored or time is up, so it may be stored
+ * twice; consumers recognize duplicates by {@link Message#messageId}. When a call fails, calls
+ * already waiting with messages of the same keys fail too, unsent, so they cannot overtake a
+ * message that the application sends again.
  */
 public final class OrderlaneProducer implements AutoCloseable {
     private final ProducerEngine engine;
@@ -38,21 +38,21 @@ public final class OrderlaneProducer implements AutoCloseable {
     }
 
     /**
-     * Stores messages, those of one sharding key in their order, and returns their ids. Throws
-     * SendFailedException: its failures name what is not known to be stored, the rest is. Large
-     * batches go in several requests; after one that failed none follows.
+     * Stores messages, those of one sharding key in order, and returns their ids. Throws
+     * SendFailedException, whose failures are the messages not known to be stored; the rest is
+     * stored. Large batches take several requests; none is sent after one that failed.
      */
     public List<String> sendBatch(List<OutgoingMessage> messages) {
         return engine.send(messages);
     }
 
-    /** Waits for the sends that are under way, and ends the connection. */
+    /** Waits for sends in progress, and closes the connection. */
     @Override
     public void close() {
         engine.close();
     }
 
-    /** What a producer can be told. */
+    /** Options of a producer. */
     public static final class Builder extends ClientBuilder<Builder> {
         private Duration sendTimeout = Duration.ofSeconds(10);
         private TraceHook trace = new TraceHook() {};
@@ -66,19 +66,19 @@ public final class OrderlaneProducer implements AutoCloseable {
             return this;
         }
 
-        /** How long a send may try, waiting for earlier ones included; default 10 s. */
+        /** Limits a send, including the wait for earlier ones; default 10 s. */
         public Builder sendTimeout(Duration time) {
             sendTimeout = Times.checked("sendTimeout", time);
             return this;
         }
 
-        /** Connects messages to traces. */
+        /** Adds trace contexts to messages. */
         public Builder trace(TraceHook hook) {
             trace = Objects.requireNonNull(hook);
             return this;
         }
 
-        /** The producer; it connects when something is sent. */
+        /** Builds the producer, which connects at the first send. */
         public OrderlaneProducer build() {
             return new OrderlaneProducer(
                     new ProducerEngine(

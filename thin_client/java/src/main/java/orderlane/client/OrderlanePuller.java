@@ -8,10 +8,9 @@ import orderlane.client.internal.ClientNames;
 import orderlane.client.internal.PullerEngine;
 
 /**
- * Takes messages of a group and says what became of them, call by call, for scripts and tests.
- * Nothing is extended, retried or kept in order here: of several messages pulled, those of one
- * order key have to be handled one after the other, each before its {@link Message#timeLeft} is
- * over.
+ * Pulls and settles messages of a group call by call, for scripts and tests. It extends, retries
+ * and orders nothing: of the messages pulled, handle those of one order key one after the other,
+ * each within its {@link Message#timeLeft}.
  *
  * <pre>{@code
  * try (var puller = OrderlanePuller.builder("proxy:9713").group("billing").build()) {
@@ -22,8 +21,8 @@ import orderlane.client.internal.PullerEngine;
  * }
  * }</pre>
  *
- * <p>Every call throws ConnectionLostException, RefusedException, ProxyFaultException or
- * ProtocolException; another call connects anew.
+ * <p>Every call may throw ConnectionLostException, RefusedException, ProxyFaultException or
+ * ProtocolException; the next call reconnects.
  */
 public final class OrderlanePuller implements AutoCloseable {
     private final PullerEngine engine;
@@ -37,34 +36,34 @@ public final class OrderlanePuller implements AutoCloseable {
         return new Builder(List.of(servers));
     }
 
-    /** Takes up to {@code most} messages, waiting for a first one; empty if none came. */
+    /** Pulls up to {@code most} messages, waiting for the first; possibly none. */
     public List<Message> pull(int most, Duration wait) {
         return engine.pull(most, wait);
     }
 
     /**
-     * Says what became of a message that this puller pulled. False: its lease was over, so that
-     * someone else may have got it.
+     * Sends the outcome of a message that this puller pulled. False: its lease had expired, and
+     * another client may have the message.
      */
     public boolean settle(Message message, Outcome outcome) {
         return engine.settle(message, outcome);
     }
 
     /**
-     * Lets the lease end so long from now, one visibility time-out of the group at most: a shorter
-     * limit of the proxy is not known here. False: it is over.
+     * Makes the lease expire this long from now, at most one visibility timeout of the group; the
+     * proxy may cap it further without reporting that. False: it had already expired.
      */
     public boolean extend(Message message, Duration time) {
         return engine.extend(message, time);
     }
 
-    /** Ends the connection; another call opens a new one. */
+    /** Closes the connection; another call opens a new one. */
     @Override
     public void close() {
         engine.close();
     }
 
-    /** What a puller can be told. */
+    /** Options of a puller. */
     public static final class Builder extends ClientBuilder<Builder> {
         private final List<String> topics = new ArrayList<>();
         private String group;
@@ -79,25 +78,25 @@ public final class OrderlanePuller implements AutoCloseable {
             return this;
         }
 
-        /** The consumer group; has to be given. */
+        /** The consumer group; required. */
         public Builder group(String name) {
             group = name;
             return this;
         }
 
-        /** Adds a topic to those wanted; default: every topic of the group. */
+        /** Adds a topic to consume; default: all topics of the group. */
         public Builder topic(String name) {
             topics.add(name);
             return this;
         }
 
-        /** Shown to operators; default {@code host@process-1f2e}. */
+        /** Name shown to operators; default {@code host@process-1f2e}. */
         public Builder clientId(String name) {
             clientId = Objects.requireNonNull(name);
             return this;
         }
 
-        /** The puller; it connects with the first call. */
+        /** Builds the puller, which connects at the first call. */
         public OrderlanePuller build() {
             if (group == null || group.isEmpty()) {
                 throw new IllegalArgumentException(

@@ -5,26 +5,26 @@ import java.util.Objects;
 import java.util.Optional;
 
 /**
- * What became of a message, as its handler says. An exception means the same as {@link #retry()},
- * with its text for the operator.
+ * A handler's result for a message. An exception has the same effect as {@link #retry()}; its text
+ * is shown to operators.
  */
 public sealed interface Outcome {
 
-    /** Handled: the message is done, its key goes on. */
+    /** Handled: the key continues. */
     record Ok() implements Outcome {}
 
     /**
-     * Give it to me again; its order key waits meanwhile.
+     * Redeliver the message; its order key waits meanwhile.
      *
-     * @param after from now; empty: after the group's next retry interval
-     * @param reason for the operator; may be empty
+     * @param after time until the retry; empty: the group's next retry interval
+     * @param reason shown to operators; may be empty
      */
     record Retry(Optional<Duration> after, String reason) implements Outcome {
         public Retry {
             Objects.requireNonNull(reason, "reason");
             if (after.isPresent() && after.get().isNegative()) {
                 throw new IllegalArgumentException(
-                        "retry after " + after.get() + ": it should be 0 or more");
+                        "retry after " + after.get() + ": expected 0 or more");
             }
         }
     }
@@ -32,7 +32,7 @@ public sealed interface Outcome {
     /**
      * No retry will help: the group's failure policy applies at once.
      *
-     * @param reason for the operator; may be empty
+     * @param reason shown to operators; may be empty
      */
     record Reject(String reason) implements Outcome {
         public Reject {
@@ -40,35 +40,35 @@ public sealed interface Outcome {
         }
     }
 
-    /** Given back unhandled: it comes again at once, and no attempt is counted. */
+    /** Released unhandled: redelivered at once, without counting an attempt. */
     record Defer() implements Outcome {}
 
-    /** Handled. */
+    /** Returns the outcome of a handled message. */
     static Outcome ok() {
         return new Ok();
     }
 
-    /** Again, after the group's next retry interval. */
+    /** Returns a retry after the group's next retry interval. */
     static Outcome retry() {
         return new Retry(Optional.empty(), "");
     }
 
-    /** Again, so long from now. Throws IllegalArgumentException if that is negative. */
+    /** Returns a retry after this time. Throws IllegalArgumentException if it is negative. */
     static Outcome retryAfter(Duration after) {
         return new Retry(Optional.of(after), "");
     }
 
-    /** Never again; the reason is one short sentence for the operator. */
+    /** Returns a rejection; the reason is one short sentence for operators. */
     static Outcome reject(String reason) {
         return new Reject(reason);
     }
 
-    /** Given back unhandled. */
+    /** Returns the outcome of an unhandled message. */
     static Outcome defer() {
         return new Defer();
     }
 
-    /** {@code ok}, {@code retry}, {@code reject} or {@code defer}. */
+    /** Returns {@code ok}, {@code retry}, {@code reject} or {@code defer}. */
     default String kind() {
         if (this instanceof Ok) {
             return "ok";

@@ -11,12 +11,12 @@ import orderlane.client.internal.Texts;
 import orderlane.client.internal.Times;
 
 /**
- * One message to send. Which queue it goes to, and with that what it keeps its order with: a queue
- * that was named; else the sharding key; else the value at the sharding path; else the key; with
- * none of them the queues take turns.
+ * One message to send. Its queue, and so the messages it keeps order with, is chosen by a queue
+ * number, else the sharding key, else the value at the sharding path, else the key; without any of
+ * them, round robin.
  */
 public final class OutgoingMessage {
-    /** The property that holds a message's unique id, in RocketMQ and here. */
+    /** The property that holds a message's unique id, as in RocketMQ. */
     public static final String UNIQUE_ID = "UNIQ_KEY";
 
     /** {@link #queue()} of a message that may go to any queue. */
@@ -42,7 +42,7 @@ public final class OutgoingMessage {
         this.delay = builder.delay;
     }
 
-    /** Begins a message to a topic. */
+    /** Starts a message to a topic. */
     public static Builder to(String topic) {
         return new Builder(topic);
     }
@@ -55,22 +55,23 @@ public final class OutgoingMessage {
         return body;
     }
 
-    /** Null: none. */
+    /** The message key, or null. */
     public String key() {
         return key;
     }
 
-    /** What its queue is chosen by, without blanks around it; null: nothing. */
+    /** The key that chooses the queue, without surrounding blanks; null: none. */
     public String shardingKey() {
         return shardingKey;
     }
 
-    /** The queue named: its place in the order by broker name, then id; or {@link #ANY_QUEUE}. */
+    /** The chosen queue: its position in the order by broker name, then id; or {@link #ANY_QUEUE}.
+     * */
     public OptionalInt queue() {
         return queue == null ? OptionalInt.empty() : OptionalInt.of(queue);
     }
 
-    /** Null: none. */
+    /** The tag, or null. */
     public String tag() {
         return tag;
     }
@@ -79,12 +80,12 @@ public final class OutgoingMessage {
         return properties;
     }
 
-    /** Null: none. */
+    /** The delay, or null. */
     public Duration delay() {
         return delay;
     }
 
-    /** Collects what makes a message. */
+    /** Fields of a message. */
     public static final class Builder {
         private final String topic;
         private final Map<String, String> properties = new LinkedHashMap<>();
@@ -103,27 +104,27 @@ public final class OutgoingMessage {
             this.topic = Texts.checked("topic", topic);
         }
 
-        /** The body; has to be given. Not copied. */
+        /** The body; required. Not copied. */
         public Builder body(byte[] bytes) {
             body = Objects.requireNonNull(bytes);
             return this;
         }
 
-        /** The body as text; goes as UTF-8. */
+        /** The body as text, sent as UTF-8. */
         public Builder body(String text) {
             body = Texts.checked("body", text).getBytes(StandardCharsets.UTF_8);
             return this;
         }
 
-        /** By which it can be found, and which orders it in groups that use KEY. */
+        /** Finds the message, and orders it in groups that use KEY. */
         public Builder key(String value) {
             key = Texts.checked("key", value);
             return this;
         }
 
         /**
-         * All messages of one sharding key go to one queue, in the order of sending. Blanks around a
-         * key (U+0000 to U+0020) are no part of it.
+         * Sends all messages of one sharding key to one queue, in the order of sending. Surrounding
+         * blanks (U+0000 to U+0020) are not part of a key.
          */
         public Builder shardingKey(String value) {
             shardingKey = Texts.checked("shardingKey", value);
@@ -131,10 +132,10 @@ public final class OutgoingMessage {
         }
 
         /**
-         * Takes the sharding key out of the JSON of the body: {@code $.a.b[0]} or
-         * {@code $['a']}. A text counts without the blanks around it, anything else as canonical
-         * JSON; where there is nothing, or null, the message has no sharding key. Throws
-         * IllegalArgumentException for other paths, and {@link #build} for a body that is no JSON.
+         * Reads the sharding key from the JSON body: {@code $.a.b[0]} or {@code $['a']}. A string
+         * counts without surrounding blanks, any other value as canonical JSON. If the value is
+         * missing or null, the message has no sharding key. Throws IllegalArgumentException for an
+         * invalid path, and in {@link #build} for a body that is not JSON.
          */
         public Builder shardingPath(String path) {
             shardingPath = JsonPath.compile(path);
@@ -142,8 +143,8 @@ public final class OutgoingMessage {
         }
 
         /**
-         * Names the queue: its place, from 0, in the order by broker name, then id. A message for a
-         * place that its topic does not have is refused, with code 11.
+         * Chooses the queue by its position, from 0, in the order by broker name, then id. A
+         * message for a position that the topic does not have is refused with code 11.
          */
         public Builder queue(int place) {
             if (place < 0) {
@@ -154,13 +155,13 @@ public final class OutgoingMessage {
             return this;
         }
 
-        /** Any queue will do; its key chooses none. */
+        /** Chooses any queue, even for a message with a key. */
         public Builder anyQueue() {
             queue = ANY_QUEUE;
             return this;
         }
 
-        /** By which groups may filter. */
+        /** Lets groups filter. */
         public Builder tag(String value) {
             tag = Texts.checked("tag", value);
             return this;
@@ -178,25 +179,25 @@ public final class OutgoingMessage {
             return this;
         }
 
-        /** Its unique id; default: one is made. Sent again, a message should have the same. */
+        /** Sets the unique id; default: generated. A message sent again should keep its id. */
         public Builder messageId(String id) {
             return property(UNIQUE_ID, id);
         }
 
         /**
-         * Not to be delivered before so much time has passed. A proxy that does not serve delays
-         * answers with code 18.
+         * Postpones the delivery by this time. A proxy that does not support delays answers with
+         * code 18.
          */
         public Builder delay(Duration time) {
             delay = Times.checked("delay", time);
             return this;
         }
 
-        /** The message. */
+        /** Builds the message. */
         public OutgoingMessage build() {
             if (body == null) {
                 throw new IllegalArgumentException(
-                        "a message to " + topic + " has no body: give one, empty if need be");
+                        "a message to " + topic + " has no body: set one, even if it is empty");
             }
             String sharding = shardingKey;
             if (sharding == null && shardingPath != null && queue == null) {

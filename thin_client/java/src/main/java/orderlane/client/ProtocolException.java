@@ -1,6 +1,6 @@
 package orderlane.client;
 
-/** The answer is not what the contract says: another kind of server, or a bug. */
+/** The answer violates the protocol: another kind of server, or a bug. */
 public final class ProtocolException extends OrderlaneException {
     private static final long serialVersionUID = 1L;
 

@@ -1,6 +1,6 @@
 package orderlane.client;
 
-/** The proxy answered that it failed, or that it does not know the method. */
+/** The proxy failed, or does not implement the method. */
 public final class ProxyFaultException extends OrderlaneException {
     private static final long serialVersionUID = 1L;
 

@@ -12,7 +12,8 @@ public final class RefusedException extends OrderlaneException {
     }
 
     /**
-     * 400: the request is wrong; 401: the token is; 404: no such group or topic; from 500: later.
+     * 400: invalid request; 401: missing or unknown token; 403: not allowed; 404: no such group or
+     * topic; from 500: retry later.
      */
     public int code() {
         return code;

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.OptionalInt;
 
-/** A message, or a part of a batch, was not stored, or nobody knows whether it was. */
+/** Messages were not stored, or their outcome is unknown. */
 public final class SendFailedException extends OrderlaneException {
     private static final long serialVersionUID = 1L;
 
@@ -16,18 +16,18 @@ public final class SendFailedException extends OrderlaneException {
     private final LinkedHashMap<String, Failure> failures;
 
     /**
-     * Why one message is not known to be stored.
+     * The failure of one message.
      *
-     * @param reason for people
+     * @param reason a readable explanation
      * @param code the proxy's for this message, as {@code MessageResult} in producer_proxy.thrift;
      *     empty if no proxy answered
-     * @param outcomeUnknown true: it may be stored nevertheless
+     * @param outcomeUnknown true: the message may have been stored
      */
     public record Failure(String reason, OptionalInt code, boolean outcomeUnknown) {}
 
     /**
-     * {@code code} may be null; {@code ids}: of all messages of the call, in its order; {@code
-     * failures}, in that order, must not be empty.
+     * {@code code} may be null; {@code ids}: of all messages of the call, in order; {@code
+     * failures}, in the same order, must not be empty.
      */
     public SendFailedException(
             String message, Integer code, List<String> ids, Map<String, Failure> failures) {
@@ -37,19 +37,20 @@ public final class SendFailedException extends OrderlaneException {
         this.failures = new LinkedHashMap<>(failures);
     }
 
-    /** Why, by message id, for each message of the call that is not known to be stored. */
+    /** Returns the failures of messages not known to be stored, by message id. */
     public Map<String, Failure> failures() {
         return Collections.unmodifiableMap(failures);
     }
 
-    /** The ids of all messages of the call, in its order; those without a failure are stored. */
+    /** Returns the ids of all messages of the call, in order; those without a failure are stored.
+     * */
     public List<String> messageIds() {
         return Collections.unmodifiableList(ids);
     }
 
     /**
-     * The first that is not known to be stored: sent again under its id, a consumer can tell that
-     * it is the same.
+     * Returns the id of the first message not known to be stored. Consumers recognize a message
+     * sent again under its id as a duplicate.
      */
     public String messageId() {
         return failures.keySet().iterator().next();
@@ -60,12 +61,12 @@ public final class SendFailedException extends OrderlaneException {
         return code == null ? OptionalInt.empty() : OptionalInt.of(code);
     }
 
-    /** True if some may be stored nevertheless. */
+    /** Returns whether some messages may have been stored. */
     public boolean outcomeUnknown() {
         return failures.values().stream().anyMatch(Failure::outcomeUnknown);
     }
 
-    /** False: the time in which trying again made sense is over, or no retry helps. */
+    /** False: the time for retries is up, or no retry helps. */
     @Override
     public boolean retriable() {
         return false;

@@ -7,8 +7,8 @@ import javax.net.ssl.SSLContext;
 import orderlane.client.internal.PemContext;
 
 /**
- * How connections are secured. The server's certificate has to be signed by a known authority, and
- * has to name the host that was asked for.
+ * TLS options. The server's certificate must be signed by a trusted authority and must match the
+ * host dialled.
  */
 public final class Tls {
     private final SSLContext context;
@@ -19,7 +19,7 @@ public final class Tls {
         this.serverName = serverName;
     }
 
-    /** Begins with the authorities that Java knows, and no certificate of our own. */
+    /** Starts with Java's trusted authorities and without a client certificate. */
     public static Builder builder() {
         return new Builder();
     }
@@ -28,12 +28,12 @@ public final class Tls {
         return context;
     }
 
-    /** What the certificate has to name instead of the host that is asked for. */
+    /** The name that the certificate must have instead of the host dialled. */
     public Optional<String> serverName() {
         return Optional.ofNullable(serverName);
     }
 
-    /** Collects what is known. */
+    /** Fields of TLS options. */
     public static final class Builder {
         private Path authorities;
         private Path certificate;
@@ -56,23 +56,23 @@ public final class Tls {
             return this;
         }
 
-        /** What the server's certificate has to name, where that is not the host asked for. */
+        /** The name in the server's certificate, if it differs from the host dialled. */
         public Builder serverName(String name) {
             serverName = Objects.requireNonNull(name);
             return this;
         }
 
-        /** A context made elsewhere; excludes the files. */
+        /** An existing context; excludes files. */
         public Builder context(SSLContext made) {
             context = Objects.requireNonNull(made);
             return this;
         }
 
-        /** Reads the files. Throws IllegalArgumentException that says which cannot be used. */
+        /** Reads the files. Throws IllegalArgumentException that names an unusable file. */
         public Tls build() {
             if (context != null && (authorities != null || certificate != null)) {
                 throw new IllegalArgumentException(
-                        "a TLS context and files exclude each other: give one of them");
+                        "a TLS context and files exclude each other: set one of them");
             }
             SSLContext made =
                     context != null ? context : PemContext.of(authorities, certificate, key);

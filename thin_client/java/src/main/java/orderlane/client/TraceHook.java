@@ -3,8 +3,8 @@ package orderlane.client;
 import java.util.Map;
 
 /**
- * Connects messages to traces: W3C trace context travels in the message properties
- * {@code traceparent} and {@code tracestate}.
+ * Propagates traces: W3C trace context travels in the message properties {@code traceparent} and
+ * {@code tracestate}.
  */
 public interface TraceHook {
 
@@ -14,20 +14,20 @@ public interface TraceHook {
     /** See {@link #TRACEPARENT}. */
     String TRACESTATE = "tracestate";
 
-    /** The properties to put into a message that is about to be sent; not over those it has. */
+    /** Returns properties to add to an outgoing message; they do not replace existing ones. */
     default Map<String, String> outgoing(String topic) {
         return Map.of();
     }
 
     /**
-     * A message goes to a handler, on the handler's thread; the scope is closed there when the
+     * Called on the handler's thread before it gets a message; the scope is closed there after the
      * handler has ended. The context is in the message's properties.
      */
     default Scope incoming(Message message) {
         return () -> {};
     }
 
-    /** What was begun for a handler. */
+    /** A scope opened for a handler. */
     @FunctionalInterface
     interface Scope extends AutoCloseable {
         @Override

@@ -29,7 +29,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.slf4j.helpers.NOPLogger;
 
-/** What is Java's own in a consumer: threads, interrupts, executors, hooks. */
+/** The Java parts of a consumer: threads, interrupts, executors, hooks. */
 @Timeout(60)
 class ConsumerTest {
     private FakeProxy proxy;
@@ -64,7 +64,7 @@ class ConsumerTest {
                     @Override
                     public void onHandleEnd(Message message, Outcome outcome) {
                         seen.add(message.leaseId() + " " + outcome.kind());
-                        throw new IllegalStateException("an observer does no harm");
+                        throw new IllegalStateException("an observer must be harmless");
                     }
                 };
         try (OrderlaneConsumer consumer = builder().observer(observer).build()) {
@@ -98,7 +98,7 @@ class ConsumerTest {
     }
 
     @Test
-    void batchEndsAtWhatWasNotMarked() throws Exception {
+    void batchEndsAtTheFirstUnmarkedMessage() throws Exception {
         try (OrderlaneConsumer consumer = builder().maxRun(4).concurrency(1).build()) {
             consumer.startBatches(
                     batch -> {
@@ -130,7 +130,7 @@ class ConsumerTest {
                     message -> {
                         int key = message.orderKey().orElseThrow()[0];
                         if (inside[key].incrementAndGet() > 1) {
-                            wrong.add(message + " while another of its key is handled");
+                            wrong.add(message + " during the handling of another of its key");
                         }
                         if (last[key].getAndSet(message.offset()) > message.offset()) {
                             wrong.add(message + " too late");
@@ -154,7 +154,7 @@ class ConsumerTest {
     }
 
     @Test
-    void sigtermDrainsIfAskedTo() throws Exception {
+    void sigtermDrainsIfEnabled() throws Exception {
         Process process =
                 new ProcessBuilder(
                                 Path.of(System.getProperty("java.home"), "bin/java").toString(),
@@ -176,7 +176,7 @@ class ConsumerTest {
         assertEquals(List.of("1 ok"), proxy.verdicts());
     }
 
-    /** A consumer that is told to end while it handles. */
+    /** A consumer that is stopped during handling. */
     static final class Slow {
         private Slow() {}
 
@@ -212,7 +212,7 @@ class ConsumerTest {
                         }
                         assertTrue(message.leaseLost());
                         interrupted.incrementAndGet();
-                        message.onLeaseLost(told::incrementAndGet); // at once
+                        message.onLeaseLost(told::incrementAndGet); // runs at once
                         return Outcome.ok();
                     });
             proxy.put("a", "a");
@@ -243,7 +243,7 @@ class ConsumerTest {
     }
 
     @Test
-    void handlersRunOnTheExecutorThatWasGiven() throws Exception {
+    void handlersRunOnTheGivenExecutor() throws Exception {
         ExecutorService threads =
                 Executors.newFixedThreadPool(2, task -> new Thread(task, "mine"));
         List<String> names = Collections.synchronizedList(new ArrayList<>());
@@ -263,10 +263,10 @@ class ConsumerTest {
     }
 
     @Test
-    void executorsThatCannotServeEndTheConsumerInWords() throws Exception {
+    void unusableExecutorsEndTheConsumerWithAnExplanation() throws Exception {
         Executor refusing =
                 task -> {
-                    throw new RejectedExecutionException("it is full");
+                    throw new RejectedExecutionException("full");
                 };
         Executor direct = Runnable::run;
         for (Executor executor : List.of(refusing, direct)) {
@@ -292,7 +292,7 @@ class ConsumerTest {
     }
 
     @Test
-    void drainThatTakesTooLongGivesBackWhatItInterrupts() throws Exception {
+    void drainTimeoutReleasesInterruptedMessages() throws Exception {
         CountDownLatch begun = new CountDownLatch(1);
         OrderlaneConsumer consumer = builder().drainTimeout(Duration.ofMillis(50)).build();
         consumer.start(
@@ -307,9 +307,9 @@ class ConsumerTest {
     }
 
     @Test
-    void interruptedCloseHurriesAndKeepsTheInterrupt() throws Exception {
+    void interruptedCloseDoesNotWaitAndKeepsTheInterrupt() throws Exception {
         CountDownLatch begun = new CountDownLatch(1);
-        OrderlaneConsumer consumer = builder().build(); // 30 s to drain
+        OrderlaneConsumer consumer = builder().build(); // drain timeout 30 s
         consumer.start(
                 message -> {
                     forever(begun);
@@ -349,7 +349,7 @@ class ConsumerTest {
     }
 
     @Test
-    void traceBeginsAndEndsOnTheHandlersThread() throws Exception {
+    void traceStartsAndEndsOnTheHandlersThread() throws Exception {
         List<String> told = Collections.synchronizedList(new ArrayList<>());
         TraceHook hook =
                 new TraceHook() {
@@ -373,7 +373,7 @@ class ConsumerTest {
     }
 
     @Test
-    void pullerDoesOneThingAtATime() throws Exception {
+    void pullerMakesSingleCalls() throws Exception {
         proxy.put("a", "b");
         try (OrderlanePuller puller =
                 OrderlanePuller.builder("127.0.0.1:1", proxy.address()).group("g").build()) {

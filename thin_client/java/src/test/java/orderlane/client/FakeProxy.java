@@ -35,7 +35,7 @@ import org.apache.thrift.protocol.TCompactProtocol;
 import org.apache.thrift.transport.TMemoryBuffer;
 import org.apache.thrift.transport.TMemoryInputTransport;
 
-/** A proxy of one queue, without order: gives out what was put, and remembers the verdicts. */
+/** A proxy of one unordered queue: gives out the messages put into it, and records verdicts. */
 final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
     private final List<Socket> sockets = new ArrayList<>();
@@ -53,7 +53,7 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         return "127.0.0.1:" + server.getLocalPort();
     }
 
-    /** One message of each key; leases count from 1. */
+    /** Adds one message of each key; leases count from 1. */
     synchronized void put(String... keys) {
         for (String key : keys) {
             leases++;
@@ -76,8 +76,8 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
     }
 
     /**
-     * All so far, such as {@code 1 ok}, sorted: a pull and a settle, each on its own connection, may
-     * overtake each other, so the order in which they came says nothing.
+     * All verdicts so far, such as {@code 1 ok}, sorted: pulls and settles use separate
+     * connections, so their order of arrival is not meaningful.
      */
     synchronized List<String> verdicts() {
         return verdicts.stream().sorted().toList();
@@ -88,7 +88,7 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         long end = System.nanoTime() + 40_000_000_000L;
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > end) {
-                throw new AssertionError("it did not come; verdicts: " + verdicts);
+                throw new AssertionError("timed out; verdicts: " + verdicts);
             }
             wait(20);
         }
@@ -204,7 +204,7 @@ final class FakeProxy implements ConsumerService.Iface, AutoCloseable {
         notifyAll();
     }
 
-    // ---- what these clients do not ask ----------------------------------------------------------
+    // ---- calls that these clients do not make ---------------------------------------------------
 
     @Override
     public boolean submit(ConsumeResult result) {

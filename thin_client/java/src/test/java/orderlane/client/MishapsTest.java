@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.slf4j.helpers.NOPLogger;
 
-/** What the application's code does that it should not. */
+/** Mistakes of the application's code. */
 @Timeout(60)
 class MishapsTest {
     private FakeProxy proxy;
@@ -40,7 +40,7 @@ class MishapsTest {
     }
 
     @Test
-    void errorsOfObserversAndHooksAreLoggedAsExceptionsAre() throws Exception {
+    void errorsOfObserversAndHooksAreLoggedLikeExceptions() throws Exception {
         Observer observer =
                 new Observer() {
                     @Override
@@ -61,7 +61,7 @@ class MishapsTest {
                             throw new AssertionError("incoming");
                         }
                         return () -> {
-                            throw new AssertionError("its end");
+                            throw new AssertionError("failed on purpose");
                         };
                     }
                 };
@@ -87,7 +87,7 @@ class MishapsTest {
     }
 
     @Test
-    void interruptThatAHandlerLeavesIsNotForTheNextMessage() throws Exception {
+    void leftoverInterruptDoesNotReachTheNextMessage() throws Exception {
         try (OrderlaneConsumer consumer = builder().build()) {
             consumer.start(
                     message -> {
@@ -102,7 +102,7 @@ class MishapsTest {
     }
 
     @Test
-    void sendThatCloseOvertakesIsRefused() throws Exception {
+    void sendAfterCloseIsRefused() throws Exception {
         AtomicReference<OrderlaneProducer> closing = new AtomicReference<>();
         TraceHook hook =
                 new TraceHook() {

@@ -17,7 +17,7 @@ import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The README says what is true. */
+/** The README matches the code. */
 class ReadmeTest {
     private static final Path EXAMPLE = Path.of("example");
 
@@ -49,7 +49,7 @@ class ReadmeTest {
     }
 
     @Test
-    void everyOptionIsInItsTables() throws IOException {
+    void everyOptionIsInTheTables() throws IOException {
         String text = readme();
         Set<String> others = Set.of("build", "builder");
         List<String> missing =

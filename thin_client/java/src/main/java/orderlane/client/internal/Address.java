@@ -5,7 +5,7 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** One proxy's host and port. */
+/** The host and port of one proxy. */
 public record Address(String host, int port) {
     static final int DEFAULT_PORT = 9713;
 
@@ -14,7 +14,7 @@ public record Address(String host, int port) {
                     "(?:\\[(?<v6>[0-9a-fA-F:.]+)]|(?<host>[^\\s:\\[\\]]+))(?::(?<port>\\d{1,5}))?");
 
     /**
-     * Reads {@code host:port}, {@code host} (port 9713) or {@code [IPv6]:port}; throws
+     * Parses {@code host:port}, {@code host} (port 9713) or {@code [IPv6]:port}; throws
      * IllegalArgumentException for anything else.
      */
     static Address parse(String text) {
@@ -26,14 +26,14 @@ public record Address(String host, int port) {
         }
         if (port <= 0 || port > 65_535) {
             throw new IllegalArgumentException(
-                    "'" + text + "' is no address of a proxy:"
-                            + " expected host:port, as in proxy:9713");
+                    "'" + text + "' is not a proxy address:"
+                            + " expected host:port, for example proxy:9713");
         }
         String v6 = match.group("v6");
         return new Address(v6 == null ? match.group("host") : v6, port);
     }
 
-    /** Reads addresses, each text holding one or several separated by commas. */
+    /** Parses addresses; each text holds one, or several separated by commas. */
     public static List<Address> parseAll(List<String> servers) {
         List<Address> addresses = new ArrayList<>();
         for (String each : servers) {
@@ -43,7 +43,7 @@ public record Address(String host, int port) {
         }
         if (addresses.isEmpty()) {
             throw new IllegalArgumentException(
-                    "no proxy was named: expected at least one host:port");
+                    "no proxy address given: expected at least one host:port");
         }
         return List.copyOf(addresses);
     }

@@ -3,7 +3,7 @@ package orderlane.client.internal;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/** Does something unless it is called off in time; on the timer thread of the JDK. */
+/** Runs an action after a time unless it is cancelled; on the JDK's timer thread. */
 final class Alarm {
     private final CompletableFuture<Void> timer = new CompletableFuture<>();
 

@@ -17,8 +17,8 @@ import orderlane.client.gen.producer.Result;
 import org.apache.thrift.TBase;
 
 /**
- * One call: its generated structs, and how its answer is read. R is the generated {@code *_result}
- * struct, T what it holds.
+ * One call: its generated structs and the decoder of its answer. R is the generated {@code
+ * *_result} struct, T its content.
  */
 final class Call<R extends TBase<R, ?>, T> {
     final String method;
@@ -40,7 +40,7 @@ final class Call<R extends TBase<R, ?>, T> {
         this.error = error;
     }
 
-    /** The answer in a frame. Throws RefusedException, ProxyFaultException or ProtocolException. */
+    /** Decodes a frame. Throws RefusedException, ProxyFaultException or ProtocolException. */
     T decode(byte[] frame, int sequenceId, Object sender) {
         Wire.decodeReply(frame, result, method, sequenceId);
         PullException refusal = error.apply(result);
@@ -50,12 +50,12 @@ final class Call<R extends TBase<R, ?>, T> {
         }
         T answer = success.apply(result);
         if (answer == null) {
-            throw new ProtocolException(sender + " answered " + method + " with nothing", null);
+            throw new ProtocolException(sender + " sent an empty answer to " + method, null);
         }
         return answer;
     }
 
-    /** Settles what rides along, and asks for messages. */
+    /** Pulls messages, and settles verdicts that ride along. */
     static Call<ConsumerService.pull_result, PullResponse> pull(PullRequest request) {
         return new Call<>(
                 "pull",
@@ -93,7 +93,7 @@ final class Call<R extends TBase<R, ?>, T> {
                 result -> null);
     }
 
-    /** Stores several messages in their order. */
+    /** Stores several messages, in order. */
     static Call<?, Result> sendBatch(List<Message> messages) {
         return new Call<>(
                 "sendBatchSync",
@@ -103,7 +103,7 @@ final class Call<R extends TBase<R, ?>, T> {
                 result -> null);
     }
 
-    /** Stores one message for later. */
+    /** Stores one message for later delivery. */
     static Call<?, Result> sendDelayed(DelayMessage message, long timeoutMs) {
         return new Call<>(
                 "sendDelaySync",

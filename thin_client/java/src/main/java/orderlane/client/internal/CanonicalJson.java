@@ -7,9 +7,9 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * JSON values as one text each, the proxy's: members sorted by code point, no spaces, whole numbers
- * of 64 bits in full ({@code 1.0} is {@code 1}), others as doubles in as few digits as name them.
- * Pure.
+ * Writes JSON values in one canonical form, the proxy's: members sorted by code point, no spaces,
+ * 64-bit integers in full ({@code 1.0} is {@code 1}), other numbers as doubles in the fewest digits
+ * that round-trip. Pure.
  */
 final class CanonicalJson {
     private static final int MAX_DEPTH = 100;
@@ -17,8 +17,8 @@ final class CanonicalJson {
     private CanonicalJson() {}
 
     /**
-     * {@code value}: as {@link JsonReader} gives it. Throws IllegalArgumentException if it is nested
-     * too deep.
+     * {@code value}: from {@link JsonReader}. Throws IllegalArgumentException if it is nested too
+     * deeply.
      */
     static String write(Object value) {
         StringBuilder text = new StringBuilder();
@@ -29,8 +29,8 @@ final class CanonicalJson {
     private static void write(Object value, StringBuilder text, int room) {
         if (room == 0 && (value instanceof List<?> || value instanceof Map<?, ?>)) {
             throw new IllegalArgumentException(
-                    "the sharding key has more than " + MAX_DEPTH
-                            + " arrays and objects in one another");
+                    "the sharding key nests more than " + MAX_DEPTH
+                            + " arrays and objects");
         }
         if (value instanceof String string) {
             writeString(string, text);
@@ -71,7 +71,7 @@ final class CanonicalJson {
         return Integer.compare(one.length(), other.length());
     }
 
-    /** Units of surrogate pairs behind all others. */
+    /** Sorts units of surrogate pairs behind all others. */
     private static int rank(char unit) {
         return Character.isSurrogate(unit) ? unit + 0x10000 : unit;
     }
@@ -92,7 +92,7 @@ final class CanonicalJson {
         text.append('"');
     }
 
-    /** Plain from 0.00001 on, in full up to what 64 bits hold; with an exponent beyond. */
+    /** Plain from 0.00001 on, in full within 64 bits; with an exponent elsewhere. */
     static String number(double value) {
         if (value == Math.rint(value) && value >= -0x1p63 && value < 0x1p64) {
             return new BigDecimal(value).toBigInteger().toString();
@@ -115,7 +115,7 @@ final class CanonicalJson {
         return sign + digits.substring(0, point) + "." + digits.substring(point);
     }
 
-    /** As few digits as name this double and no other. */
+    /** The fewest digits that identify this double. */
     private static BigDecimal shortest(double value) {
         BigDecimal exact = new BigDecimal(value);
         for (int digits = 1; digits < 17; digits++) {

@@ -9,19 +9,19 @@ import java.util.HexFormat;
 import java.util.Locale;
 import java.util.Properties;
 
-/** Names that this library gives. */
+/** Generates names and ids. */
 public final class ClientNames {
     private static final SecureRandom RANDOM = new SecureRandom();
     private static final String VERSION = readVersion();
 
     private ClientNames() {}
 
-    /** Name and version of this library, as the proxy's statistics show it. */
+    /** Name and version of this library, shown in the proxy's statistics. */
     static String version() {
         return VERSION;
     }
 
-    /** {@code host@process-1f2e}: unique, and says to an operator where to look. */
+    /** {@code host@process-1f2e}: unique, and tells operators where the client runs. */
     public static String clientId() {
         String host;
         try {
@@ -32,12 +32,12 @@ public final class ClientNames {
         return host + "@" + ProcessHandle.current().pid() + "-" + hex(2);
     }
 
-    /** 32 upper-case hexadecimal digits, unique. */
+    /** A unique id: 32 upper-case hexadecimal digits. */
     static String messageId() {
         return hex(16).toUpperCase(Locale.ROOT);
     }
 
-    /** So many random bytes, as hexadecimal digits. */
+    /** Random bytes, as hexadecimal digits. */
     static String hex(int bytes) {
         byte[] random = new byte[bytes];
         RANDOM.nextBytes(random);

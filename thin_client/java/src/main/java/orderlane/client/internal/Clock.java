@@ -1,10 +1,10 @@
 package orderlane.client.internal;
 
 /**
- * The clock that leases are counted on, in nanoseconds. It goes on while the machine is suspended,
- * which {@link System#nanoTime} does not: where the wall clock has gone a second further, the rest
- * is added. A wall clock that was merely set forward makes leases look over, so they are confirmed
- * by an {@code extend} before their messages are handled; no harm is done.
+ * The clock that leases are measured by, in nanoseconds. It runs while the machine is suspended,
+ * which {@link System#nanoTime} does not: where the wall clock has advanced over a second more, the
+ * difference is added. If the wall clock was merely set forward, leases appear expired and are
+ * confirmed by an {@code extend} before their messages are handled, which is harmless.
  */
 public final class Clock {
     private static final long SUSPENDED_NS = 1_000 * Times.MS;
@@ -14,12 +14,12 @@ public final class Clock {
     private long wallMs = System.currentTimeMillis();
     private long addedNs;
 
-    /** Now; above 0, and only differences mean something. */
+    /** The current time; above 0, and only differences are meaningful. */
     public synchronized long nowNs() {
         return advance(System.nanoTime(), System.currentTimeMillis());
     }
 
-    /** Takes a reading of both clocks; returns the time. */
+    /** Records a reading of both clocks; returns the time. */
     synchronized long advance(long newMonotonicNs, long newWallMs) {
         long passedNs = newMonotonicNs - monotonicNs;
         long wallPassedNs = (newWallMs - wallMs) * Times.MS;

@@ -11,21 +11,21 @@ import orderlane.client.OrderlaneException;
 import orderlane.client.RefusedException;
 
 /**
- * One connection, one call at a time. After any OrderlaneException but RefusedException it is
- * closed. Times are kept by closing the socket: so they bound writing and reading alike.
+ * One connection, one call at a time. It is closed after any OrderlaneException except
+ * RefusedException. Timeouts close the socket, so they limit both writing and reading.
  */
 final class Connection implements AutoCloseable {
     private static final int READ_BYTES = 64 * 1024;
 
     private final Address address;
     private final Socket raw;
-    private final Socket socket; // with TLS, or the same
+    private final Socket socket; // over TLS, or raw itself
     private final InputStream input;
-    /** Begins anywhere: answers of two connections that were mixed up do not fit. */
+    /** Starts at random, to detect answers mixed up between two connections. */
     private int sequenceId = ThreadLocalRandom.current().nextInt(Integer.MAX_VALUE);
     private volatile boolean timedOut;
 
-    /** {@code raw} is what {@code socket} runs over. */
+    /** {@code raw} is the socket underneath {@code socket}. */
     Connection(Address address, Socket raw, Socket socket) throws IOException {
         this.address = address;
         this.raw = raw;
@@ -88,11 +88,11 @@ final class Connection implements AutoCloseable {
         close();
     }
 
-    /** Ends the connection; a call that waits in another thread fails. */
+    /** Closes the connection; a call waiting in another thread fails. */
     @Override
     public void close() {
         try {
-            raw.close(); // TLS would wait for the other side to take its farewell
+            raw.close(); // closing TLS would wait for the other side
         } catch (IOException alreadyBroken) {
             // nothing is left to close
         }

@@ -13,9 +13,9 @@ import java.util.function.BooleanSupplier;
 import orderlane.client.Observer;
 import orderlane.client.OrderlaneException;
 
-/** The threads around a {@link Session}: from the start to the end of the drain. */
+/** The threads around a {@link Session}, from the start to the end of the drain. */
 public final class ConsumerEngine implements Feeder.Events {
-    /** How long handlers that were interrupted may need to end. */
+    /** Time for interrupted handlers to end. */
     private static final long GRACE_NS = 500 * Times.MS;
 
     private final ConsumerSettings settings;
@@ -49,12 +49,12 @@ public final class ConsumerEngine implements Feeder.Events {
         };
     }
 
-    /** Begins to pull. Throws IllegalStateException if it was started or closed before. */
+    /** Starts to pull. Throws IllegalStateException if already started or closed. */
     public void start(Work work) {
         lock.lock();
         try {
             if (workers != null || stopAsked) {
-                throw new IllegalStateException("a consumer is used once: make another one");
+                throw new IllegalStateException("a consumer is used once: create a new one");
             }
             workers =
                     new Workers(
@@ -79,7 +79,7 @@ public final class ConsumerEngine implements Feeder.Events {
         }
     }
 
-    /** Pulls no more; a second call ends what is still handled at once. */
+    /** Stops pulling; a second call interrupts running handlers. */
     public void stop() {
         lock.lock();
         try {
@@ -90,7 +90,7 @@ public final class ConsumerEngine implements Feeder.Events {
         }
     }
 
-    /** Pulls no more, and waits until what is handled has ended, or the time to drain is up. */
+    /** Stops pulling, and waits until handlers have ended or the drain times out. */
     public void close() {
         lock.lock();
         try {
@@ -127,7 +127,7 @@ public final class ConsumerEngine implements Feeder.Events {
         changed();
     }
 
-    /** Waits for the end; false: it did not come in time. Throws what ended it, if that failed. */
+    /** Waits for the end; false: timed out. Throws the failure that ended it, if any. */
     public boolean awaitTermination(Duration limit) throws InterruptedException {
         if (!terminated.await(Times.nanos(limit), TimeUnit.NANOSECONDS)) {
             return false;
@@ -197,7 +197,7 @@ public final class ConsumerEngine implements Feeder.Events {
 
     // ---- the drain -----------------------------------------------------------------------------
 
-    /** Finishes what is handled, gives back the rest, tells the proxy, and ends. */
+    /** Waits for handlers, releases the rest, sends the verdicts, and ends. */
     private void drainWhenStopped() {
         lock.lock();
         try {
@@ -205,7 +205,7 @@ public final class ConsumerEngine implements Feeder.Events {
                 progress.await();
             }
             if (!reached(session::drained, Times.nanos(settings.drainTimeout()))) {
-                hard = false; // said and done
+                hard = false; // handled
                 workers.abandonAll();
                 reached(workers::idle, GRACE_NS);
                 reached(session::flushed, Times.nanos(settings.requestTimeout()));
@@ -237,7 +237,7 @@ public final class ConsumerEngine implements Feeder.Events {
             Thread.currentThread().interrupt();
         }
         if (ownThreads != null) {
-            ownThreads.shutdown(); // a handler that still goes on is left alone
+            ownThreads.shutdown(); // a handler still running is abandoned
         }
         terminated.countDown();
         try {
@@ -245,7 +245,7 @@ public final class ConsumerEngine implements Feeder.Events {
                 Runtime.getRuntime().removeShutdownHook(shutdownHook);
             }
         } catch (IllegalStateException shuttingDown) {
-            settings.log().debug("the consumer ended because the JVM ends");
+            settings.log().debug("the consumer ended because the JVM is shutting down");
         }
     }
 }

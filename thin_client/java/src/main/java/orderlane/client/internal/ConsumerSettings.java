@@ -9,11 +9,11 @@ import orderlane.client.TraceHook;
 import org.slf4j.Logger;
 
 /**
- * All that a consumer is told, checked.
+ * Validated options of a consumer.
  *
  * @param tls null: none
- * @param executor runs handlers; null: threads of our own
- * @param interruptHandlers whether a lost lease, or a drain that takes too long, interrupts them
+ * @param executor runs handlers; null: the client's own threads
+ * @param interruptHandlers whether to interrupt them when a lease is lost or the drain times out
  */
 public record ConsumerSettings(
         List<Address> addresses,

@@ -3,7 +3,7 @@ package orderlane.client.internal;
 import orderlane.client.gen.consumer.AckRequest;
 import orderlane.client.gen.consumer.ExtendRequest;
 
-/** A settle or an extend: the other is null. */
+/** A settle or an extend; the other is null. */
 record Control(AckRequest settle, ExtendRequest extend) {
     static Control settle(AckRequest request) {
         return new Control(request, null);

@@ -18,32 +18,32 @@ import orderlane.client.gen.producer.MessageResult;
 import orderlane.client.gen.producer.Result;
 
 /**
- * Some messages on their way in one request, tried until the deadline. What is known to be stored
- * is not sent again. No I/O.
+ * The messages of one request, tried until the deadline. Messages known to be stored are not sent
+ * again. No I/O.
  */
 final class Delivery {
-    /** What the proxy takes in one request by default, and how much of it a batch fills. */
+    /** The proxy's default request limit, and the part of it that a batch fills. */
     static final int MAX_REQUEST_BYTES = 5_000_000;
 
     private static final int BATCH_BYTES = 2_000_000;
-    /** The proxy's own answer may need a moment. */
+    /** Time for the proxy's own answer. */
     private static final long ANSWER_NS = 500 * Times.MS;
 
     /**
-     * Codes after which the same message is sent again under the same id: unknown error, time-out,
-     * too fast, shutting down, behind one that failed.
+     * Codes after which the same message is resent under the same id: unknown error, timeout, too
+     * fast, shutting down, behind one that failed.
      */
     private static final Set<Integer> AGAIN = Set.of(10, 12, 15, 20, 70);
 
-    /** After these nobody knows whether it was stored. */
+    /** Codes after which the message may or may not have been stored. */
     private static final Set<Integer> UNKNOWN = Set.of(10, 12);
 
-    /** After these nothing of a batch was stored: illegal, no token. */
+    /** Codes after which nothing of a batch was stored: illegal, no token. */
     private static final Set<Integer> REFUSED_WHOLE = Set.of(11, 71);
 
     final long deadlineNs;
     private final List<Message> messages = new ArrayList<>();
-    private DelayMessage delayed; // of the one message, if it is for later
+    private DelayMessage delayed; // the only message, if it is delayed
     private final Set<Integer> stored = new HashSet<>(); // indexes of messages
     private final Set<Integer> doubtful = new HashSet<>(); // may be stored
     private int failures;
@@ -52,12 +52,12 @@ final class Delivery {
         this.deadlineNs = deadlineNs;
     }
 
-    /** One try: what to send, and how long it may take. */
+    /** One try: the call, and its time limit. */
     record Attempt(Call<?, Result> call, long limitNs) {}
 
     /**
-     * Cuts messages into requests, in their order. Throws IllegalArgumentException for one that is
-     * too large.
+     * Splits messages into requests, in order. Throws IllegalArgumentException for one that is too
+     * large.
      */
     static List<Delivery> of(
             List<OutgoingMessage> outgoing,
@@ -72,7 +72,7 @@ final class Delivery {
             long size = WireMessages.size(message);
             if (size > MAX_REQUEST_BYTES) {
                 throw new IllegalArgumentException(
-                        "a message to " + each.topic() + " has " + size + " bytes: a request takes "
+                        "a message to " + each.topic() + " has " + size + " bytes: the limit is "
                                 + MAX_REQUEST_BYTES);
             }
             if (deliveries.isEmpty() || size > room || each.delay() != null) {
@@ -90,17 +90,17 @@ final class Delivery {
         return deliveries;
     }
 
-    /** The ids of all its messages, in their order. */
+    /** The ids of all its messages, in order. */
     List<String> ids() {
         return messages.stream().map(WireMessages::idOf).toList();
     }
 
-    /** The ids of what is not known to be stored. */
+    /** The ids of messages not known to be stored. */
     List<String> openIds() {
         return open().stream().map(index -> WireMessages.idOf(messages.get(index))).toList();
     }
 
-    /** By what those messages keep their order. */
+    /** The order keys of those messages. */
     Set<SendOrder.Key> keys() {
         Set<SendOrder.Key> keys = new HashSet<>();
         for (int index : open()) {
@@ -112,7 +112,7 @@ final class Delivery {
         return keys;
     }
 
-    /** The next try, {@code longestNs} at most. */
+    /** The next try, at most {@code longestNs} long. */
     Attempt attempt(long nowNs, long longestNs) {
         long tryNs = Math.max(Math.min(deadlineNs - nowNs, longestNs), Times.MS);
         List<Message> sent = open().stream().map(messages::get).toList();
@@ -125,7 +125,7 @@ final class Delivery {
         return new Attempt(call, tryNs + ANSWER_NS);
     }
 
-    /** -1: all is stored; else ns until the next try. Throws SendFailedException. */
+    /** -1: all stored; else nanoseconds until the next try. Throws SendFailedException. */
     long pauseAfter(Result result, long nowNs, double jitter) {
         List<Integer> sent = open();
         int code = result.isSetCode() ? result.getCode() : -1;
@@ -136,19 +136,19 @@ final class Delivery {
         String text = result.getMsg() == null ? "no reason given" : result.getMsg();
         List<MessageResult> results = result.getMessages();
         if (results == null || results.size() != sent.size()) {
-            // Of a batch some may be stored, unless it was refused whole.
+            // A batch may be stored in part, unless it was refused whole.
             int each = sent.size() == 1 || REFUSED_WHOLE.contains(code) ? code : 10;
             results = sent.stream().map(index -> new MessageResult(each)).toList();
         }
         Map<Integer, Failure> reasons = new LinkedHashMap<>();
-        Integer last = null; // a code after which trying again makes no sense
+        Integer last = null; // a code after which no retry helps
         for (int i = 0; i < sent.size(); i++) {
             int each = results.get(i).getCode();
             if (each == 0) {
                 stored.add(sent.get(i));
                 continue;
             }
-            if (results.get(i).getMsg() != null) { // absent: as the one before
+            if (results.get(i).getMsg() != null) { // absent: same as the previous one
                 text = results.get(i).getMsg();
             }
             if (UNKNOWN.contains(each)) {
@@ -164,7 +164,8 @@ final class Delivery {
         return pause(reasons, last == null ? Integer.valueOf(code) : last, again, nowNs, jitter);
     }
 
-    /** ns until the next try; {@code sent}: it may have arrived. Throws SendFailedException. */
+    /** Nanoseconds until the next try; {@code sent}: it may have arrived. Throws
+     * SendFailedException. */
     long pauseAfterError(OrderlaneException error, boolean sent, long nowNs, double jitter) {
         if (sent) {
             doubtful.addAll(open());
@@ -173,12 +174,12 @@ final class Delivery {
                 reasons(error.getMessage()), null, error.retriable(), nowNs, jitter);
     }
 
-    /** What to throw instead of another try. */
+    /** The exception instead of another try. */
     SendFailedException notSent(String why) {
         return failed(reasons(why), null);
     }
 
-    /** How often it was tried in vain. */
+    /** The number of failed tries. */
     int failures() {
         return failures;
     }
@@ -228,7 +229,7 @@ final class Delivery {
                         first.reason(),
                         named.keySet().iterator().next(),
                         others,
-                        unknown ? "may be stored nevertheless" : "not stored"),
+                        unknown ? "may have been stored" : "not stored"),
                 code,
                 ids(),
                 named);

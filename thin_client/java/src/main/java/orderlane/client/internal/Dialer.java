@@ -24,21 +24,21 @@ final class Dialer {
     }
 
     /**
-     * Connects. A name is resolved anew, and each of its addresses tried in turn, beginning with
-     * number {@code first}. Throws ConnectionLostException if that fails or takes too long.
+     * Connects. The name is resolved, and each of its addresses tried in turn, starting with number
+     * {@code first}. Throws ConnectionLostException on failure or timeout.
      */
     Connection dial(Address address, int first, long timeoutNs) {
         List<InetAddress> found;
         try {
             found = Arrays.asList(InetAddress.getAllByName(address.host()));
         } catch (UnknownHostException error) {
-            throw refused(address, "the name is not known", error);
+            throw refused(address, "unknown host", error);
         }
         Collections.rotate(found, -(first % found.size()));
         long endNs = System.nanoTime() + timeoutNs;
         ConnectionLostException failure = null;
         for (int tried = 0; tried < found.size(); tried++) {
-            // What is left is shared, so that one that hangs does not cost the others their try.
+            // Share the time left, so that one hanging address leaves time for the others.
             long shareNs = (endNs - System.nanoTime()) / (found.size() - tried);
             try {
                 return connect(address, found.get(tried), Math.max(shareNs, Times.MS));
@@ -67,7 +67,7 @@ final class Dialer {
             closeQuietly(raw);
             throw refused(
                     address,
-                    late.get() ? "not within " + Times.seconds(timeoutNs) : error.getMessage(),
+                    late.get() ? "timed out after " + Times.seconds(timeoutNs) : error.getMessage(),
                     error);
         } finally {
             alarm.callOff();
@@ -82,7 +82,7 @@ final class Dialer {
                                 .getSocketFactory()
                                 .createSocket(raw, name, address.port(), true);
         SSLParameters parameters = socket.getSSLParameters();
-        parameters.setEndpointIdentificationAlgorithm("HTTPS"); // the certificate must name it
+        parameters.setEndpointIdentificationAlgorithm("HTTPS"); // match the certificate
         try {
             parameters.setServerNames(List.of(new SNIHostName(name)));
         } catch (IllegalArgumentException unfit) { // an address, or a name with an underscore

@@ -3,7 +3,7 @@ package orderlane.client.internal;
 import java.util.Optional;
 import orderlane.client.Outcome;
 
-/** How a handler ended: its outcome, and the error it ended with, if any. */
+/** The end of a handler: its outcome, and its error, if any. */
 record Ending(Outcome outcome, Throwable error) {
     static final Ending OK = new Ending(Outcome.ok(), null);
     static final Ending DEFER = new Ending(Outcome.defer(), null);
@@ -12,7 +12,7 @@ record Ending(Outcome outcome, Throwable error) {
         return new Ending(outcome, null);
     }
 
-    /** An exception means retry; the proxy's operator gets its kind and text. */
+    /** An exception means retry; operators see its class and message. */
     static Ending failed(Throwable error) {
         String text = error.getMessage();
         String name = error.getClass().getSimpleName();

@@ -18,19 +18,19 @@ import orderlane.client.gen.consumer.PullResponse;
 import org.slf4j.Logger;
 
 /**
- * Keeps a {@link Session} fed: one thread pulls; one for each proxy that holds leases settles and
- * extends, on a connection of its own, since a waiting pull occupies the other.
+ * Keeps a {@link Session} supplied. One thread pulls; another for each proxy that holds leases
+ * settles and extends on its own connection, because a waiting pull occupies the first one.
  */
 final class Feeder {
-    /** What the consumer around it does about what happens here. */
+    /** Callbacks of the consumer. */
     interface Events {
-        /** After each answer and each failure; with the lock. */
+        /** Called after each answer and each failure, with the lock. */
         void changed();
 
-        /** A bug, or something else that ends the consumer; without the lock. */
+        /** A bug or other failure that ends the consumer; called without the lock. */
         void failed(Throwable bug);
 
-        /** A message that is with a handler is lost; without the lock. */
+        /** The lease of a message with a handler is lost; called without the lock. */
         void lost(HeldMessage message);
     }
 
@@ -66,28 +66,28 @@ final class Feeder {
         this.pulls = new Line(lock, clock, session::pullAt);
     }
 
-    /** What ended it; null while it goes on. With the lock. */
+    /** The failure that ended it; null while running. With the lock. */
     Throwable failure() {
         return failure;
     }
 
-    /** Something that no retry can help: the first is kept. With the lock. */
+    /** Records a failure that no retry can help; the first is kept. With the lock. */
     void fail(Throwable error) {
         failure = failure == null ? error : failure;
     }
 
-    /** Begins to pull. With the lock. */
+    /** Starts to pull. With the lock. */
     void start() {
         spawn("orderlane pull", this::pullForever);
     }
 
-    /** The session changed: starts what has become due. With the lock. */
+    /** Wakes threads whose work has become due after a change of the session. With the lock. */
     void turn() {
         pulls.turn();
         homes.values().forEach(Line::turn);
     }
 
-    /** Ends all threads and connections; what is under way is given up. */
+    /** Ends all threads and connections; requests in flight are cancelled. */
     void close() throws InterruptedException {
         List<Thread> ending;
         lock.lock();
@@ -118,7 +118,7 @@ final class Feeder {
             pullOnce();
             lock.lock();
             try {
-                if (pulls.closed()) { // nobody would end the thread of a home that is met now
+                if (pulls.closed()) { // a thread for a new home would never end
                     break;
                 }
                 meetHomes();
@@ -136,11 +136,11 @@ final class Feeder {
             PullRequest request;
             lock.lock();
             try {
-                if (session.stopping()) { // while it connected
+                if (session.stopping()) { // during connecting
                     return;
                 }
                 request = session.beginPull(clock.nowNs());
-                turn(); // with a pull at the proxy, verdicts hurry
+                turn(); // a waiting pull makes verdicts urgent
             } finally {
                 lock.unlock();
             }
@@ -185,11 +185,11 @@ final class Feeder {
         }
         observer.onError(error);
         if (error.retriable() && Times.isNews(failures)) {
-            log.warn("pull failed, trying again: {}", error.getMessage());
+            log.warn("pull failed, retrying: {}", error.getMessage());
         }
     }
 
-    /** Whether the next pull goes to another address: not where an answer may be waiting (S9). */
+    /** Whether the next pull goes to another address; not if an answer may be waiting here (S9). */
     static boolean triesElsewhere(OrderlaneException error, int failures) {
         boolean broke = error instanceof ConnectionLostException lost && lost.broke();
         return !(broke && failures == 1);
@@ -197,7 +197,7 @@ final class Feeder {
 
     // ---- settling and extending ----------------------------------------------------------------
 
-    /** Has a thread for each proxy that the session names, and none for others. With the lock. */
+    /** Keeps one thread for each proxy that the session names. With the lock. */
     private void meetHomes() {
         for (Home home : session.homes.values()) {
             if (!homes.containsKey(home)) {
@@ -279,16 +279,16 @@ final class Feeder {
             lock.unlock();
         }
         if (Times.isNews(failures)) {
-            log.warn("settling or extending failed, trying again: {}", error.getMessage());
+            log.warn("settle or extend failed, retrying: {}", error.getMessage());
         }
         observer.onError(error);
         return lost;
     }
 
     /**
-     * Connects to the proxy that holds the leases. Behind a forwarded port its own name for itself
-     * may lead nowhere; then its messages came from where it can be reached. Never another proxy:
-     * it would know nothing of the leases.
+     * Connects to the proxy that holds the leases. Its own name for itself may be unreachable, for
+     * example behind a forwarded port; then this connects to the address that returned its
+     * messages. It never tries another proxy, which would not have the leases.
      */
     private Connection dial(Home home, Servers.Destination from) {
         if (home.address != null) {
@@ -313,7 +313,7 @@ final class Feeder {
                 () -> {
                     try {
                         body.run();
-                    } catch (Throwable bug) { // it must reach the application, not hang it
+                    } catch (Throwable bug) { // report it to the application
                         events.failed(bug);
                     }
                 };

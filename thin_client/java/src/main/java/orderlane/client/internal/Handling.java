@@ -2,13 +2,13 @@ package orderlane.client.internal;
 
 import java.util.List;
 
-/** One handler at work, from when it was given its messages. */
+/** One run of a handler, from when it receives its messages. */
 final class Handling {
     final List<HeldMessage> run;
     private final Thread thread = Thread.currentThread();
     private boolean ended;
     private boolean interrupted;
-    /** The time to drain is up: what the handler fails with now is our doing. */
+    /** The drain timed out: it caused any failure of the handler from here on. */
     private boolean abandoned;
 
     Handling(List<HeldMessage> run) {
@@ -19,7 +19,7 @@ final class Handling {
         return thread;
     }
 
-    /** Interrupts the handler, once, and nothing that its thread does later. */
+    /** Interrupts the handler, once, without affecting later work of its thread. */
     synchronized void interrupt() {
         if (!ended && !interrupted) {
             interrupted = true;
@@ -27,17 +27,17 @@ final class Handling {
         }
     }
 
-    /** As interrupt, because the consumer waits no longer; also if it went on after a first one. */
+    /** As interrupt, because the drain timed out; also after an earlier interrupt. */
     synchronized void abandon() {
         abandoned = true;
         interrupted = false;
         interrupt();
     }
 
-    /** The handler has ended; returns whether it was abandoned. Caller: its thread. */
+    /** Ends the handling; returns whether it was abandoned. Called on its thread. */
     synchronized boolean end() {
         ended = true;
-        Thread.interrupted(); // ours, or one that it kept: nothing to the next handler
+        Thread.interrupted(); // must not affect the next handler
         return abandoned;
     }
 }

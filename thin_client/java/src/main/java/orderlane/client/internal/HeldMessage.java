@@ -9,7 +9,7 @@ import java.util.Optional;
 import orderlane.client.Message;
 import orderlane.client.gen.consumer.Context;
 
-/** A message with the lease under which this client has it. */
+/** A message and its lease. */
 public final class HeldMessage implements Message {
     private final LeaseName name;
     private final orderlane.client.gen.consumer.Message wire;
@@ -17,11 +17,11 @@ public final class HeldMessage implements Message {
     private final byte[] orderKey;
     private final Map<String, String> properties;
     private final Clock clock;
-    /** Context of the answer that brought it; goes back to the proxy as it came. */
+    /** Context of the answer that brought it; echoed to the proxy unchanged. */
     final Context context;
 
     volatile long deadlineNs;
-    /** Who has it, from when it was given out. */
+    /** Its handler, set when the message is delivered. */
     volatile Handling handling;
     private volatile boolean leaseLost;
     private List<Runnable> toTell = new ArrayList<>(0);
@@ -130,12 +130,12 @@ public final class HeldMessage implements Message {
         told.run();
     }
 
-    /** The session knows it; those who asked are told later, outside of any lock. */
+    /** Marks the lease as lost; listeners are called later, outside of any lock. */
     void markLost() {
         leaseLost = true;
     }
 
-    /** Returns whom to tell that the lease is lost; once. */
+    /** Returns the listeners for the loss of the lease; once. */
     synchronized List<Runnable> takeListeners() {
         List<Runnable> told = toTell == null ? List.of() : toTell;
         toTell = null;

@@ -2,9 +2,9 @@ package orderlane.client.internal;
 
 import java.util.List;
 
-/** One proxy that holds leases of ours; written by the session alone. */
+/** A proxy that holds leases of this client; modified only by the session. */
 final class Home {
-    /** host:port; null if the proxy did not say. */
+    /** host:port; null if the proxy did not report it. */
     final String address;
 
     Verdicts verdicts = new Verdicts();
@@ -12,7 +12,7 @@ final class Home {
     Long extendAtNs;
     long retryAtNs;
     int failures;
-    /** Under way: one settle, or one extend asked at {@code askedNs} for {@code askedLengthNs}. */
+    /** In flight: one settle, or one extend sent at {@code askedNs} for {@code askedLengthNs}. */
     Verdicts settling;
     List<Lease> extending;
     long askedNs;
@@ -22,12 +22,12 @@ final class Home {
         this.address = address;
     }
 
-    /** True while a settle or extend is under way. */
+    /** True while a settle or extend is in flight. */
     boolean busy() {
         return settling != null || extending != null;
     }
 
-    /** Has the next extend go in time for this lease as well. */
+    /** Moves the next extend forward, in time for this lease. */
     void planExtend(Lease lease) {
         if (extendAtNs == null || lease.extendAtNs() < extendAtNs) {
             extendAtNs = lease.extendAtNs();

@@ -21,7 +21,7 @@ public final class JsonPath {
         this.steps = steps;
     }
 
-    /** Reads a path; throws IllegalArgumentException for what is none of this plain kind. */
+    /** Parses a path; throws IllegalArgumentException for any other kind of path. */
     public static JsonPath compile(String text) {
         List<Object> steps = new ArrayList<>();
         Matcher step = STEP.matcher(text);
@@ -40,16 +40,16 @@ public final class JsonPath {
         }
         if (end != text.length() || steps.isEmpty()) {
             throw new IllegalArgumentException(
-                    "'" + text + "' is no JSON path that a producer can follow:"
+                    "'" + text + "' is not a valid path for a producer:"
                             + " expected steps like $.a.b[0] or $['a']");
         }
         return new JsonPath(List.copyOf(steps));
     }
 
     /**
-     * What stands at the path in a document, as text: strings without the blanks around them, the
-     * rest as canonical JSON. Empty if nothing stands there, or null. Throws
-     * IllegalArgumentException if the bytes are no JSON, or the value is nested too deep.
+     * Returns the value at the path as text: a string without surrounding blanks, any other value
+     * as canonical JSON. Empty if the value is missing or null. Throws IllegalArgumentException if
+     * the bytes are not JSON, or the value is nested too deeply.
      */
     public Optional<String> textIn(byte[] document) {
         Object value;
@@ -57,7 +57,9 @@ public final class JsonPath {
             value = JsonReader.read(document);
         } catch (JsonReader.NotJson error) {
             throw new IllegalArgumentException(
-                    "the body is no JSON, so it has no sharding key: " + error.getMessage(), error);
+                    "cannot read the sharding key: the body is not JSON: "
+                            + error.getMessage(),
+                    error);
         }
         for (Object step : steps) {
             if (step instanceof String name && value instanceof Map<?, ?> object) {

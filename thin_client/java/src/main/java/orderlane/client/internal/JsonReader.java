@@ -10,12 +10,12 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Reads JSON (RFC 8259), strictly, for sharding keys alone: objects become Map, arrays List, whole
- * numbers of 64 bits BigInteger, others Double, the rest String, Boolean and null. Of a name that stands twice
- * the last counts. Pure.
+ * Parses JSON (RFC 8259), strictly, for sharding keys only: objects become Map, arrays List, 64-bit
+ * integers BigInteger, other numbers Double, the rest String, Boolean and null. The last of several
+ * equal names counts. Pure.
  */
 final class JsonReader {
-    /** What the bytes are not. */
+    /** The bytes are not JSON. */
     static final class NotJson extends Exception {
         private static final long serialVersionUID = 1L;
 
@@ -25,7 +25,7 @@ final class JsonReader {
     }
 
     private static final int MAX_DEPTH = 1024;
-    /** Between these whole numbers keep all their digits. */
+    /** Whole numbers within these bounds keep all their digits. */
     private static final BigInteger LEAST = BigInteger.TWO.pow(63).negate();
     private static final BigInteger BEYOND = BigInteger.TWO.pow(64);
 
@@ -37,13 +37,13 @@ final class JsonReader {
         this.text = text;
     }
 
-    /** The value that the bytes, as UTF-8, are the text of. */
+    /** Parses the bytes as UTF-8 text. */
     static Object read(byte[] document) throws NotJson {
         String text;
         try {
             text = StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(document)).toString();
         } catch (CharacterCodingException error) {
-            throw new NotJson("it is no UTF-8");
+            throw new NotJson("it is not UTF-8");
         }
         JsonReader reader = new JsonReader(text);
         Object value = reader.value();
@@ -99,7 +99,7 @@ final class JsonReader {
     private void enter() throws NotJson {
         at++;
         if (++depth > MAX_DEPTH) {
-            throw new NotJson("it is nested too deep");
+            throw new NotJson("it is nested too deeply");
         }
     }
 
@@ -178,7 +178,7 @@ final class JsonReader {
         }
         double value = Double.parseDouble(number);
         if (Double.isInfinite(value)) {
-            throw new NotJson("a number is out of all bounds");
+            throw new NotJson("a number exceeds the range of a double");
         }
         return value;
     }
@@ -201,7 +201,7 @@ final class JsonReader {
         return value;
     }
 
-    /** The next character that is no space, left where it is; 0 at the end. */
+    /** Returns the next character that is not a space, without consuming it; 0 at the end. */
     private char peek() {
         while (at < text.length() && " \t\r\n".indexOf(text.charAt(at)) >= 0) {
             at++;
@@ -228,7 +228,7 @@ final class JsonReader {
     private NotJson unexpected() {
         return new NotJson(
                 at < text.length()
-                        ? "'" + text.charAt(at) + "' at " + at + " does not fit"
-                        : "it ends too early");
+                        ? "'" + text.charAt(at) + "' at " + at + " is unexpected"
+                        : "it is incomplete");
     }
 }

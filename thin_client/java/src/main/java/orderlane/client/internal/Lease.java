@@ -2,16 +2,16 @@ package orderlane.client.internal;
 
 import java.nio.ByteBuffer;
 
-/** One message with what its proxy has to be told to settle it; written by the session alone. */
+/** One message, and the data needed to settle it; modified only by the session. */
 final class Lease {
     /** Messages of one key are handled one after the other. */
     record Key(String topic, ByteBuffer orderKey) {}
 
     final HeldMessage message;
     final Home home;
-    /** Null: in no order. */
+    /** Null: unordered. */
     final Key key;
-    /** The same object for all that came together and have to be handled in sequence. */
+    /** The same object for messages that arrived together and must be handled in sequence. */
     final Object run;
 
     long lengthNs;
@@ -26,7 +26,7 @@ final class Lease {
         this.run = run;
     }
 
-    /** When a third of its length is gone. */
+    /** When a third of its length has passed. */
     long extendAtNs() {
         return message.deadlineNs - 2 * lengthNs / 3;
     }

@@ -1,4 +1,4 @@
 package orderlane.client.internal;
 
-/** How proxy and client call a lease: unique among those that are alive. */
+/** Identifies a live lease between proxy and client. */
 record LeaseName(String topic, String queue, long leaseId) {}

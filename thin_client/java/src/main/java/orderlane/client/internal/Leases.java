@@ -13,14 +13,14 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * The messages a client holds: open ones with handlers, ready ones, and those behind their key's.
- * Pure; O(1) where nothing else is said.
+ * The messages a client holds: open ones with handlers, ready ones, and those chained behind
+ * another of their key. Pure; O(1) unless noted.
  */
 final class Leases {
     private final int concurrency;
     private final Map<LeaseName, Lease> held = new LinkedHashMap<>();
     private final Deque<Lease> ready = new ArrayDeque<>();
-    /** By key with a lease ready or open: those that wait behind it. */
+    /** Leases behind a ready or open one of their key. */
     private final Map<Lease.Key, Deque<Lease>> chains = new HashMap<>();
 
     private int handlers;
@@ -29,7 +29,7 @@ final class Leases {
         this.concurrency = concurrency;
     }
 
-    /** Handlers at work: a run given out as a whole has one. */
+    /** Running handlers; a run taken as a batch counts once. */
     int handlers() {
         return handlers;
     }
@@ -46,7 +46,7 @@ final class Leases {
         return held.values();
     }
 
-    /** Those to keep alive at a proxy; O(n). */
+    /** Leases to extend at a proxy; O(n). */
     List<Lease> at(Home home) {
         List<Lease> found = new ArrayList<>();
         for (Lease lease : held.values()) {
@@ -57,22 +57,22 @@ final class Leases {
         return found;
     }
 
-    /** Leases that wait for nothing but a handler. */
+    /** Leases that wait only for a handler. */
     int ready() {
         return ready.size();
     }
 
-    /** True if a message of this key is here; false without a key. */
+    /** True if a message of this key is held; false without a key. */
     boolean has(Lease.Key key) {
         return key != null && chains.containsKey(key);
     }
 
-    /** False once it was closed or removed. */
+    /** False after it was closed or removed. */
     boolean holds(Lease lease) {
         return held.get(lease.message.name()) == lease;
     }
 
-    /** Takes a new lease in; one that is held already is ignored, and false returned. */
+    /** Adds a new lease; returns false, and ignores it, if it is already held. */
     boolean add(Lease lease) {
         if (held.putIfAbsent(lease.message.name(), lease) != null) {
             return false;
@@ -89,7 +89,7 @@ final class Leases {
         return true;
     }
 
-    /** Opens the next ready lease that has not run out, or returns null; O(those that have). */
+    /** Opens the next ready lease that has not expired, or returns null; O(expired leases). */
     Lease take(long nowNs) {
         if (handlers >= concurrency) {
             return null;
@@ -101,12 +101,12 @@ final class Leases {
                 handlers++;
                 return lease;
             }
-            ready.add(lease); // other keys', so their order does not matter
+            ready.add(lease); // a different key each, so order does not matter
         }
         return null;
     }
 
-    /** As take, with what is left of its run, for one handler; {@code most} in all; O(run). */
+    /** As take, with the rest of its run, for one handler; at most {@code most} in all; O(run). */
     List<HeldMessage> takeRun(long nowNs, int most) {
         Lease first = take(nowNs);
         if (first == null) {
@@ -127,8 +127,8 @@ final class Leases {
     }
 
     /**
-     * Ends what one handler had; its key's next lease gets ready. Throws IllegalArgumentException
-     * if a message was not with a handler.
+     * Closes leases that one handler took; the next one of their key becomes ready. Throws
+     * IllegalArgumentException if a message was not with a handler.
      */
     List<Lease> close(List<HeldMessage> messages) {
         List<Lease> closed = new ArrayList<>(messages.size());
@@ -145,9 +145,7 @@ final class Leases {
         return closed;
     }
 
-    /**
-     * Forgets and returns what waits behind these, which are with a handler, in their run; O(run).
-     */
+    /** Removes and returns the leases behind these open ones in their run; O(run). */
     List<Lease> dropRest(HeldMessage message) {
         Lease lease = held.get(message.name());
         List<Lease> rest = new ArrayList<>();
@@ -164,17 +162,17 @@ final class Leases {
         return rest;
     }
 
-    /** Forgets a lease that is not open; O(n). */
+    /** Removes a lease that is not open; O(n). */
     void drop(Lease lease) {
         held.remove(lease.message.name());
         if (ready.remove(lease)) {
             advance(lease.key);
-        } else { // only those with a key wait behind another
+        } else { // only ordered leases are chained
             chains.get(lease.key).remove(lease);
         }
     }
 
-    /** Forgets and returns all that are not open; O(n). */
+    /** Removes and returns all leases that are not open; O(n). */
     List<Lease> dropWaiting() {
         List<Lease> waiting = new ArrayList<>();
         Set<Lease.Key> openKeys = new HashSet<>();

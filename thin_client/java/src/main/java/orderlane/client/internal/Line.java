@@ -5,7 +5,7 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
-/** One thread's connection, and what wakes the thread. */
+/** A thread's connection, and its wake-up call. */
 final class Line {
     private final ReentrantLock lock;
     private final Supplier<OptionalLong> dueAt;
@@ -13,10 +13,10 @@ final class Line {
     private final Condition changed;
     private Connection connection;
     private boolean closed;
-    /** When the thread that waits would wake; 0: it does not sleep, so it need not be woken. */
+    /** When the waiting thread wakes up; 0: it is awake. */
     private long plannedNs;
 
-    /** {@code dueAt}, asked with the lock, says when something is due; empty: not yet known. */
+    /** {@code dueAt}, called with the lock, returns when work is due; empty: not yet known. */
     Line(ReentrantLock lock, Clock clock, Supplier<OptionalLong> dueAt) {
         this.lock = lock;
         this.clock = clock;
@@ -24,7 +24,7 @@ final class Line {
         this.changed = lock.newCondition();
     }
 
-    /** Returns true when something is due, false when the line is closed. Holds the lock. */
+    /** Returns true when work is due, false when the line is closed. Holds the lock. */
     boolean awaitDue() throws InterruptedException {
         while (!closed) {
             OptionalLong at = dueAt.get();
@@ -43,7 +43,7 @@ final class Line {
         return false;
     }
 
-    /** Something changed: wakes the thread if it would sleep too long. Holds the lock. */
+    /** Wakes the thread after a change, if it would sleep too long. Holds the lock. */
     void turn() {
         if (plannedNs != 0) {
             OptionalLong at = dueAt.get();
@@ -53,7 +53,7 @@ final class Line {
         }
     }
 
-    /** The connection; one is made if there is none. */
+    /** Returns the connection, connecting if needed. */
     Connection connected(Supplier<Connection> dial) {
         if (connection == null) {
             Connection made = dial.get();
@@ -74,7 +74,7 @@ final class Line {
         return closed;
     }
 
-    /** Ends the connection; the next call opens another. */
+    /** Closes the connection; the next call opens another. */
     void hangUp() {
         if (connection != null) {
             connection.close();
@@ -82,11 +82,11 @@ final class Line {
         }
     }
 
-    /** Ends the thread, also in the middle of a call. Holds the lock. */
+    /** Ends the thread, even in the middle of a call. Holds the lock. */
     void close() {
         closed = true;
         changed.signal();
-        Connection standing = connection; // its thread may hang up at this moment
+        Connection standing = connection; // its thread may hang up concurrently
         if (standing != null) {
             standing.close();
         }

@@ -31,7 +31,7 @@ public final class PemContext {
 
     private PemContext() {}
 
-    /** Each file may be null. Throws IllegalArgumentException that names a file of no use. */
+    /** Each file may be null. Throws IllegalArgumentException that names an unusable file. */
     public static SSLContext of(Path authorities, Path certificate, Path key) {
         try {
             TrustManager[] trust = authorities == null ? null : trust(authorities);
@@ -97,8 +97,8 @@ public final class PemContext {
             if (block.group(1).endsWith("PRIVATE KEY")) {
                 throw new IllegalArgumentException(
                         file + " holds a key of the form '" + block.group(1)
-                                + "': expected an unencrypted 'PRIVATE KEY' (PKCS #8), as"
-                                + " 'openssl pkcs8 -topk8 -nocrypt' makes of it");
+                                + "': expected an unencrypted 'PRIVATE KEY' (PKCS #8);"
+                                + " convert it with 'openssl pkcs8 -topk8 -nocrypt'");
             }
         }
         throw new IllegalArgumentException(file + " holds no private key in PEM form");
@@ -110,10 +110,10 @@ public final class PemContext {
                 return KeyFactory.getInstance(algorithm)
                         .generatePrivate(new PKCS8EncodedKeySpec(bytes));
             } catch (GeneralSecurityException other) {
-                // the next algorithm's turn
+                // try the next algorithm
             }
         }
-        throw new IllegalArgumentException(file + " holds a private key that is none of "
+        throw new IllegalArgumentException(file + " holds a private key that is not one of "
                 + String.join(", ", ALGORITHMS));
     }
 

@@ -20,7 +20,7 @@ import orderlane.client.TraceHook;
 import orderlane.client.gen.producer.Result;
 import org.slf4j.Logger;
 
-/** Sends, one call at a time, in the order of calling. */
+/** Sends one call at a time, in the order of calling. */
 public final class ProducerEngine implements AutoCloseable {
     private final Servers servers;
     private final long sendTimeoutNs;
@@ -31,8 +31,8 @@ public final class ProducerEngine implements AutoCloseable {
     private final Clock clock = new Clock();
     private final SendOrder order = new SendOrder();
     private final ReentrantLock turn = new ReentrantLock(true);
-    private Connection connection; // with the turn
-    private boolean ended; // close had its turn; with the turn
+    private Connection connection; // owned by the current call
+    private boolean ended; // closed; owned by the current call
     private volatile boolean closed;
 
     public ProducerEngine(
@@ -52,8 +52,8 @@ public final class ProducerEngine implements AutoCloseable {
     }
 
     /**
-     * Stores messages, those of one sharding key in their order, and returns their ids. Throws
-     * SendFailedException; after a request that failed none follows.
+     * Stores messages, those of one sharding key in order, and returns their ids. Throws
+     * SendFailedException; no request is sent after one that failed.
      */
     public List<String> send(List<OutgoingMessage> messages) {
         if (closed) {
@@ -69,7 +69,7 @@ public final class ProducerEngine implements AutoCloseable {
         } catch (SendFailedException failed) {
             throw withRest(failed, requests);
         } finally {
-            Set<SendOrder.Key> failed = new HashSet<>(); // of what is open: none if all is stored
+            Set<SendOrder.Key> failed = new HashSet<>(); // keys of messages not known to be stored
             requests.forEach(request -> failed.addAll(request.keys()));
             order.leave(failed);
         }
@@ -79,7 +79,7 @@ public final class ProducerEngine implements AutoCloseable {
     }
 
     private static IllegalStateException isClosed() {
-        return new IllegalStateException("the producer is closed: make another one");
+        return new IllegalStateException("the producer is closed: create a new one");
     }
 
     private Map<String, String> traced(OutgoingMessage each) {
@@ -91,10 +91,10 @@ public final class ProducerEngine implements AutoCloseable {
         }
     }
 
-    /** The failure, with what was not even tried because of it. */
+    /** Adds the messages not tried because of the failure. */
     private static SendFailedException withRest(
             SendFailedException failed, List<Delivery> requests) {
-        String why = "not sent: an earlier part failed";
+        String why = "not sent: an earlier part of the batch failed";
         Failure unsent = new Failure(why, OptionalInt.empty(), false);
         Map<String, Failure> known = failed.failures();
         Map<String, Failure> all = new LinkedHashMap<>();
@@ -113,15 +113,16 @@ public final class ProducerEngine implements AutoCloseable {
         boolean waits = turn.isLocked();
         turn.lock();
         try {
-            if (ended) { // nobody would end the connection that this call makes
+            if (ended) { // a connection made now would never be closed
                 throw isClosed();
             }
             for (Delivery request : requests) {
                 if (order.heldBack(number, request.keys())) {
-                    throw request.notSent("an earlier send of its key failed while it waited");
+                    throw request.notSent(
+                            "an earlier send of its key failed while this one waited");
                 }
                 if (waits && clock.nowNs() > request.deadlineNs) {
-                    throw request.notSent("its time was up while it waited for earlier sends");
+                    throw request.notSent("timed out while waiting for earlier sends");
                 }
             }
             for (Delivery request : requests) {
@@ -175,7 +176,7 @@ public final class ProducerEngine implements AutoCloseable {
     }
 
     private void logAgain(Delivery request, String why) {
-        log.warn("sending to {} failed, trying again: {}", request.topic(), why);
+        log.warn("sending to {} failed, retrying: {}", request.topic(), why);
     }
 
     private void hangUp() {
@@ -185,7 +186,7 @@ public final class ProducerEngine implements AutoCloseable {
         }
     }
 
-    /** Waits for the sends that are under way, and ends the connection. */
+    /** Waits for sends in progress, and closes the connection. */
     @Override
     public void close() {
         closed = true;

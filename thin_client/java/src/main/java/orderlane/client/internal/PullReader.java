@@ -17,7 +17,7 @@ import orderlane.client.gen.consumer.PullResponse;
 final class PullReader {
     private PullReader() {}
 
-    /** The answer and the further batches that hang on it. */
+    /** The answer and its further batches. */
     static List<PullResponse> parts(PullResponse response) {
         List<PullResponse> parts = new ArrayList<>();
         parts.add(response);
@@ -27,7 +27,7 @@ final class PullReader {
         return parts;
     }
 
-    /** host:port of the proxy that holds the leases; null if the answer does not say. */
+    /** host:port of the proxy that holds the leases; null if absent. */
     static String home(List<PullResponse> parts) {
         for (PullResponse part : parts) {
             if (part.getHome() != null && !part.getHome().isEmpty()) {
@@ -39,7 +39,7 @@ final class PullReader {
 
     /**
      * All leases of an answer; {@code sentNs}: when its pull was sent. Throws ProtocolException if
-     * it lacks what a lease needs.
+     * a required field is missing.
      */
     static List<Lease> leases(PullResponse response, Home home, long sentNs, Clock clock) {
         List<Lease> leases = new ArrayList<>();
@@ -60,14 +60,14 @@ final class PullReader {
         long lengthMs = part.isSetLeaseMs() ? part.getLeaseMs() : outerMs;
         if (topic == null || topic.isEmpty() || queue == null || queue.isEmpty() || lengthMs <= 0) {
             throw new ProtocolException(
-                    "a pull was answered with messages, but without topic, qid or leaseMs", null);
+                    "the answer to a pull has messages, but no topic, qid or leaseMs", null);
         }
         Map<Lease.Key, Object> runs = new HashMap<>();
         for (Message each : part.getMessages()) {
             if (!each.isSetLeaseId() || !each.isSetValue() || !each.isSetOffset()) {
                 throw new ProtocolException(
                         "a message of " + topic + "/" + queue
-                                + " came without body, offset or lease",
+                                + " has no body, offset or lease",
                         null);
             }
             LeaseName name = new LeaseName(topic, queue, each.getLeaseId());
@@ -84,11 +84,11 @@ final class PullReader {
         }
     }
 
-    /** The leases that references name. */
+    /** The leases named by references. */
     static Set<LeaseName> namesIn(List<LeaseRef> references) {
         Set<LeaseName> names = new HashSet<>();
         for (LeaseRef each : references) {
-            Context context = each.getContext(); // required, so it is there
+            Context context = each.getContext(); // required, so present
             names.add(new LeaseName(context.getTopic(), context.getQid(), each.getLeaseId()));
         }
         return names;

@@ -15,11 +15,11 @@ import orderlane.client.gen.consumer.LeaseRef;
 import orderlane.client.gen.consumer.PullRequest;
 import orderlane.client.gen.consumer.PullResponse;
 
-/** Pull, settle and extend one by one: no threads, nothing by itself. */
+/** Single pulls, settles and extends: no threads, nothing automatic. */
 public final class PullerEngine implements AutoCloseable {
     private final Servers servers;
     private final String group;
-    private final List<String> topics; // null: any
+    private final List<String> topics; // null: all
     private final String clientId;
     private final String token;
     private final long timeoutNs;
@@ -42,7 +42,7 @@ public final class PullerEngine implements AutoCloseable {
         this.timeoutNs = Times.nanos(requestTimeout);
     }
 
-    /** Takes up to so many messages, waiting for a first one; empty if none came. */
+    /** Pulls up to {@code most} messages, waiting for the first; possibly none. */
     public synchronized List<Message> pull(int most, Duration wait) {
         long waitMs = Times.nanos(wait) / Times.MS;
         PullRequest request =
@@ -65,7 +65,7 @@ public final class PullerEngine implements AutoCloseable {
         return messages;
     }
 
-    /** Says what became of a message; false: its lease was over. */
+    /** Sends the outcome of a message; false: its lease had expired. */
     public synchronized boolean settle(Message message, Outcome outcome) {
         Verdicts verdicts = new Verdicts();
         verdicts.add(held(message), outcome, clock.nowNs());
@@ -75,7 +75,7 @@ public final class PullerEngine implements AutoCloseable {
         return call(Call.control(Control.settle(request)), timeoutNs).getNotHeldSize() == 0;
     }
 
-    /** Lets the lease end so long from now; false: it is over. */
+    /** Makes the lease expire this long from now; false: it had already expired. */
     public synchronized boolean extend(Message message, Duration time) {
         HeldMessage held = held(message);
         long ns = Times.nanos(Times.checked("time", time));
@@ -130,12 +130,12 @@ public final class PullerEngine implements AutoCloseable {
             throw error;
         } finally {
             if (!usable) {
-                connection = null; // it has closed itself
+                connection = null; // already closed
             }
         }
     }
 
-    /** Ends the connection; another call opens a new one. */
+    /** Closes the connection; another call opens a new one. */
     @Override
     public synchronized void close() {
         if (connection != null) {

@@ -8,7 +8,7 @@ import orderlane.client.OrderlaneException;
 import orderlane.client.Outcome;
 import org.slf4j.Logger;
 
-/** Tells several observers; what one throws is logged and goes no further. */
+/** Forwards to several observers; an exception in one is logged and otherwise ignored. */
 final class SafeObserver implements Observer {
     private final List<Observer> observers;
     private final Logger log;
@@ -22,7 +22,7 @@ final class SafeObserver implements Observer {
         for (Observer observer : observers) {
             try {
                 what.accept(observer);
-            } catch (Throwable error) { // also an AssertionError is not worth the consumer
+            } catch (Throwable error) { // even an AssertionError must not end the consumer
                 log.error("an observer failed", error);
             }
         }

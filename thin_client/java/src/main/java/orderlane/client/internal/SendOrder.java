@@ -5,13 +5,13 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Which calls of a producer may still go: none that overtakes a failed one of its key. Calls enter
- * when they are made, and leave when they have ended. When a call fails, those of its keys that
- * were made before that, and wait, must not go: the application may send the failed one again.
- * Failures are remembered only while calls wait.
+ * Keeps a producer's calls from overtaking a failed one of their key. Calls enter when they are
+ * made, and leave when they have ended. When a call fails, waiting calls of its keys that were made
+ * before the failure must not be sent: the application may send the failed messages again. Failures
+ * are remembered only while calls wait.
  */
 final class SendOrder {
-    /** By what messages of a topic keep their order: the hash of a sharding key, or a queue. */
+    /** The scope of order within a topic: the hash of a sharding key, or a queue. */
     record Key(String topic, boolean queue, long number) {}
 
     private final Map<Key, Long> failed = new HashMap<>(); // the last call made before the failure
@@ -24,7 +24,7 @@ final class SendOrder {
         return ++last;
     }
 
-    /** A call has ended; {@code keys}: of what it did not store. */
+    /** Ends a call; {@code keys}: of messages it did not store. */
     synchronized void leave(Collection<Key> keys) {
         inside--;
         keys.forEach(key -> failed.put(key, last));
@@ -38,7 +38,7 @@ final class SendOrder {
         return keys.stream().anyMatch(key -> failed.getOrDefault(key, 0L) >= number);
     }
 
-    /** Failures that are remembered. */
+    /** The number of failures remembered. */
     synchronized int remembered() {
         return failed.size();
     }

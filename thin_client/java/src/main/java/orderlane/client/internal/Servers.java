@@ -2,7 +2,7 @@ package orderlane.client.internal;
 
 import java.util.List;
 
-/** The proxies, and which is tried next: the one after, when one has failed. */
+/** The proxies in rotation: after a failure the next one is tried. */
 final class Servers {
     private final List<Address> addresses;
     private final Dialer dialer;
@@ -14,13 +14,14 @@ final class Servers {
     }
 
     /**
-     * Where a connection leads.
+     * The target of a connection.
      *
-     * @param turn of the addresses that a name stands for: how many to pass over
+     * @param turn number of addresses to skip, if the name resolves to several
      */
     record Destination(Address address, int turn) {}
 
-    /** Where the next connection leads: once round, a name's next address comes first. */
+    /** The target of the next connection; after each round, the next address of a name comes first.
+     * */
     Destination current() {
         int tried = failures;
         Address address = addresses.get(tried % addresses.size());
@@ -32,7 +33,7 @@ final class Servers {
         return dialer.dial(to.address(), to.turn(), timeoutNs);
     }
 
-    /** The current one failed. Caller: one thread. */
+    /** Advances after a failure of the current one. Called by one thread. */
     void failed() {
         failures = (failures + 1) & Integer.MAX_VALUE;
     }

@@ -16,36 +16,38 @@ import orderlane.client.gen.consumer.PullRequest;
 import orderlane.client.gen.consumer.PullResponse;
 
 /**
- * What a consuming client does next. Pure: the shell around it owns sockets, threads and the clock.
- * It asks {@link #pullAt} and {@link #controlAt} when something is due, sends what {@link
- * #beginPull} and {@link #beginControl} return, reports the answer or the failure, gives messages
- * from {@link #take} to handlers, and reports their ends to {@link #settle}. All times in ns; to be
- * guarded by one lock. {@code thin_client/session.py} is the model, and its rules hold here:
+ * Decides what a consuming client does next. Pure: the shell around it owns sockets, threads and
+ * the clock. It asks {@link #pullAt} and {@link #controlAt} when something is due, sends what
+ * {@link #beginPull} and {@link #beginControl} return, reports the answer or the failure, gives
+ * messages from {@link #take} to handlers, and reports their ends to {@link #settle}. All times in
+ * ns; guard it with one lock. {@code thin_client/session.py} is the model, and its rules apply:
  *
  * <p>S1: a verdict rides on the next pull to the proxy that holds its lease. S2: it waits for that
- * pull, the linger at most; if it may release what a pull at the proxy waits for, it is sent at
- * once when no message waits here, else once that pull has gone unanswered for 3 ms. S3: it is sent
- * again until confirmed or its lease cannot be alive. S4: a lease runs from when its pull was
- * <em>sent</em>; one that ran out is handled only after an extend confirmed it. S5: with a third of
- * its length gone a lease is extended, handled or waiting. S6: of one order key one handler at a
- * time, even if the proxy erred. S7: {@code concurrency} handlers at most, and {@code prefetch}
- * more messages wait. S8: after {@link #stop} what waits and what still arrives is given back. S9:
- * a pull that failed is repeated under the same id; its leases run from the <em>first</em> sending;
- * once they must be over a pull has a new id. S10: what came together of one order key is a run: at
- * the first that does not end well those behind it are given back with the verdict.
+ * pull, the linger at most; if it may make a message available to a pull already waiting at the
+ * proxy, it is sent at once if no message waits here, and otherwise once that pull has been
+ * unanswered for 3 ms. S3: it is resent until it is confirmed or its lease must have expired. S4: a
+ * lease runs from the moment its pull was <em>sent</em>; after it has expired, its message is
+ * handled only if an extend has confirmed it. S5: a lease is extended after a third of its length,
+ * whether its message is handled or waits. S6: at most one handler has messages of an order key,
+ * even if the proxy errs. S7: at most {@code concurrency} handlers have messages, and at most
+ * {@code prefetch} more messages wait. S8: after {@link #stop} waiting messages and later arrivals
+ * are released. S9: a failed pull is repeated under the same id; its leases run from the
+ * <em>first</em> sending; once they must have expired, the next pull has a new id. S10: messages of
+ * one order key that arrive together form a run: when one fails, those behind it are released with
+ * its verdict.
  */
 final class Session {
     /**
-     * How long a pull may wait: a quarter of the lease, so that what it brings has most of its
-     * lease left (S4); and before any lease was seen.
+     * Limits of a pull's wait. It waits for a quarter of the lease, so that its messages have most
+     * of their lease left (S4), and for the first linger before the first lease.
      */
     private static final long MIN_LINGER_NS = 20 * Times.MS;
 
     private static final long FIRST_LINGER_NS = 1_000 * Times.MS;
     private static final long MAX_LINGER_NS = 10_000 * Times.MS;
-    /** Pause after an answer that is early and empty: a proxy that shuts down. */
+    /** Pause after an early empty answer: the proxy is shutting down. */
     private static final long EARLY_PAUSE_NS = 50 * Times.MS;
-    /** A proxy that has messages answers a pull within this; one without lets the pull wait. */
+    /** A proxy with messages answers a pull within this; without messages it lets the pull wait. */
     private static final long ANSWER_DUE_NS = 3 * Times.MS;
 
     private record Pull(
@@ -54,10 +56,10 @@ final class Session {
             long sentNs,
             long lingerNs,
             Verdicts verdicts,
-            Home home) {} // whose verdicts these are
+            Home home) {} // home of these verdicts
 
     final SessionOptions options;
-    /** Proxies that hold leases of ours or wait for verdicts, by address; null: it did not say. */
+    /** Proxies that hold our leases or await verdicts, by address; null: not reported. */
     final Map<String, Home> homes = new HashMap<>();
 
     private final Clock clock;
@@ -67,14 +69,14 @@ final class Session {
     private boolean stopping;
     private Pull pull;
     private Pull failedPull; // to be repeated
-    private long pulls; // ids given so far
-    private long leaseNs; // the longest of those that came last; 0: none came
-    private Home pullHome; // where the connection for pulls leads, if known
+    private long pulls; // ids used so far
+    private long leaseNs; // the longest of the most recent leases; 0: no lease yet
+    private Home pullHome; // the pull connection's proxy, if known
     private long pullRetryAtNs;
     private int pullFailures;
     private long lingerNs = FIRST_LINGER_NS;
 
-    /** {@code clock} is what messages tell their time left by; the session itself is told. */
+    /** {@code clock} is for the time left of messages; the session receives times as arguments. */
     Session(SessionOptions options, Clock clock) {
         this.options = options;
         this.clock = clock;
@@ -97,49 +99,47 @@ final class Session {
         return stopping;
     }
 
-    /** Failures of pulls in a row. */
+    /** Consecutive failures of pulls. */
     int pullFailures() {
         return pullFailures;
     }
 
-    /** How many handlers could begin now; too high while leases that ran out wait. */
+    /** How many handlers could start now; too high while expired leases wait. */
     int takeable() {
         return Math.min(leases.ready(), leases.concurrency() - leases.handlers());
     }
 
-    /** True if nothing is under way or waits to be sent. */
+    /** True if nothing is in flight or waiting to be sent. */
     boolean flushed() {
         boolean outbound =
                 homes.values().stream().anyMatch(home -> home.busy() || !home.verdicts.isEmpty());
         return pull == null && !outbound;
     }
 
-    /** True if nothing is held either. */
+    /** True if, in addition, no lease is held. */
     boolean drained() {
         return leases.size() == 0 && flushed();
     }
 
-    /** The next message for a handler, or null (S4, S6, S7). */
+    /** Returns the next message for a handler, or null (S4, S6, S7). */
     HeldMessage take(long nowNs) {
         Lease lease = leases.take(nowNs);
         return lease == null ? null : lease.message;
     }
 
-    /** The next message, and what is left of its run, for one handler; empty if there is none. */
+    /** Returns the next message and the rest of its run, for one handler; possibly empty. */
     List<HeldMessage> takeRun(long nowNs) {
         return leases.takeRun(nowNs, options.maxRun());
     }
 
-    /**
-     * A handler is done with its message. Throws IllegalArgumentException if it had not this one.
-     */
+    /** Ends the handling of a message. Throws IllegalArgumentException if no handler had it. */
     void settle(HeldMessage message, Ending ending, long nowNs) {
         settle(List.of(message), ending.isOk() ? 1 : 0, ending, nowNs);
     }
 
     /**
-     * A handler is done with its run: the first {@code done} are handled, {@code ending} holds for
-     * the next, and the rest goes back (S10).
+     * Ends the handling of a run: the first {@code done} messages are handled, {@code ending}
+     * applies to the next, and the rest is released (S10).
      */
     void settle(List<HeldMessage> run, int done, Ending ending, long nowNs) {
         boolean failed = done < run.size();
@@ -153,7 +153,7 @@ final class Session {
         rest.forEach(lease -> judge(lease, Ending.DEFER, nowNs, true));
     }
 
-    /** Pull no more, and give back what waits (S8). */
+    /** Stops pulling, and releases waiting messages (S8). */
     void stop(long nowNs) {
         stopping = true;
         leases.dropWaiting().forEach(lease -> judge(lease, Ending.DEFER, nowNs, true));
@@ -166,14 +166,15 @@ final class Session {
 
     // ---- pulling -------------------------------------------------------------------------------
 
-    /** When the next pull is due; empty while none is. */
+    /** Returns when the next pull is due; empty if none is. */
     OptionalLong pullAt() {
         boolean enough = leases.ready() >= lowWater || leases.size() >= capacity;
         boolean none = stopping || pull != null || enough;
         return none ? OptionalLong.empty() : OptionalLong.of(pullRetryAtNs);
     }
 
-    /** What to send now, verdicts inside (S1). An answer or a failure has to follow. */
+    /** Returns the pull to send now, including verdicts (S1). An answer or a failure must follow.
+     * */
     PullRequest beginPull(long nowNs) {
         Home home = pullHome != null ? pullHome : homes.get(null);
         Verdicts riding = new Verdicts();
@@ -200,8 +201,8 @@ final class Session {
     }
 
     /**
-     * Takes the messages in; returns how many came. Throws ProtocolException for a malformed
-     * answer; then nothing has changed, and {@link #pullFailed} has to follow.
+     * Adds the messages; returns their number. Throws ProtocolException for a malformed answer;
+     * then nothing has changed, and {@link #pullFailed} must follow.
      */
     int pullAnswered(PullResponse response, long nowNs) {
         String address = PullReader.home(PullReader.parts(response));
@@ -231,8 +232,7 @@ final class Session {
     }
 
     /**
-     * The pull had no answer, or a bad one, or no connection could be made for it; its verdicts go
-     * again (S3).
+     * Handles a pull that had no answer, a bad one, or no connection; its verdicts are resent (S3).
      */
     void pullFailed(long nowNs, double jitter) {
         if (pull != null) {
@@ -249,7 +249,7 @@ final class Session {
 
     // ---- settling and extending ----------------------------------------------------------------
 
-    /** When a settle or extend is due at a proxy (S2, S5); empty while none is. */
+    /** Returns when a settle or extend is due at a proxy (S2, S5); empty if none is. */
     OptionalLong controlAt(Home home) {
         if (home.busy()) {
             return OptionalLong.empty();
@@ -263,10 +263,10 @@ final class Session {
                 : OptionalLong.of(Math.max(due, home.retryAtNs));
     }
 
-    /** What to send to a proxy now; null: nothing. An answer or a failure has to follow. */
+    /** Returns the request for a proxy now, or null. An answer or a failure must follow. */
     Control beginControl(Home home, long nowNs) {
         if (home.extendAtNs != null && home.extendAtNs <= nowNs) {
-            planExtends(home); // the lease it was planned for may be gone
+            planExtends(home); // the lease that set the time may be gone
             if (home.extendAtNs != null && home.extendAtNs <= nowNs) {
                 return Control.extend(beginExtend(home, nowNs));
             }
@@ -282,7 +282,7 @@ final class Session {
                         .setToken(options.token()));
     }
 
-    /** The settle or extend was answered; returns messages with handlers whose lease is lost. */
+    /** Handles the answer; returns messages with handlers whose lease is lost. */
     List<HeldMessage> controlAnswered(Home home, AckAnswer answer) {
         List<Lease> extended = home.extending;
         home.extending = null;
@@ -307,8 +307,8 @@ final class Session {
     }
 
     /**
-     * No answer: all goes again (S3). Returns messages with handlers whose lease is lost: its time
-     * is up, and its proxy says nothing.
+     * Handles a missing answer: everything is resent (S3). Returns messages with handlers whose
+     * lease has expired without an answer from the proxy.
      */
     List<HeldMessage> controlFailed(Home home, long nowNs, double jitter) {
         if (home.settling != null) {
@@ -332,7 +332,7 @@ final class Session {
         return lost;
     }
 
-    /** When the verdicts for a proxy have to go; MAX_VALUE: there are none. */
+    /** Returns when the verdicts for a proxy are due; MAX_VALUE: there are none. */
     private long flushAt(Home home) {
         Long since = home.verdicts.sinceNs;
         if (since == null) {
@@ -349,7 +349,7 @@ final class Session {
     private ExtendRequest beginExtend(Home home, long nowNs) {
         home.extending = leases.at(home);
         home.askedNs = nowNs;
-        // Of several lengths the shortest: the proxy would cap a longer one without saying so.
+        // With several lengths, use the shortest: the proxy caps a longer one silently.
         home.askedLengthNs =
                 home.extending.stream().mapToLong(lease -> lease.lengthNs).min().getAsLong();
         List<LeaseRef> references = new ArrayList<>(home.extending.size());

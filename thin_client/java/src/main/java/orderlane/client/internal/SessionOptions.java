@@ -5,18 +5,18 @@ import orderlane.client.gen.consumer.AckBatch;
 import orderlane.client.gen.consumer.PullRequest;
 
 /**
- * What a session is told once.
+ * Options of a session.
  *
  * @param group the consumer group
- * @param topics null: any topic of the group
+ * @param topics null: all topics of the group
  * @param clientId shown to operators
  * @param version name and version of this library
- * @param concurrency handlers at work at most
- * @param prefetch messages that wait here beside them at most
- * @param maxRun consecutive messages of an order key that may come together
+ * @param concurrency maximum number of handlers with messages
+ * @param prefetch maximum number of messages buffered beyond those
+ * @param maxRun maximum number of consecutive messages of an order key in one delivery
  * @param ackLingerNs how long a verdict waits for the next pull
- * @param requestPrefix makes the ids of pulls unique: processes may share a client id
- * @param token goes with every request; null: none
+ * @param requestPrefix makes pull ids unique: processes may share a client id
+ * @param token sent with every request; null: none
  */
 record SessionOptions(
         String group,
@@ -30,7 +30,7 @@ record SessionOptions(
         String requestPrefix,
         String token) {
 
-    /** A pull for so many messages; {@code acks} may be null. */
+    /** Returns a pull for {@code room} messages; {@code acks} may be null. */
     PullRequest pullRequest(String requestId, int room, long lingerNs, List<AckBatch> acks) {
         PullRequest request =
                 new PullRequest(group)

@@ -2,21 +2,21 @@ package orderlane.client.internal;
 
 import java.nio.charset.StandardCharsets;
 
-/** Texts that go on the wire. Pure. */
+/** Checks texts for the wire. Pure. */
 public final class Texts {
     private Texts() {}
 
     /**
-     * The text, if it can be written as UTF-8; IllegalArgumentException otherwise: half a surrogate
-     * pair would arrive as a question mark.
+     * Returns the text if it can be encoded as UTF-8. Throws IllegalArgumentException otherwise:
+     * half a surrogate pair would arrive as a question mark.
      */
     public static String checked(String name, String text) {
         if (text == null) {
-            throw new IllegalArgumentException(name + " is null: leave it out instead");
+            throw new IllegalArgumentException(name + " is null: omit it instead");
         }
         if (!StandardCharsets.UTF_8.newEncoder().canEncode(text)) {
             throw new IllegalArgumentException(
-                    name + " is no valid text: it holds half a surrogate pair");
+                    name + " is not valid text: it holds half a surrogate pair");
         }
         return text;
     }

@@ -2,7 +2,7 @@ package orderlane.client.internal;
 
 import java.time.Duration;
 
-/** Units, and how long to wait after failures. Pure. */
+/** Units, and waits after failures. Pure. */
 public final class Times {
     static final long MS = 1_000_000;
     private static final long FIRST_BACKOFF_NS = 50 * MS;
@@ -11,36 +11,38 @@ public final class Times {
 
     private Times() {}
 
-    /** How long to wait after so many failures in a row; jitter in [0, 1) spreads clients. */
+    /** Returns the wait after consecutive failures; jitter in [0, 1) spreads clients. */
     static long backoffNs(int failures, double jitter) {
         long longest = Math.min(FIRST_BACKOFF_NS << Math.min(failures - 1, 10), MAX_BACKOFF_NS);
         return (long) (longest * (0.5 + jitter / 2));
     }
 
     /**
-     * True for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less.
+     * True for the 1st, 2nd, 4th, 8th … consecutive failure, so that a long outage is logged ever
+     * less often.
      */
     static boolean isNews(int failures) {
         return (failures & (failures - 1)) == 0;
     }
 
-    /** Nanoseconds of a duration that is checked to be 0 or more; of an endless one many years. */
+    /** Nanoseconds of a duration of 0 or more; an unlimited one becomes many years. */
     static long nanos(Duration duration) {
         return (duration.compareTo(LONGEST) > 0 ? LONGEST : duration).toNanos();
     }
 
     /**
-     * The duration if it is 0 or more; IllegalArgumentException that names the option otherwise.
+     * Returns the duration if it is 0 or more. Throws IllegalArgumentException that names the
+     * option otherwise.
      */
     public static Duration checked(String name, Duration duration) {
         if (duration.isNegative()) {
             throw new IllegalArgumentException(
-                    name + " is " + duration + ": it should be 0 or more");
+                    name + " is " + duration + ": expected 0 or more");
         }
         return duration;
     }
 
-    /** As people write it: {@code 3 s}, {@code 0.25 s}. */
+    /** In readable form: {@code 3 s}, {@code 0.25 s}. */
     static String seconds(long nanos) {
         String text = String.format(java.util.Locale.ROOT, "%.3f", nanos / 1e9);
         return text.replaceAll("\\.?0+$", "") + " s";

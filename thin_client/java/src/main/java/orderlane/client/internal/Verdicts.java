@@ -10,20 +10,20 @@ import orderlane.client.gen.consumer.Context;
 import orderlane.client.gen.consumer.Nack;
 
 /**
- * Verdicts on their way to the proxy that holds the leases, grouped as on the wire. Sending them
- * twice has the effect of once. Pure.
+ * Verdicts for the proxy that holds their leases, grouped as on the wire. Sending them is
+ * idempotent. Pure.
  */
 final class Verdicts {
-    /** Characters of an exception's text that go to the operator. */
+    /** Characters of an exception's text shown to operators. */
     static final int MAX_REASON = 200;
 
     private record Queue(String topic, String qid) {}
 
-    /** When the oldest came in; null: there is none. */
+    /** When the oldest was added; null: empty. */
     Long sinceNs;
-    /** After this no lease among them can be alive. */
+    /** After this all their leases have expired. */
     long usefulUntilNs;
-    /** Whether they may release what a pull waits for. */
+    /** Whether they may release a message that a pull waits for. */
     boolean hurry;
 
     private final Map<Queue, AckBatch> batches = new LinkedHashMap<>();
@@ -57,7 +57,7 @@ final class Verdicts {
         }
     }
 
-    /** What goes on the wire. */
+    /** Returns the wire form. */
     List<AckBatch> batches() {
         return new ArrayList<>(batches.values());
     }
@@ -70,7 +70,7 @@ final class Verdicts {
         return size;
     }
 
-    /** Takes those of another in, as after a send that failed. */
+    /** Adds the verdicts of a failed request. */
     void absorb(Verdicts other) {
         if (other.isEmpty()) {
             return;

@@ -20,22 +20,22 @@ import org.apache.thrift.transport.TMemoryBuffer;
 import org.apache.thrift.transport.TMemoryInputTransport;
 
 /**
- * Framed compact Thrift for a client: calls to bytes, bytes to answers. A frame is a 4-byte
- * big-endian length and that many bytes. The generated clients are not used: they cannot tell a
- * late answer from a lost one.
+ * Framed compact Thrift for a client: encodes calls and decodes answers. A frame is a 4-byte
+ * big-endian length and that many bytes. The generated clients are not used: they cannot
+ * distinguish a late answer from a lost one.
  */
 final class Wire {
     /**
-     * Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and
-     * one message more, inflated to 16 MiB.
+     * Limits an answer to 32 MiB: the maximum of the proxy's limits.max_answer_bytes, plus one
+     * message inflated to 16 MiB.
      */
     static final int MAX_FRAME_BYTES = 33_554_432;
 
-    /** Elements of one list or map of an answer; a hostile length would else cost memory. */
+    /** Limits the elements of a list or map, so that a hostile length does not cost memory. */
     private static final long MAX_CONTAINER = 1_000_000;
 
     private static final int LENGTH_BYTES = 4;
-    /** Up to this an answer's buffer is made before its bytes have come. */
+    /** Up to this size a buffer is allocated before its bytes have arrived. */
     private static final int TRUSTED_BYTES = 1 << 20;
 
     private static final TConfiguration LIMITS =
@@ -46,7 +46,7 @@ final class Wire {
 
     private Wire() {}
 
-    /** The frame that calls a method, length included. */
+    /** Encodes the frame of a call, including its length. */
     static ByteBuffer encodeCall(String method, TBase<?, ?> arguments, int sequenceId) {
         TMemoryBuffer buffer;
         try {
@@ -56,14 +56,14 @@ final class Wire {
             protocol.writeMessageBegin(new TMessage(method, TMessageType.CALL, sequenceId));
             arguments.write(protocol);
             protocol.writeMessageEnd();
-        } catch (TException error) { // a required field is missing: a bug of ours
+        } catch (TException error) { // a required field is missing: a bug of this library
             throw new IllegalStateException("cannot encode " + method, error);
         }
         ByteBuffer frame = ByteBuffer.wrap(buffer.getArray(), 0, buffer.length());
         return frame.putInt(0, buffer.length() - LENGTH_BYTES);
     }
 
-    /** The next frame, without its length. Throws ProtocolException for a length out of bounds. */
+    /** Reads the next frame, without its length. Throws ProtocolException for an invalid length. */
     static byte[] readFrame(InputStream input) throws IOException {
         byte[] head = readFully(input, LENGTH_BYTES);
         int length = ByteBuffer.wrap(head).getInt();
@@ -72,7 +72,7 @@ final class Wire {
                     "the answer begins with " + Arrays.toString(head) + " ('"
                             + new String(head, StandardCharsets.US_ASCII)
                                     .replaceAll("[^ -~]", "?")
-                            + "'), which is no length of a Thrift frame:"
+                            + "'), which is not a Thrift frame length:"
                             + " is this the Thrift port of an orderlane proxy?",
                     null);
         }
@@ -90,14 +90,14 @@ final class Wire {
             read = bytes.length;
         }
         if (read < length) {
-            throw new EOFException("it was closed");
+            throw new EOFException("closed");
         }
         return bytes;
     }
 
     /**
      * Fills the generated {@code *_result} struct from an answer. Throws ProxyFaultException if the
-     * proxy says that it failed, ProtocolException if the bytes do not fit.
+     * proxy reports a fault, ProtocolException if the bytes are invalid.
      */
     static void decodeReply(byte[] frame, TBase<?, ?> result, String method, int sequenceId) {
         TMessage head;
@@ -114,7 +114,7 @@ final class Wire {
             }
         } catch (TException | RuntimeException error) {
             throw new ProtocolException(
-                    "the answer to " + method + " cannot be read: " + error, error);
+                    "the answer to " + method + " cannot be decoded: " + error, error);
         }
         if (fault != null) {
             throw new ProxyFaultException(

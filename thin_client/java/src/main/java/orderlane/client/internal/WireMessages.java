@@ -8,14 +8,14 @@ import orderlane.client.OutgoingMessage;
 import orderlane.client.gen.producer.DelayMessage;
 import orderlane.client.gen.producer.Message;
 
-/** What is sent, as it goes on the wire. Pure. */
+/** Converts outgoing messages to their wire form. Pure. */
 final class WireMessages {
     private static final int ADD = 1;
     private static final int ONCE = 2;
 
     private WireMessages() {}
 
-    /** The message; {@code traced}: properties to add where it has none of that name. */
+    /** The message; {@code traced}: properties to add unless it has them. */
     static Message of(OutgoingMessage each, Map<String, String> traced, String token) {
         Map<String, String> properties = new HashMap<>(traced);
         properties.putAll(each.properties());
@@ -36,7 +36,7 @@ final class WireMessages {
         return message;
     }
 
-    /** The same for later. */
+    /** The same message for later delivery. */
     static DelayMessage delayed(Message message, OutgoingMessage each) {
         Instant due = Instant.now().plus(each.delay());
         Map<String, String> properties = new HashMap<>(message.getProperties());
@@ -60,7 +60,7 @@ final class WireMessages {
         return message.getProperties().get(OutgoingMessage.UNIQUE_ID);
     }
 
-    /** By what it keeps its order; null: it is in none. */
+    /** Its scope of order; null: unordered. */
     static SendOrder.Key keyOf(Message message) {
         if (message.isSetHashId()) {
             return new SendOrder.Key(message.getTopic(), false, message.getHashId());
@@ -69,7 +69,7 @@ final class WireMessages {
         return queue < 0 ? null : new SendOrder.Key(message.getTopic(), true, queue);
     }
 
-    /** Bytes on the wire, a little too high. */
+    /** An upper estimate of its size on the wire. */
     static long size(Message message) {
         long size = message.bufferForBody().remaining() + 128L + text(message.getTopic());
         size += text(message.getKey()) + text(message.getTags()) + text(message.getToken());

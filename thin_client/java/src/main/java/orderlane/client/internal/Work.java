@@ -11,19 +11,19 @@ import orderlane.client.Outcome;
 /** A handler of the application, for one message or for a batch. */
 public interface Work {
 
-    /** How it ended: so many were marked as handled, and the ending holds for what is left. */
+    /** The end of a handler: the number of marked messages, and the ending of the next one. */
     record Result(int marked, Ending ending) {}
 
     /** Whether it takes a key's whole run. */
     boolean takesRuns();
 
     /**
-     * Calls the handler; whatever it throws becomes an ending. {@code observer} was told of the
-     * first message, and is told here of what is marked and of what comes up then.
+     * Calls the handler; an exception becomes an ending. {@code observer} already knows of the
+     * first message's start; later starts, and the ends of marked messages, are reported here.
      */
     Result handle(List<HeldMessage> run, Observer observer);
 
-    /** One message at a time. */
+    /** Handles one message at a time. */
     static Work of(MessageHandler handler) {
         return new Work() {
             @Override
@@ -38,7 +38,7 @@ public interface Work {
         };
     }
 
-    /** A key's messages at a time. */
+    /** Handles a key's messages together. */
     static Work of(BatchHandler handler) {
         return new Work() {
             @Override
@@ -55,7 +55,7 @@ public interface Work {
         };
     }
 
-    /** What the application's code comes to. */
+    /** The application's code. */
     interface Code {
         Outcome run() throws Exception;
     }
@@ -67,7 +67,7 @@ public interface Work {
                     ? Ending.of(outcome)
                     : Ending.failed(
                             new NullPointerException("the handler returned null, not an Outcome"));
-        } catch (Throwable error) { // also an AssertionError means: not handled
+        } catch (Throwable error) { // an AssertionError means not handled, too
             return Ending.failed(error);
         }
     }
@@ -93,7 +93,7 @@ public interface Work {
         public synchronized void ok(Message message) {
             int index = run.indexOf(message);
             if (index < 0) {
-                throw new IllegalArgumentException(message + " is not of this batch");
+                throw new IllegalArgumentException(message + " is not in this batch");
             }
             if (ended) {
                 throw new IllegalStateException("the handler of " + message + " has ended");
@@ -107,7 +107,7 @@ public interface Work {
             }
         }
 
-        /** Nothing can be marked any more; returns how many are. */
+        /** Ends the marking; returns the number of marked messages. */
         private synchronized int end() {
             ended = true;
             return done;

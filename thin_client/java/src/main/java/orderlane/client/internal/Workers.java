@@ -11,8 +11,8 @@ import orderlane.client.TraceHook;
 import org.slf4j.Logger;
 
 /**
- * Runs handlers. A worker takes message after message, and ends when there is none: so a burst
- * costs one task of the executor for each key at work, not one for each message.
+ * Runs handlers. A worker takes message after message, and ends when there is none, so a burst
+ * costs one executor task per active key instead of one per message.
  */
 final class Workers {
     private final Session session;
@@ -27,7 +27,7 @@ final class Workers {
     private final Feeder.Events events;
     private final Set<Handling> active = new HashSet<>();
     private int workers;
-    private boolean starting; // one that has not taken its first message yet
+    private boolean starting; // a worker has not taken its first message yet
 
     Workers(
             Session session,
@@ -50,18 +50,18 @@ final class Workers {
         this.events = events;
     }
 
-    /** True while no handler is at work. With the lock. */
+    /** True while no handler runs. With the lock. */
     boolean idle() {
         return active.isEmpty();
     }
 
-    /** True if this thread runs one of the handlers. With the lock. */
+    /** True if this thread runs a handler. With the lock. */
     boolean isHandler(Thread thread) {
         return active.stream().anyMatch(handling -> handling.thread() == thread);
     }
 
     /**
-     * Starts another worker if messages wait; it starts the next in turn. Throws
+     * Starts another worker if messages wait; that one starts the next. Throws
      * RejectedExecutionException. With the lock.
      */
     void turn() {
@@ -82,22 +82,23 @@ final class Workers {
         }
     }
 
-    /** The time to drain is up. With the lock. */
+    /** Abandons all handlers after the drain timeout. With the lock. */
     void abandonAll() {
         if (interrupts) {
             active.forEach(Handling::abandon);
         }
     }
 
-    /** Tells the handler of a message that its lease is lost. Without the lock. */
+    /** Reports to a message's handler that its lease is lost. Without the lock. */
     void lost(HeldMessage message) {
-        log.warn("the lease of {} is lost while it is handled: another may get it", message);
+        log.warn(
+                "lease of {} lost during handling: it may be delivered to another client", message);
         observer.onLeaseLost(message);
         for (Runnable told : message.takeListeners()) {
             try {
                 told.run();
             } catch (Throwable error) {
-                log.error("what was to be called for a lost lease failed", error);
+                log.error("a callback for a lost lease failed", error);
             }
         }
         Handling handling = message.handling;
@@ -109,14 +110,14 @@ final class Workers {
     private void run() {
         if (lock.isHeldByCurrentThread()) {
             throw new RejectedExecutionException(
-                    "it runs handlers on the thread that gives them: it needs threads of its own");
+                    "it runs handlers on the calling thread: use an executor with its own threads");
         }
         try {
             Handling next = first();
             while (next != null) {
                 next = handle(next);
             }
-        } catch (Throwable bug) { // it must reach the application, not hang it
+        } catch (Throwable bug) { // report it to the application
             events.failed(bug);
             throw bug;
         }
@@ -134,7 +135,7 @@ final class Workers {
         }
     }
 
-    /** The next messages; null: there are none, and this worker ends. With the lock. */
+    /** Takes the next messages; null: there are none, and this worker ends. With the lock. */
     private Handling take() {
         List<HeldMessage> run = List.of();
         if (!session.stopping()) {
@@ -168,7 +169,7 @@ final class Workers {
         if (ending.error() != null) {
             ending = judge(run.get(Math.min(marked, run.size() - 1)), ending, abandoned);
         }
-        // The observer hears it before the session may let the key's next message begin elsewhere.
+        // Report ends before the session lets the key's next message start elsewhere.
         int done = tellEnds(run, marked, ending);
         run.forEach(HeldMessage::takeListeners);
         lock.lock();
@@ -183,10 +184,7 @@ final class Workers {
         }
     }
 
-    /**
-     * Tells what became of the messages from the first that was not marked; returns how many are
-     * ok.
-     */
+    /** Reports the ends of messages from the first unmarked one; returns how many are ok. */
     private int tellEnds(List<HeldMessage> run, int marked, Ending ending) {
         int done = marked;
         while (done < run.size()) {
@@ -204,13 +202,13 @@ final class Workers {
 
     private Ending judge(HeldMessage message, Ending ending, boolean abandoned) {
         if (abandoned) {
-            log.warn("handling {} was ended by the drain; it is given back", message);
+            log.warn("handling {} was ended by the drain; the message is released", message);
             return Ending.DEFER;
         }
         if (message.leaseLost()) {
             log.info("handling {} failed after its lease was lost", message, ending.error());
         } else {
-            log.error("handling {} failed; it will be retried", message, ending.error());
+            log.error("handling {} failed; the message will be retried", message, ending.error());
         }
         return ending;
     }
@@ -218,7 +216,7 @@ final class Workers {
     private TraceHook.Scope begin(HeldMessage message) {
         try {
             return trace.incoming(message);
-        } catch (Throwable error) { // also an Error is not worth the consumer
+        } catch (Throwable error) { // even an Error must not end the consumer
             log.error("the trace hook failed", error);
             return null;
         }
@@ -229,7 +227,7 @@ final class Workers {
             if (scope != null) {
                 scope.close();
             }
-        } catch (Throwable error) { // also an Error is not worth the consumer
+        } catch (Throwable error) { // even an Error must not end the consumer
             log.error("the trace hook failed", error);
         }
     }

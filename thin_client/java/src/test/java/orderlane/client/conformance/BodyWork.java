@@ -16,7 +16,7 @@ import orderlane.client.Observer;
 import orderlane.client.OrderlaneException;
 import orderlane.client.Outcome;
 
-/** What a handler does: the body of its message says it. */
+/** A handler that follows the instructions in the message's body. */
 final class BodyWork implements Observer {
     final AtomicInteger handled = new AtomicInteger();
     private final boolean quiet;
@@ -32,7 +32,7 @@ final class BodyWork implements Observer {
         mostMs = ranged ? options.getAsJsonArray("work_ms").get(1).getAsDouble() : 0;
     }
 
-    // ---- what is written ----------------------------------------------------------------------
+    // ---- output lines -------------------------------------------------------------------------
 
     @Override
     public void onHandleStart(Message message) {
@@ -93,7 +93,7 @@ final class BodyWork implements Observer {
             case "retry" -> retry(body);
             case "reject" -> Outcome.reject(reason);
             case "defer" -> Outcome.defer();
-            // The type allows no future or other promise: nothing at all is what is left.
+            // A future would not compile, so null is the only result without work.
             case "unrun", "forget" -> null;
             default -> throw new IllegalStateException(reason);
         };
@@ -147,7 +147,7 @@ final class BodyWork implements Observer {
                 told.await(ns, TimeUnit.NANOSECONDS);
             } catch (InterruptedException error) {
                 if (!message.leaseLost()) {
-                    throw error; // the drain's time is up
+                    throw error; // the drain timed out
                 }
             }
         }
@@ -160,7 +160,7 @@ final class BodyWork implements Observer {
             try {
                 TimeUnit.NANOSECONDS.sleep(end - System.nanoTime());
             } catch (InterruptedException notice) {
-                // taken no notice of
+                // ignored
             }
         }
     }

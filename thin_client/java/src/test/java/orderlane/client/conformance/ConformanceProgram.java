@@ -13,8 +13,8 @@ import orderlane.client.OrderlaneConsumer;
 import orderlane.client.Tls;
 
 /**
- * Wraps the client so that the cases of tests/conformance/clients can drive it; the README there
- * says what it has to do.
+ * Wraps the client so that the cases of tests/conformance/clients can drive it, as the README there
+ * specifies.
  */
 public final class ConformanceProgram {
     private ConformanceProgram() {}
@@ -31,7 +31,7 @@ public final class ConformanceProgram {
             case "oneshot" -> PlainCalls.oneshot(options);
             default -> code = consume(options);
         }
-        Runtime.getRuntime().halt(code); // a handler that cannot be stopped must not keep it
+        Runtime.getRuntime().halt(code); // even if a handler cannot be stopped
     }
 
     private static int consume(JsonObject options) throws Exception {
@@ -45,7 +45,7 @@ public final class ConformanceProgram {
         String form = options.has("form") ? options.get("form").getAsString() : "handler";
         if (form.equals("batches")) {
             consumer.startBatches(work::handleBatch);
-        } else { // the serial form is the handler with one at a time
+        } else { // serial: a handler with concurrency 1
             consumer.start(work::handle);
         }
         try {
@@ -82,7 +82,7 @@ public final class ConformanceProgram {
         return builder.build();
     }
 
-    /** What all clients have in common. */
+    /** Sets options of all clients. */
     static void configure(ClientBuilder<?> builder, JsonObject options) throws IOException {
         number(options, "request_timeout_ms", ms -> builder.requestTimeout(Duration.ofMillis(ms)));
         if (options.has("token")) {
@@ -114,10 +114,8 @@ public final class ConformanceProgram {
         }
     }
 
-    /**
-     * By reflection: the compiler warns of the only class that can do it, and cannot be told not
-     * to.
-     */
+    /** By reflection: the compiler warns of the only class that does it, which cannot be disabled.
+     * */
     private static void onSigterm(Runnable action) throws IOException {
         try {
             Class<?> signal = Class.forName("sun.misc.Signal");

@@ -11,9 +11,9 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import orderlane.client.Message;
 
-/** What the handlers saw, as docs/history.md says: a line an event, on its way to the disk. */
+/** The handlers' events in the format of docs/history.md: one line per event, flushed to disk. */
 final class HistoryFile {
-    private final FileChannel file; // null: no history is wanted
+    private final FileChannel file; // null: no history
     private final String node;
     private final String group;
     private final String consumer;
@@ -37,7 +37,7 @@ final class HistoryFile {
         }
     }
 
-    /** Says that this process is there: it can be told to end. */
+    /** Records the start of this process, which may now be stopped. */
     void start() {
         if (file == null) {
             return;
@@ -95,7 +95,7 @@ final class HistoryFile {
         return fields;
     }
 
-    /** The order of lines is the order of their times. */
+    /** Writes lines in the order of their times. */
     private synchronized void write(String name, JsonObject fields) {
         JsonObject event = Lines.event(name);
         event.addProperty("t_ns", System.nanoTime() + clockOffsetNs);

@@ -21,7 +21,7 @@ import orderlane.client.OrderlaneException;
 import orderlane.client.ProxyFaultException;
 import orderlane.client.RefusedException;
 
-/** The lines that the conformance program writes to its driver. */
+/** Writes the conformance program's lines to its driver. */
 final class Lines {
     static final Gson JSON = new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
 
@@ -75,7 +75,7 @@ final class Lines {
         say(line);
     }
 
-    /** Adds what a line shows of a message. */
+    /** Adds a message's fields to a line. */
     static JsonObject message(Message message, JsonObject line) {
         line.addProperty("topic", message.topic());
         line.addProperty("queue", message.queue());
@@ -108,7 +108,7 @@ final class Lines {
         return text.map(JSON::toJsonTree).orElse(JsonNull.INSTANCE);
     }
 
-    /** A key as people read it: text, or 0x and hex where it is none. */
+    /** A key in readable form: text, or 0x and hex if it is not text. */
     static String keyText(byte[] key) {
         try {
             return StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(key)).toString();

@@ -24,7 +24,7 @@ import orderlane.client.Outcome;
 import orderlane.client.OutgoingMessage;
 import orderlane.client.SendFailedException;
 
-/** The modes {@code produce} and {@code oneshot}: a line of input is a call. */
+/** The modes {@code produce} and {@code oneshot}: each input line is one call. */
 final class PlainCalls {
     private PlainCalls() {}
 
@@ -50,8 +50,8 @@ final class PlainCalls {
     // ---- produce ------------------------------------------------------------------------------
 
     static void produce(JsonObject options) throws IOException {
-        Map<Long, OrderlaneProducer> producers = new HashMap<>(); // by time-out
-        // A child process has to make a producer of its own: a JVM cannot fork.
+        Map<Long, OrderlaneProducer> producers = new HashMap<>(); // by timeout
+        // Stands for a child process, which makes its own producer: a JVM cannot fork.
         Map<Long, OrderlaneProducer> ofChild = new HashMap<>();
         serve(
                 asked -> {
@@ -177,7 +177,7 @@ final class PlainCalls {
         return message.build();
     }
 
-    // ---- one call after the other -------------------------------------------------------------
+    // ---- single calls -------------------------------------------------------------------------
 
     static void oneshot(JsonObject options) throws IOException {
         OrderlanePuller.Builder builder =

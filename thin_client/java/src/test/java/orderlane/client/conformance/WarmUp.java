@@ -9,7 +9,7 @@ import orderlane.client.Outcome;
 import orderlane.client.Tls;
 import orderlane.client.internal.Rehearsal;
 
-/** Loads, before the first request, what the cases would else have to wait for. */
+/** Loads classes before the first request, so that cases do not wait for it. */
 final class WarmUp {
     private static final String SENDING = "orderlane.client.gen.producer.ProducerService$sendSync_";
 
@@ -26,7 +26,7 @@ final class WarmUp {
                 });
     }
 
-    /** As far as TLS gets alone: to its first message. */
+    /** Runs TLS as far as possible without a server: to its first message. */
     static void securing(Tls tls) throws SSLException {
         SSLEngine engine = tls.context().createSSLEngine("localhost", 1);
         engine.setUseClientMode(true);

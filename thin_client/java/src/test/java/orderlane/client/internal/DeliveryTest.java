@@ -29,7 +29,7 @@ import orderlane.client.gen.producer.MessageResult;
 import orderlane.client.gen.producer.Result;
 import org.junit.jupiter.api.Test;
 
-/** What a producer sends, and whether it tries again. */
+/** A producer's requests and retries. */
 class DeliveryTest {
     private static final long MS = Times.MS;
     private static final long START = 1_000 * MS;
@@ -57,7 +57,7 @@ class DeliveryTest {
     }
 
     @Test
-    void keysHashAsEverywhere() throws IOException {
+    void keyHashMatchesOtherProducers() throws IOException {
         Path vectors = Path.of("../../tests/conformance/key_hash_vectors.json");
         int read = 0;
         try (Reader file = Files.newBufferedReader(vectors)) {
@@ -73,7 +73,7 @@ class DeliveryTest {
     }
 
     @Test
-    void queueIsChosenByWhatWasNamedFirst() {
+    void queueNumberPrecedesShardingKeyAndKey() {
         Message plain = wire(OutgoingMessage.to("t").body("").build());
         assertFalse(plain.isSetHashId() || plain.isSetKey());
         assertEquals(-1, plain.getPartitionId());
@@ -101,7 +101,7 @@ class DeliveryTest {
     }
 
     @Test
-    void whatMakesNoSenseIsRefusedInWords() {
+    void errorsExplainInvalidMessages() {
         OutgoingMessage.Builder builder = OutgoingMessage.to("t");
         for (Runnable wrong :
                 List.<Runnable>of(
@@ -119,7 +119,7 @@ class DeliveryTest {
     }
 
     @Test
-    void largeBatchesGoInSeveralRequestsAndDelaysAlone() {
+    void largeBatchesAreSplitAndDelayedMessagesAreSentAlone() {
         OutgoingMessage[] large =
                 IntStream.range(0, 5)
                         .mapToObj(n -> OutgoingMessage.to("t").body(new byte[900_000]).build())
@@ -134,7 +134,7 @@ class DeliveryTest {
     }
 
     @Test
-    void onlyWhatIsNotStoredIsSentAgain() {
+    void onlyUnstoredMessagesAreResent() {
         Delivery delivery = delivery(message("A", "a"), message("B", "b"), message("C", "c"));
         Result partly =
                 new Result(15, "too fast")
@@ -157,7 +157,7 @@ class DeliveryTest {
     }
 
     @Test
-    void errorsAreToldMessageByMessage() {
+    void errorsAreReportedPerMessage() {
         Delivery delivery = delivery(message("A", "a"), message("B", "b"), message("C", "c"));
         Result result =
                 new Result(12, "not stored in time")
@@ -177,7 +177,7 @@ class DeliveryTest {
         assertFalse(failed.failures().get("C").outcomeUnknown());
         assertEquals(
                 "sending to orders failed: not stored in time"
-                        + " (message A and 1 others: may be stored nevertheless)",
+                        + " (message A and 1 others: may have been stored)",
                 failed.getMessage());
     }
 

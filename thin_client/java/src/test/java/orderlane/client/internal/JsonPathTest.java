@@ -21,7 +21,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Sharding keys out of bodies. */
+/** Sharding keys from bodies. */
 class JsonPathTest {
     private static Optional<String> find(String path, String document) {
         return JsonPath.compile(path).textIn(document.getBytes(StandardCharsets.UTF_8));
@@ -59,9 +59,9 @@ class JsonPathTest {
                 "", "$", "a", "$a", "$..a", "$.a[*]", "$.a[-1]", "$.a[", "$['a\"]",
                 "$.a b", "$.", "$.a[?(@.b)]", "$.a[0:1]", "x$.a"
             })
-    void refusesOtherPathsInASentence(String path) {
+    void invalidPathsAreExplained(String path) {
         var error = assertThrows(IllegalArgumentException.class, () -> JsonPath.compile(path));
-        assertTrue(error.getMessage().startsWith("'" + path + "' is no JSON path"));
+        assertTrue(error.getMessage().startsWith("'" + path + "' is not a valid path"));
     }
 
     @ParameterizedTest
@@ -71,13 +71,13 @@ class JsonPathTest {
                 ".5", "+1", "1e", "-", "\"", "\"\\x\"", "\"\\u12g4\"", "\"\t\"", "\"\\ud800\"",
                 "1 1", "[]]", "NaN", "1e99999", "truefalse", "'a'"
             })
-    void whatIsNoJsonIsRefused(String document) {
+    void invalidJsonIsRefused(String document) {
         var error = assertThrows(IllegalArgumentException.class, () -> find("$.a", document));
-        assertTrue(error.getMessage().startsWith("the body is no JSON"), error.getMessage());
+        assertTrue(error.getMessage().contains("the body is not JSON"), error.getMessage());
     }
 
     @Test
-    void whatIsNoTextOrTooDeepIsRefused() {
+    void invalidTextAndDeepNestingAreRefused() {
         byte[] latin = {'"', (byte) 0xe9, '"'};
         assertThrows(
                 IllegalArgumentException.class, () -> JsonPath.compile("$.a").textIn(latin));
@@ -95,13 +95,13 @@ class JsonPathTest {
         "0.30000000000000004,0.30000000000000004", "2.0E-3,0.002", "123456.789,123456.789",
         "9007199254740993.5,9007199254740994"
     })
-    void numbersAreAsShortAsTheyCanBe(String number, String text) {
+    void numbersAreAsShortAsPossible(String number, String text) {
         assertEquals(Optional.of(text), find("$.n", "{\"n\": " + number + "}"));
     }
 
-    /** The texts of keys and of JSON values, as the proxy and all clients have them. */
+    /** The vectors for the texts of keys and JSON values, shared by the proxy and all clients. */
     @Test
-    void keysAreTheTextsThatAllAgreeOn() throws IOException {
+    void keysMatchTheSharedVectors() throws IOException {
         JsonObject vectors;
         try (Reader file =
                 Files.newBufferedReader(Path.of("../../tests/conformance/key_vectors.json"))) {
@@ -138,9 +138,9 @@ class JsonPathTest {
         }
     }
 
-    /** Another reader finds the same in what is written, whatever it is. */
+    /** Another parser reads the same value from the canonical text. */
     @Test
-    void canonicalTextMeansTheSame() throws JsonReader.NotJson {
+    void canonicalTextHasTheSameValue() throws JsonReader.NotJson {
         Random random = new Random(7);
         for (int i = 0; i < 2_000; i++) {
             String text = randomJson(random, 3).toString();

@@ -13,9 +13,9 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.junit.jupiter.api.Test;
 
 class LineTest {
-    /** In a JVM that compiles nothing: what happens once for a consumer happens uncompiled. */
+    /** In an interpreting JVM, because the code of a consumer's end runs uncompiled. */
     @Test
-    void lineMayBeClosedWhileItHangsUp() throws Exception {
+    void lineCanBeClosedDuringHangUp() throws Exception {
         Process process =
                 new ProcessBuilder(
                                 Path.of(System.getProperty("java.home"), "bin/java").toString(),
@@ -32,7 +32,7 @@ class LineTest {
         }
     }
 
-    /** Closes a line that hangs up all the time. */
+    /** Closes a line that hangs up repeatedly. */
     static final class Closing {
         private Closing() {}
 
@@ -62,7 +62,7 @@ class LineTest {
         }
     }
 
-    /** Stands, and leads nowhere. */
+    /** A socket that is open but connected to nothing. */
     private static final class Nowhere extends Socket {
         @Override
         public InputStream getInputStream() {

@@ -32,14 +32,13 @@ import org.apache.thrift.transport.TMemoryBuffer;
 import org.slf4j.helpers.NOPLogger;
 
 /**
- * Plays what a consumer does with its first message, without a proxy: afterwards all classes are
- * loaded. On a busy machine that takes longer than the leases of the conformance cases last, and it
- * is the client that they judge, not the JVM.
+ * Plays a consumer's first message without a proxy, to load all classes. On a busy machine that
+ * takes longer than the leases of the conformance cases, which test the client, not the JVM.
  */
 public final class Rehearsal {
     private Rehearsal() {}
 
-    /** {@code seen} gets a message, as a handler would. */
+    /** {@code seen} receives a message, as a handler would. */
     public static void play(Consumer<Message> seen) throws TException, InterruptedException {
         Session session = session(2, 2);
         var pull = Call.pull(session.beginPull(START));

@@ -18,7 +18,7 @@ import orderlane.client.gen.consumer.AckBatch;
 import orderlane.client.gen.consumer.Nack;
 import orderlane.client.gen.consumer.PullRequest;
 
-/** What a test knows of the leases that a session was given, told in the simplest way. */
+/** A naive model of the leases given to a session. */
 class SessionFacts {
     static final long MS = Times.MS;
     static final long LINGER_NS = 20 * MS;
@@ -27,7 +27,7 @@ class SessionFacts {
     static final int PREFETCH = 2;
     static final String[] KEYS = {"x", "x", "y", "z", null};
 
-    /** What the model knows of one lease. */
+    /** The model's state of one lease. */
     static final class Given {
         long number;
         String key;
@@ -36,14 +36,14 @@ class SessionFacts {
         long lengthNs;
         Object run;
         HeldMessage message; // with a handler
-        List<HeldMessage> batch; // those that its handler has
+        List<HeldMessage> batch; // messages of its handler
         String outcome;
         long settledNs;
         boolean inFlight;
         boolean confirmed;
-        /** Refused, or out of time at a silent proxy: its verdict may be dropped. */
+        /** Refused, or expired at a silent proxy: its verdict may be dropped. */
         boolean lost;
-        boolean hurry = true; // its verdict may release what a pull waits for
+        boolean hurry = true; // its verdict may release a message that a pull waits for
     }
 
     record UnderWay(Control control, long askedNs, List<Given> leases) {}
@@ -62,10 +62,10 @@ class SessionFacts {
     final Map<Long, Given> given = new LinkedHashMap<>();
     final Map<Home, UnderWay> underWay = new HashMap<>();
     final Map<String, Failed> failed = new HashMap<>();
-    final Map<String, Long> ids = new LinkedHashMap<>(); // of pulls: first sent when
+    final Map<String, Long> ids = new LinkedHashMap<>(); // first sending by pull id
     long now = 1_000_000 * MS;
-    String home = "a:1"; // where the next pull leads
-    boolean pullFailed; // the last one
+    String home = "a:1"; // the proxy of the next pull
+    boolean pullFailed; // the last pull
     long leaseNs;
     PullRequest pull;
     long pullSentNs;
@@ -76,7 +76,7 @@ class SessionFacts {
         this.batches = batches;
     }
 
-    // ---- what the model derives ----------------------------------------------------------------
+    // ---- derived facts -------------------------------------------------------------------------
 
     List<Given> held() {
         return given.values().stream().filter(e -> e.outcome == null && !e.lost).toList();
@@ -97,7 +97,7 @@ class SessionFacts {
                 .toList();
     }
 
-    /** Messages that wait for nothing but a handler. */
+    /** Messages that wait only for a handler. */
     List<Given> free() {
         Set<String> openKeys = open().stream().map(e -> e.key).collect(Collectors.toSet());
         return held().stream()
@@ -105,7 +105,7 @@ class SessionFacts {
                 .toList();
     }
 
-    /** The leases of a request's verdicts: each settled so, not under way, not confirmed. */
+    /** The leases of a request's verdicts: settled, not in flight, not confirmed. */
     List<Given> carried(List<AckBatch> acks, String address) {
         List<Given> found = new ArrayList<>();
         for (AckBatch batch : acks == null ? List.<AckBatch>of() : acks) {
@@ -124,7 +124,7 @@ class SessionFacts {
         assertEquals(verdict, each.outcome);
         assertFalse(each.inFlight || each.confirmed, "sent twice");
         assertTrue(address == null || each.home.equals(address), "S1");
-        assertEquals(each.home, batch.getContext().getQid()); // the contexts tell by it
+        assertEquals(each.home, batch.getContext().getQid()); // contexts are identified by it
         each.inFlight = true;
         return each;
     }
@@ -136,18 +136,18 @@ class SessionFacts {
         }
     }
 
-    // ---- what always holds ---------------------------------------------------------------------
+    // ---- invariants ----------------------------------------------------------------------------
 
     void check() {
         for (String address : List.of("a:1", "b:2")) {
             nothingWaitsTooLong(address);
         }
         if (!free().isEmpty() && handlers() < CONCURRENCY) {
-            assertTrue(session.takeable() > 0, "a free handler gets what waits");
+            assertTrue(session.takeable() > 0, "free handlers get waiting messages");
         }
     }
 
-    /** S2 and S5: while a verdict or a lease waits, its proxy is to be asked in time. */
+    /** S2 and S5: while a verdict or a lease waits, a request to its proxy is due in time. */
     private void nothingWaitsTooLong(String address) {
         List<Given> pending = pending(address);
         List<Given> leases = held().stream().filter(e -> e.home.equals(address)).toList();

@@ -23,7 +23,7 @@ import orderlane.client.gen.consumer.Message;
 import orderlane.client.gen.consumer.PullRequest;
 import orderlane.client.gen.consumer.PullResponse;
 
-/** Plays one random story with a session, beside the facts that it has to agree with. */
+/** Plays one random story with a session, and compares it with the facts. */
 final class SessionModel extends SessionFacts {
     SessionModel(long seed, boolean batches) {
         super(seed, batches);
@@ -63,7 +63,7 @@ final class SessionModel extends SessionFacts {
             Set<String> openKeys = open().stream().map(e -> e.key).collect(Collectors.toSet());
             for (HeldMessage message : run) {
                 Given each = given.get(message.leaseId());
-                assertNull(each.message, "handed out twice");
+                assertNull(each.message, "delivered twice");
                 assertFalse(each.lost);
                 assertTrue(each.deadlineNs > now, "S4");
                 assertTrue(each.key == null || !openKeys.contains(each.key), "S6");
@@ -161,7 +161,7 @@ final class SessionModel extends SessionFacts {
         pullFailed = false;
     }
 
-    /** S9: the id of the pull that failed, while its leases may be alive; else a new one. */
+    /** S9: the id of the failed pull while its leases may be alive; otherwise a new one. */
     private void judgeId(String id) {
         String last = ids.keySet().stream().reduce((a, b) -> b).orElse(null);
         if (!pullFailed) {
@@ -308,11 +308,11 @@ final class SessionModel extends SessionFacts {
         late.forEach(each -> each.lost = true);
         List<Given> pending = pending(at.address);
         if (pending.stream().allMatch(each -> each.deadlineNs <= now)) {
-            pending.forEach(each -> each.confirmed = true); // S3: they are given up
+            pending.forEach(each -> each.confirmed = true); // S3: dropped
         }
     }
 
-    /** In the end every lease has its verdict confirmed, or was lost. */
+    /** Finally every lease has its verdict confirmed, or is lost. */
     void end() {
         for (List<HeldMessage> run :
                 open().stream().map(each -> each.batch).collect(Collectors.toSet())) {

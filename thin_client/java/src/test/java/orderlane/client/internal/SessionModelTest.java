@@ -5,8 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import org.junit.jupiter.api.Test;
 
 /**
- * A client's session against a naive model, in random orders of pulls, ends, losses and failures;
- * {@code -Dorderlane.seed=N} plays one story again.
+ * A session against a naive model, with random pulls, ends, losses and failures; {@code
+ * -Dorderlane.seed=N} repeats one story.
  */
 class SessionModelTest {
     private static final int STORIES = 600;
@@ -34,7 +34,7 @@ class SessionModelTest {
         }
     }
 
-    /** The model would notice: rules that are broken on purpose fail it. */
+    /** Rules broken on purpose fail the model. */
     @Test
     void modelNoticesABrokenRule() {
         for (String broken : new String[] {"verdicts", "deadline"}) {

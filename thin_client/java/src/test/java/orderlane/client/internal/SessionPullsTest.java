@@ -26,12 +26,12 @@ import orderlane.client.gen.consumer.PullRequest;
 import orderlane.client.gen.consumer.PullResponse;
 import org.junit.jupiter.api.Test;
 
-/** The session's rules about handlers, pulls and runs (S6 to S10), one dialogue each. */
+/** The session's rules about handlers, pulls and runs (S6 to S10), one scenario each. */
 class SessionPullsTest {
     // ---- S6, S7, S8 ----------------------------------------------------------------------------
 
     @Test
-    void s6OneHandlerAKeyEvenIfTheProxyErred() {
+    void s6OneHandlerPerKeyEvenIfTheProxyErrs() {
         Session session = session(4, 4);
         HeldMessage first = pulled(session, START, run(1)).get(0);
         assertEquals(List.of(), pulled(session, START, run(2)));
@@ -41,7 +41,7 @@ class SessionPullsTest {
     }
 
     @Test
-    void s7RoomIsWhatIsNotHeld() {
+    void s7HeldMessagesReduceTheCapacity() {
         Session session = session(2, 4);
         assertEquals(6, session.beginPull(START).getMaxBatchSize());
         session.pullAnswered(answer(1, 2, 3, 4, 5, 6), START);
@@ -57,7 +57,7 @@ class SessionPullsTest {
     }
 
     @Test
-    void s8WhatArrivesAfterStopGoesBack() {
+    void s8MessagesThatArriveAfterTheStopAreReleased() {
         Session session = session();
         session.beginPull(START);
         session.stop(START);
@@ -87,7 +87,7 @@ class SessionPullsTest {
     }
 
     @Test
-    void s9OnceItsLeasesMustBeOverAFailedPullIsNotRepeated() {
+    void s9FailedPullIsNotRepeatedOnceItsLeasesHaveExpired() {
         Session session = session();
         pulled(session, START, answer("a:1", 400, false, 1));
         String first = session.beginPull(START).getRequestId();
@@ -102,8 +102,8 @@ class SessionPullsTest {
     }
 
     @Test
-    void s9OnlyAConnectionThatBrokeIsTriedAtTheSameAddressAndOnce() {
-        var broke = new ConnectionLostException("it closed", true, null);
+    void s9OnlyABrokenConnectionIsRetriedAtTheSameAddressAndOnce() {
+        var broke = new ConnectionLostException("closed", true, null);
         assertFalse(Feeder.triesElsewhere(broke, 1));
         assertTrue(Feeder.triesElsewhere(broke, 2));
         assertTrue(Feeder.triesElsewhere(new ConnectionLostException("late", false, null), 1));
@@ -126,7 +126,7 @@ class SessionPullsTest {
         assertTrue(session.pullAt().getAsLong() > START + MS);
         session.beginPull(START + 60 * MS);
         session.pullAnswered(nothing(), START + 1060 * MS);
-        // After a full wait it goes on at once.
+        // After a full wait the next pull is due at once.
         assertTrue(session.pullAt().getAsLong() <= START + 1060 * MS);
     }
 
@@ -158,7 +158,7 @@ class SessionPullsTest {
     }
 
     @Test
-    void repeatedMessageIsTakenInOnce() {
+    void repeatedMessageIsAddedOnce() {
         Session session = session(4, 4);
         assertEquals(2, pulled(session, START, answer(1, 2)).size());
         assertEquals(0, pulled(session, START, answer(1, 2)).size());
@@ -181,7 +181,7 @@ class SessionPullsTest {
     }
 
     @Test
-    void s10AnotherAnswersMessagesOfTheKeyAreNoPartOfTheRun() {
+    void s10MessagesOfAnotherAnswerDoNotJoinTheRun() {
         Session session = session(4, 8);
         for (PullResponse answer : List.of(run(1, 2), run(3))) {
             session.beginPull(START);
@@ -193,7 +193,7 @@ class SessionPullsTest {
     }
 
     @Test
-    void s10RunGivenOutAsAWholeHasOneHandlerAndEndsAtTheFirstFailure() {
+    void s10BatchHasOneHandlerAndEndsAtTheFirstFailure() {
         Session session = session(1, 8);
         session.beginPull(START);
         session.pullAnswered(run(1, 2, 3, 4), START);
@@ -207,14 +207,14 @@ class SessionPullsTest {
     }
 
     @Test
-    void s10BatchThatIsDoneLetsTheKeysNextMessagesBegin() {
+    void s10NextMessagesOfTheKeyStartAfterTheBatch() {
         Session session = session(1, 8);
         for (PullResponse answer : List.of(run(1, 2), run(3))) {
             session.beginPull(START);
             session.pullAnswered(answer, START);
         }
         List<HeldMessage> run = session.takeRun(START);
-        assertEquals(2, run.size()); // what came later is no part of it
+        assertEquals(2, run.size()); // later arrivals do not join it
         session.settle(run, 2, Ending.OK, START);
 
         assertEquals(3, session.takeRun(START).get(0).leaseId());

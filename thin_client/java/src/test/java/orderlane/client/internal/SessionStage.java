@@ -8,7 +8,7 @@ import orderlane.client.gen.consumer.Context;
 import orderlane.client.gen.consumer.Message;
 import orderlane.client.gen.consumer.PullResponse;
 
-/** What the tests of the session play on. */
+/** Fixtures for tests of the session. */
 final class SessionStage {
     static final long MS = Times.MS;
     static final long START = 1_000_000 * MS;
@@ -55,7 +55,7 @@ final class SessionStage {
         return new PullResponse(new Context(), List.of());
     }
 
-    /** Pulls an answer and gives to handlers what they can take. */
+    /** Pulls an answer and takes as many messages as handlers may have. */
     static List<HeldMessage> pulled(Session session, long nowNs, PullResponse answer) {
         session.beginPull(nowNs);
         session.pullAnswered(answer, nowNs);

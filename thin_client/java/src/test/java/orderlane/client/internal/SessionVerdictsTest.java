@@ -25,12 +25,12 @@ import orderlane.client.gen.consumer.AckBatch;
 import orderlane.client.gen.consumer.ExtendRequest;
 import org.junit.jupiter.api.Test;
 
-/** The session's rules about verdicts and leases (S1 to S5), one dialogue each. */
+/** The session's rules about verdicts and leases (S1 to S5), one scenario each. */
 class SessionVerdictsTest {
     // ---- S1, S2, S3: verdicts ------------------------------------------------------------------
 
     @Test
-    void s1VerdictsRideToTheirOwnProxyOnly() {
+    void s1VerdictsRideOnlyToTheirOwnProxy() {
         Session session = session(4, 0);
         List<HeldMessage> old = pulled(session, START, answer(1, 2));
         session.beginPull(START);
@@ -61,7 +61,7 @@ class SessionVerdictsTest {
     }
 
     @Test
-    void s2VerdictHurriesWhenOnlyAPullCanBringMore() {
+    void s2VerdictIsSentAtOnceIfNoMessageWaits() {
         Session session = session(2, 0);
         List<HeldMessage> both = pulled(session, START, answer(1, 2));
         session.settle(both.get(0), Ending.OK, START + MS);
@@ -85,7 +85,7 @@ class SessionVerdictsTest {
     }
 
     @Test
-    void s3FailedSettleIsSentAgain() {
+    void s3FailedSettleIsResent() {
         Session session = session();
         HeldMessage message = pulled(session, START, answer(1)).get(0);
         session.settle(message, Ending.of(Outcome.reject("bad")), START);
@@ -111,7 +111,7 @@ class SessionVerdictsTest {
     }
 
     @Test
-    void verdictsShowWhatTheOutcomeSays() {
+    void verdictsCarryTheOutcome() {
         Session session = session(4, 0);
         List<HeldMessage> all = pulled(session, START, answer(1, 2, 3, 4));
         session.settle(all.get(0), Ending.of(Outcome.retryAfter(Duration.ofMillis(1500))), START);
@@ -132,7 +132,7 @@ class SessionVerdictsTest {
     // ---- S4, S5: leases ------------------------------------------------------------------------
 
     @Test
-    void s4MessageThatWaitedTooLongNeedsAnExtend() {
+    void s4MessageWithAnExpiredLeaseNeedsAnExtend() {
         Session session = session(1, 1);
         HeldMessage first = pulled(session, START, answer(1, 2)).get(0);
         long late = START + 3001 * MS;
@@ -162,7 +162,7 @@ class SessionVerdictsTest {
     }
 
     @Test
-    void s5RefusedExtendLosesTheLeaseWhereItIs() {
+    void s5RefusedExtendLosesTheLease() {
         Session session = session(1, 1);
         HeldMessage open = pulled(session, START, answer(1, 2)).get(0);
         Home home = home(session);
@@ -173,11 +173,11 @@ class SessionVerdictsTest {
         assertEquals(List.of(open), lost);
         assertTrue(open.leaseLost());
         session.settle(open, Ending.OK, START + 1001 * MS);
-        assertNull(session.take(START + 1001 * MS)); // the one that waited is gone
+        assertNull(session.take(START + 1001 * MS)); // the waiting message was dropped
     }
 
     @Test
-    void s5LeaseThatRunsOutAtASilentProxyIsLost() {
+    void s5LeaseThatExpiresAtASilentProxyIsLost() {
         Session session = session(1, 0);
         HeldMessage open = pulled(session, START, answer(1)).get(0);
         Home home = home(session);
@@ -189,10 +189,10 @@ class SessionVerdictsTest {
         assertTrue(open.leaseLost());
     }
 
-    // ---- the rest ------------------------------------------------------------------------------
+    // ---- other ---------------------------------------------------------------------------------
 
     @Test
-    void tokenGoesWithEveryRequest() {
+    void everyRequestCarriesTheToken() {
         Session session = session(2, 0);
         List<HeldMessage> both = pulled(session, START, answer(1, 2));
         session.settle(both.get(0), Ending.OK, START);
@@ -218,7 +218,7 @@ class SessionVerdictsTest {
     }
 
     @Test
-    void itsTextIsAStatusLine() {
+    void toStringIsAStatusLine() {
         Session session = session();
         pulled(session, START, answer(1, 2, 3));
 
@@ -235,7 +235,7 @@ class SessionVerdictsTest {
     }
 
     @Test
-    void longOutageIsLoggedLessAndLess() {
+    void longOutageIsLoggedEverLessOften() {
         assertEquals(
                 List.of(1, 2, 4, 8, 16, 32, 64),
                 IntStream.range(1, 100).filter(Times::isNews).boxed().toList());

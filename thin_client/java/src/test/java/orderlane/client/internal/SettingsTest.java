@@ -18,7 +18,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What a client can be told: what makes no sense is refused, in a sentence. */
+/** Invalid options are refused with an explanation. */
 class SettingsTest {
     private static void refused(String sentence, Executable code) {
         var error = assertThrows(IllegalArgumentException.class, code);
@@ -26,7 +26,7 @@ class SettingsTest {
     }
 
     @Test
-    void addressesAreReadAsPeopleWriteThem() {
+    void commonFormsOfAddressesAreParsed() {
         assertEquals(
                 List.of(
                         new Address("proxy", 9713),
@@ -40,19 +40,19 @@ class SettingsTest {
     @ParameterizedTest
     @ValueSource(strings = {"", "a b", "a:", "a:0", "a:65536", "a:x", ":1", "::1", "[::1", "a,,b"})
     void whatIsNoAddressIsRefused(String text) {
-        refused("is no address of a proxy", () -> Address.parseAll(List.of(text)));
+        refused("is not a proxy address", () -> Address.parseAll(List.of(text)));
     }
 
     @Test
     void optionsOutOfRangeAreRefused() {
-        refused("no proxy was named", () -> OrderlaneConsumer.builder());
+        refused("no proxy address given", () -> OrderlaneConsumer.builder());
         OrderlaneConsumer.Builder builder = OrderlaneConsumer.builder("a");
         refused("group is empty", builder::build);
         refused("group is empty", () -> OrderlanePuller.builder("a").group("").build());
         refused("concurrency is 0: expected at least 1", () -> builder.concurrency(0));
         refused("prefetch is -1", () -> builder.prefetch(-1));
         refused("maxRun is 0", () -> builder.maxRun(0));
-        refused("a topic's name is empty", () -> builder.topic(""));
+        refused("empty topic name", () -> builder.topic(""));
         refused("drainTimeout is PT-1S", () -> builder.drainTimeout(Duration.ofSeconds(-1)));
         refused("retry after PT-1S", () -> Outcome.retryAfter(Duration.ofSeconds(-1)));
     }
@@ -80,7 +80,7 @@ class SettingsTest {
     }
 
     @Test
-    void timesAreWrittenForPeople() {
+    void timesHaveAReadableForm() {
         assertEquals("3 s", Times.seconds(3_000 * Times.MS));
         assertEquals("0.25 s", Times.seconds(250 * Times.MS));
         assertEquals("10 s", Times.seconds(10_000 * Times.MS));

@@ -30,7 +30,7 @@ import org.apache.thrift.protocol.TMessageType;
 import org.apache.thrift.transport.TMemoryBuffer;
 import org.junit.jupiter.api.Test;
 
-/** Any bytes are an answer, or one of our exceptions; nothing else. */
+/** Arbitrary bytes give an answer or a documented exception. */
 class WireTest {
     private static byte[] frame(byte kind, String method, int number, TBase<?, ?> result)
             throws TException {
@@ -55,13 +55,13 @@ class WireTest {
     }
 
     @Test
-    void answerIsReadAsItWasWritten() throws TException {
+    void answersRoundTrip() throws TException {
         PullResponse response = decode(frame(TMessageType.REPLY, "pull", 7, result()));
         assertEquals(result().getSuccess(), response);
     }
 
     @Test
-    void callBeginsWithItsLength() throws IOException {
+    void callStartsWithItsLength() throws IOException {
         ByteBuffer call =
                 Wire.encodeCall("pull", new ConsumerService.pull_args(new PullRequest("g")), 7);
         byte[] bytes = Arrays.copyOf(call.array(), call.limit());
@@ -70,7 +70,7 @@ class WireTest {
     }
 
     @Test
-    void refusalsFaultsAndStrangersAreTold() throws TException {
+    void refusalsFaultsAndOtherAnswersAreDistinguished() throws TException {
         ConsumerService.pull_result refused = new ConsumerService.pull_result();
         refused.setError(new PullException(404, "no such group"));
         byte[] refusal = frame(TMessageType.REPLY, "pull", 7, refused);
@@ -96,7 +96,7 @@ class WireTest {
     }
 
     @Test
-    void spoiledAnswersAreProtocolErrorsOrOtherAnswers() throws TException {
+    void corruptedAnswersAreProtocolErrorsOrOtherAnswers() throws TException {
         byte[] good = frame(TMessageType.REPLY, "pull", 7, result());
         Random random = new Random(11);
         int refused = 0;
@@ -116,13 +116,13 @@ class WireTest {
     }
 
     @Test
-    void lengthsOutOfBoundsAreRefusedInWords() throws IOException {
+    void invalidFrameLengthsAreExplained() throws IOException {
         byte[] http = "HTTP/1.1 400 Bad Request".getBytes();
         var error =
                 assertThrows(
                         ProtocolException.class,
                         () -> Wire.readFrame(new ByteArrayInputStream(http)));
-        assertTrue(error.getMessage().contains("('HTTP'), which is no length of a Thrift frame"));
+        assertTrue(error.getMessage().contains("('HTTP'), which is not a Thrift frame length"));
         for (int length : new int[] {0, -1, Wire.MAX_FRAME_BYTES + 1}) {
             byte[] head = ByteBuffer.allocate(4).putInt(length).array();
             assertThrows(
