@@ -1,6 +1,6 @@
 /**
- * A program as applications write it: sends some orders, then handles orders, each customer's in
- * their order, until SIGTERM or Ctrl-C. After `npm run build`:
+ * An example application: sends orders, then handles orders, each customer's in order, until
+ * SIGTERM or Ctrl-C. After `npm run build`:
  *
  *     node dist/example/orders.js [host:port,...]
  */
@@ -21,7 +21,7 @@ async function sendSome(): Promise<void> {
     const orders = Array.from({ length: 20 }, (_, id): Order => {
       return { id, customer: `customer-${id % 4}`, cents: 100 * id };
     });
-    orders.push({ id: 20, cents: 1 }); // whose? It will be rejected.
+    orders.push({ id: 20, cents: 1 }); // without a customer: will be rejected
     await producer.sendBatch(
       orders.map((order) => ({
         topic: "orders",
@@ -39,7 +39,7 @@ async function charge(message: Message, { signal }: HandlerContext): Promise<voi
   const order = message.json<Order>();
   if (order.customer === undefined) throw new Reject("no customer");
   if (order.id === 7 && message.attempt === 1) throw new Retry({ afterMs: 500 });
-  await new Promise((resolve) => setTimeout(resolve, 50)); // the work; real work takes the signal
+  await new Promise((resolve) => setTimeout(resolve, 50)); // real work should take the signal
   signal.throwIfAborted();
   console.log(`${order.customer}: order ${order.id}, ${order.cents} cents (${message})`);
 }

@@ -1,9 +1,9 @@
-/** Where proxies listen: the text form that people write. */
+/** Proxy addresses in text form. */
 
 export const DEFAULT_PORT = 9713;
 const ADDRESS = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:[\]]+))(?::(\d{1,5}))?$/;
 
-/** One proxy's host and port. */
+/** The host and port of one proxy. */
 export class Address {
   constructor(
     readonly host: string,
@@ -15,31 +15,29 @@ export class Address {
   }
 }
 
-/** Read `host:port`, `host` (port 9713) or `[IPv6]:port`; throws a TypeError on others. */
+/** Parse `host:port`, `host` (port 9713) or `[IPv6]:port`; throws a TypeError for others. */
 export function parseAddress(text: string): Address {
   const match = ADDRESS.exec(text.trim());
   const host = match?.[1] ?? match?.[2];
   const port = Number(match?.[3] ?? DEFAULT_PORT);
   if (host === undefined || !(port > 0 && port < 65536)) {
     throw new TypeError(
-      `${JSON.stringify(text)} is no address of a proxy: expected host:port, as in proxy:9713`,
+      `${JSON.stringify(text)} is not a proxy address: expected host:port, for example proxy:9713`,
     );
   }
   return new Address(host, port);
 }
 
-/**
- * Read one address, several separated by commas, or a list; throws a TypeError if there is none.
- */
+/** Parse one address, several separated by commas, or a list; throws a TypeError if it is empty. */
 export function parseAddresses(servers: string | readonly string[]): Address[] {
   const texts = typeof servers === "string" ? servers.split(",") : servers;
   if (!Array.isArray(texts) || texts.length === 0) {
-    throw new TypeError("no proxy was named: expected at least one host:port");
+    throw new TypeError("no proxy address given: expected at least one host:port");
   }
   return texts.map(parseAddress);
 }
 
-/** The proxies of one client; the next is tried after each failure. */
+/** The proxies of one client in rotation: after a failure the next one is tried. */
 export class Servers {
   readonly #addresses: readonly Address[];
   #failures = 0;
@@ -48,12 +46,12 @@ export class Servers {
     this.#addresses = parseAddresses(servers);
   }
 
-  /** Where to go now. */
+  /** The current address. */
   get address(): Address {
     return this.#addresses[this.#failures % this.#addresses.length] as Address;
   }
 
-  /** Which of a name's addresses comes first: in each round through the list another one. */
+  /** Which of a name's addresses comes first; advances with each round through the list. */
   get round(): number {
     return Math.floor(this.#failures / this.#addresses.length);
   }
@@ -62,7 +60,7 @@ export class Servers {
     return this.#addresses.length;
   }
 
-  /** Go elsewhere. */
+  /** Advance to the next address. */
   next(): void {
     this.#failures++;
   }

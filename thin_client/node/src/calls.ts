@@ -1,4 +1,4 @@
-/** Calls to bytes, bytes to answers, by the generated clients. No I/O. */
+/** Encodes calls and decodes answers with the generated clients. No I/O. */
 
 import thrift from "thrift";
 import consumerService from "#gen/ConsumerService.js";
@@ -15,22 +15,22 @@ interface Stub {
   [method: string]: unknown;
 }
 
-/** `pClass` makes the protocol object that a call is written to. */
+/** `pClass` creates the protocol object that a call is written to. */
 type StubClass = new (output: unknown, pClass: unknown) => Stub;
 
 const CONSUMER = (consumerService as unknown as { Client: StubClass }).Client;
 const PRODUCER = (producerService as unknown as { Client: StubClass }).Client;
 
-/** One call on its way. */
+/** One call in flight. */
 export interface Call<M extends Method> {
   readonly method: M;
-  /** What to send. */
+  /** The bytes to send. */
   readonly frame: Buffer;
-  /** Read the answer. Rejects with Refused, ProxyFault or ProtocolError, naming the sender. */
+  /** Decode the answer. Rejects with Refused, ProxyFault or ProtocolError, naming the sender. */
   answer(frame: Buffer, sender: string): Promise<Methods[M]["gives"]>;
 }
 
-/** Make a call. Throws what the codec says of arguments that cannot be written. */
+/** Encode a call. Throws the codec's error for arguments that cannot be encoded. */
 export async function makeCall<M extends Method>(
   method: M,
   sequenceId: number,
@@ -45,7 +45,7 @@ export async function makeCall<M extends Method>(
   );
   stub._seqid = sequenceId - 1;
   const given = (stub[method] as (...takes: unknown[]) => Promise<Methods[M]["gives"]>)(...takes);
-  // What was wrong with the arguments is known at once; the answer is not.
+  // Errors in the arguments are known at once; the answer is not.
   let broken: unknown;
   given.catch((error: unknown) => (broken = error));
   await null;
@@ -76,8 +76,8 @@ function receive(stub: Stub, method: Method, sequenceId: number, frame: Buffer):
       return;
     }
   } catch (error) {
-    // The codec throws anything for bytes that do not fit.
-    throw new ProtocolError(`the answer to ${method} cannot be read: ${textOf(error)}`);
+    // The codec throws arbitrary values for invalid bytes.
+    throw new ProtocolError(`the answer to ${method} cannot be decoded: ${textOf(error)}`);
   }
   throw new ProtocolError(
     `${method} number ${sequenceId} was answered by message type ${header.mtype} for` +
@@ -85,7 +85,7 @@ function receive(stub: Stub, method: Method, sequenceId: number, frame: Buffer):
   );
 }
 
-/** What a generated client rejects with: a PullException, the server's fault, or a text. */
+/** Convert a generated client's rejection: a PullException, the server's fault, or a text. */
 function asClientError(error: unknown, method: Method, sender: string): ClientError {
   if (error instanceof TApplicationException) {
     const retriable = error.type === TApplicationExceptionType.INTERNAL_ERROR;
@@ -97,5 +97,5 @@ function asClientError(error: unknown, method: Method, sender: string): ClientEr
     const number = typeof code === "number" ? code : 0;
     return new Refused(number, `${sender} refused ${method}: ${String(message)}`);
   }
-  return new ProtocolError(`${sender} answered ${method} with nothing`);
+  return new ProtocolError(`${sender} sent an empty answer to ${method}`);
 }

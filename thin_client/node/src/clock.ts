@@ -1,23 +1,23 @@
 /**
- * The client's clock. Leases are counted on it, so it goes on while the machine is suspended, which
- * Node's monotonic clock does not.
+ * The clock that leases are measured by. It runs while the machine is suspended, which Node's
+ * monotonic clock does not.
  */
 
 import { uptime } from "node:os";
 
-/** A jump of the wall clock against the monotonic one that is worth a look at the uptime. */
+/** A jump of the wall clock against the monotonic one that makes the uptime worth reading. */
 const JUMP_MS = 500;
 
 let drift = Date.now() - performance.now();
 let awake = uptime() * 1000 - performance.now();
 let slept = 0;
 
-/** Milliseconds on a clock that never goes back, suspended time included. */
+/** Milliseconds on a monotonic clock, including suspended time. */
 export function nowMs(): number {
   const monotonic = performance.now();
   const driftNow = Date.now() - monotonic;
   if (driftNow - drift > JUMP_MS || drift - driftNow > JUMP_MS) {
-    // The machine slept, or someone set the wall clock: the time since its boot tells which.
+    // Either the machine was suspended or the wall clock was set: the uptime distinguishes them.
     drift = driftNow;
     const awakeNow = uptime() * 1000 - monotonic;
     if (awakeNow - awake > JUMP_MS) {

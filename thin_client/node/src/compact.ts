@@ -1,15 +1,15 @@
 /**
- * Thrift's compact protocol over one frame in memory. What is hot, and what deals with numbers of
- * 64 bits, is written anew: as plain numbers, without an object for each; and nothing is read
- * beyond the frame, whatever lengths it claims.
+ * Thrift's compact protocol over one frame in memory. Hot code and 64-bit numbers are
+ * reimplemented: they use plain numbers instead of an object for each, and never read beyond the
+ * frame, whatever lengths it claims.
  */
 
 import thrift from "thrift";
 
-/** Elements of one list or map; a hostile length would else cost memory. */
+/** Limits the elements of a list or map, so that a hostile length does not cost memory. */
 const MAX_CONTAINER = 1_000_000;
 
-/** One frame's bytes, read from the front. */
+/** One frame's bytes, read from the start. */
 class Input {
   position = 0;
 
@@ -17,7 +17,7 @@ class Input {
 
   readByte(): number {
     const byte = this.bytes[this.position];
-    if (byte === undefined) throw new RangeError("it ends too early");
+    if (byte === undefined) throw new RangeError("the frame is incomplete");
     this.position++;
     return (byte << 24) >> 24;
   }
@@ -33,14 +33,14 @@ class Input {
   #pass(length: number): number {
     const begin = this.position;
     if (!(length >= 0 && length <= this.bytes.length - begin)) {
-      throw new RangeError("it ends too early");
+      throw new RangeError("the frame is incomplete");
     }
     this.position += length;
     return begin;
   }
 }
 
-/** One frame's bytes, its length ahead, as they are written. */
+/** One frame's bytes to write, including the length prefix. */
 class Output {
   #bytes = Buffer.allocUnsafe(512);
   #length = 4;
@@ -78,7 +78,7 @@ class Output {
     this.#bytes[this.#length++] = value;
   }
 
-  /** The frame; the output is not to be used any more. */
+  /** Return the frame; the output must not be used afterwards. */
   frame(): Buffer {
     this.#bytes.writeInt32BE(this.#length - 4, 0);
     return this.#bytes.subarray(0, this.#length);
@@ -101,7 +101,7 @@ export class CompactWriter extends thrift.TCompactProtocol {
     this.#output = output;
   }
 
-  /** What was written, with the frame's length ahead. */
+  /** Return the written frame, including the length prefix. */
   frame(): Buffer {
     return this.#output.frame();
   }
@@ -117,7 +117,7 @@ export class CompactWriter extends thrift.TCompactProtocol {
   override writeBinary(value: unknown): void {
     if (typeof value === "string") this.#output.text(value);
     else if (value instanceof Uint8Array) this.#output.binary(value);
-    else throw new TypeError(`a ${typeof value} where a text or bytes belong`);
+    else throw new TypeError(`a ${typeof value}: expected a string or bytes`);
   }
 
   override writeVarint32(value: number): void {
@@ -125,8 +125,8 @@ export class CompactWriter extends thrift.TCompactProtocol {
   }
 
   override writeI64(value: unknown): void {
-    if (!Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is no i64`);
-    // Doubles hold twice a safe number exactly, so zigzag needs no 64 bits.
+    if (!Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not an i64`);
+    // A double holds twice a safe number exactly, so zigzag needs no 64 bits.
     const number = value as number;
     this.#output.varint(number >= 0 ? number * 2 : -(number * 2) - 1);
   }
@@ -160,7 +160,7 @@ export class CompactReader extends thrift.TCompactProtocol {
     return checked(super.readMapBegin());
   }
 
-  /** A number; one beyond 2^53 is not exact, and is for the caller to refuse. */
+  /** Read a number; beyond 2^53 it is inexact, and the caller must refuse it. */
   override readI64(): number {
     let value = 0;
     for (let place = 0, scale = 1; place < 10; place++, scale *= 128) {

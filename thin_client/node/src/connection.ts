@@ -11,29 +11,29 @@ import { ClientError, ConnectionLost, ProtocolError, textOf } from "./errors.js"
 import { FrameBuffer } from "./frames.js";
 import type { Method, Methods } from "./idl.js";
 
-/** How to secure connections. Files are in PEM, and read anew for each connection. */
+/** TLS options. PEM files are read for each connection. */
 export interface TlsOptions {
-  /** Who may have signed the proxy's certificate; absent: the authorities that Node trusts. */
+  /** Trusted authorities. Default: those of Node. */
   caFile?: string;
-  /** The client's own certificate and its key, where the proxy asks for one. */
+  /** The client's certificate and key, for proxies that require one. */
   certFile?: string;
   keyFile?: string;
-  /** The name that the proxy's certificate has to be for; absent: the one it is called by. */
+  /** The name in the proxy's certificate, if it differs from the host dialled. */
   serverName?: string;
 }
 
-/** How to connect: the same for all connections of a client. */
+/** Options of all connections of a client. */
 export interface Dialling {
   readonly timeoutMs: number;
-  /** null: in the clear. */
+  /** null: no TLS. */
   readonly tls: TlsOptions | null;
-  /** Aborts what is under way. */
+  /** Aborts pending operations. */
   readonly signal?: AbortSignal;
 }
 
-/** A longer one would ring at once. */
+/** A longer timer would fire at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
-/** The highest number of a request; 0 follows. */
+/** The highest request number; 0 follows. */
 const MAX_SEQUENCE_ID = 2 ** 31 - 1;
 
 /** One connection, one call at a time. After any ClientError but Refused it is closed. */
@@ -41,7 +41,7 @@ export class Connection {
   readonly #address: Address;
   readonly #socket: Socket;
   readonly #frames = new FrameBuffer();
-  /** Begins anywhere: answers of two connections that were mixed up do not fit. */
+  /** Starts at random, to detect answers mixed up between two connections. */
   #sequenceId = randomInt(MAX_SEQUENCE_ID);
   #waiting: { resolve(frame: Buffer): void; reject(error: Error): void } | null = null;
 
@@ -59,8 +59,8 @@ export class Connection {
   }
 
   /**
-   * Connect. The name is resolved anew; of its addresses one after the other is tried, beginning
-   * with number `round`. Rejects with ConnectionLost if all fail, or that takes too long.
+   * Connect. The name is resolved, and its addresses are tried in turn, starting with number
+   * `round`. Rejects with ConnectionLost if all fail, or on timeout.
    */
   static async open(
     address: Address,
@@ -76,7 +76,7 @@ export class Connection {
       const found = await unlessAborted(lookup(address.host, { all: true }), limit);
       for (let place = 0; place < found.length; place++) {
         const host = found[(place + round) % found.length]!.address;
-        // Each gets its share of the time that is left: one that is silent must not eat it all.
+        // Share the time left, so that one silent address does not use it all.
         const share = Math.max((until - performance.now()) / (found.length - place), 1);
         const each = AbortSignal.any([limit, AbortSignal.timeout(Math.ceil(share))]);
         try {
@@ -93,13 +93,13 @@ export class Connection {
     throw new ConnectionLost(`no connection to ${address}${why}`);
   }
 
-  /** True once either side has ended it. */
+  /** True once either side has closed it. */
   get closed(): boolean {
     return this.#socket.destroyed;
   }
 
   /**
-   * Call `method` and wait for its answer, `timeoutMs` at most. Rejects with ConnectionLost,
+   * Call `method` and wait for its answer, at most `timeoutMs`. Rejects with ConnectionLost,
    * Refused, ProxyFault or ProtocolError.
    */
   async call<M extends Method>(
@@ -129,7 +129,7 @@ export class Connection {
     }
   }
 
-  /** End the connection; a call that waits fails with ConnectionLost. */
+  /** Close the connection; a waiting call fails with ConnectionLost. */
   close(): void {
     this.#fail(new ConnectionLost(`the connection to ${this.#address} was closed`));
     this.#socket.destroy();
@@ -140,7 +140,9 @@ export class Connection {
     try {
       const frame = this.#frames.next();
       if (frame === null) return;
-      if (this.#waiting === null) throw new ProtocolError(`${this.#address} answered unasked`);
+      if (this.#waiting === null) {
+        throw new ProtocolError(`${this.#address} sent an answer without a request`);
+      }
       const { resolve } = this.#waiting;
       this.#waiting = null;
       resolve(frame);
@@ -165,17 +167,17 @@ async function tlsOptions(address: Address, tls: TlsOptions): Promise<Connection
   const { caFile, certFile, keyFile, serverName } = tls;
   const name = serverName ?? address.host;
   return {
-    host: name, // what the certificate has to be for
+    host: name, // must match the certificate
     ...(isIP(name) ? {} : { servername: name }),
     ...(caFile === undefined ? {} : { ca: await readFile(caFile) }),
     ...(certFile === undefined ? {} : { cert: await readFile(certFile) }),
     ...(keyFile === undefined ? {} : { key: await readFile(keyFile) }),
     minVersion: "TLSv1.2",
-    rejectUnauthorized: true, // whatever the environment says
+    rejectUnauthorized: true, // regardless of the environment
   };
 }
 
-/** A socket that is connected, and secured if `secrets` are given. */
+/** Connect a socket, with TLS if `secrets` are given. */
 function dial(
   host: string,
   port: number,
@@ -195,16 +197,16 @@ function dial(
     const fail = (error: unknown): void => {
       settle();
       for (const each of [socket, plain]) each.on("error", () => {}).destroy();
-      reject(error instanceof Error ? error : new Error("it was closed at once"));
+      reject(error instanceof Error ? error : new Error("closed at once"));
     };
-    const abort = (): void => fail(new Error("no answer in time"));
+    const abort = (): void => fail(new Error("timed out"));
     limit.addEventListener("abort", abort);
     plain.on("error", fail);
     socket.on("error", fail);
     socket.on("close", fail);
     socket.once(secrets === null ? "connect" : "secureConnect", () => {
       settle();
-      if (socket !== plain) plain.on("error", () => {}); // the outer one tells
+      if (socket !== plain) plain.on("error", () => {}); // reported by the outer socket
       resolve(socket);
     });
     if (limit.aborted) abort();
@@ -213,7 +215,7 @@ function dial(
 
 function unlessAborted<T>(promise: Promise<T>, limit: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
-    const abort = (): void => reject(new Error("no answer in time"));
+    const abort = (): void => reject(new Error("timed out"));
     limit.addEventListener("abort", abort, { once: true });
     promise.then(resolve, reject).finally(() => limit.removeEventListener("abort", abort));
     if (limit.aborted) abort();

@@ -1,4 +1,4 @@
-/** The consumer: hands the messages of a `Session` to handlers, and drains at the end. */
+/** The consumer: passes the messages of a `Session` to handlers, and drains at the end. */
 
 import { captureRejectionSymbol, EventEmitter } from "node:events";
 import { Servers } from "./addresses.js";
@@ -26,15 +26,15 @@ import {
 import { Session } from "./session.js";
 import { KeyBatch, Work } from "./work.js";
 
-/** What a handler gets beside its message. */
+/** Passed to a handler with its message. */
 export interface HandlerContext {
-  /** Aborts when the lease is lost, or the time to drain is up: stop if you can. */
+  /** Aborts when the lease is lost or the drain times out: stop if you can. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Its end acks the message: that of the promise that it returns. What stands for work that has not
- * run, such as a generator, is no ack. Retry, Reject, Defer or any other error says otherwise.
+ * Its return, or the end of the promise it returns, acks the message; a result whose work has not
+ * run, such as a generator, does not. Retry, Reject, Defer or any other error is another outcome.
  */
 export type Handler = (
   message: Message,
@@ -42,12 +42,12 @@ export type Handler = (
 ) => void | undefined | PromiseLike<unknown>;
 
 /**
- * Nothing, or all: every message is done. `done`: so many are, from the front; the next one ended
- * with `failed`, by default as one given back; those behind it are given back.
+ * No value: all messages are done. Otherwise the first `done` are, `failed` is the outcome of the
+ * next one (default: released), and those behind it are released.
  */
 export type BatchResult = void | { done: number; failed?: Error };
 
-/** An error means that of the first message not yet marked by `batch.ok`. */
+/** An error is the outcome of the first message not yet marked by `batch.ok`. */
 export type BatchHandler = (
   batch: KeyBatch,
   context: HandlerContext,
@@ -56,32 +56,32 @@ export type BatchHandler = (
 export interface RunOptions {
   /** Its abort stops the consumer, as `stop` does. */
   signal?: AbortSignal;
-  /** Signals of the process that stop it, such as `["SIGTERM", "SIGINT"]`; a second one at once. */
+  /** Process signals that stop it, such as `["SIGTERM", "SIGINT"]`; a second one does not wait. */
   stopOn?: readonly NodeJS.Signals[];
 }
 
-/** What a consumer tells, by `on`. Listeners must not block; what they throw is logged. */
+/** Events of a consumer. Listeners must not block; their errors are logged. */
 export interface ConsumerEvents {
-  /** The message goes to a handler, or comes out of an iterator. */
+  /** A handler gets the message, or an iterator returns it. */
   handleStart: [message: Message];
-  /** Its handler ended. */
+  /** The message's handler ended. */
   handleEnd: [message: Message, outcome: OutcomeName];
-  /** A pull was answered with so many messages. */
+  /** A pull was answered with this number of messages. */
   pulled: [messages: number];
-  /** A settle (not a pull) carried so many verdicts, `notHeld` of them on leases that were over. */
+  /** A settle (not a pull) carried these verdicts, `notHeld` of them on expired leases. */
   settled: [verdicts: number, notHeld: number];
-  /** The message is with a handler, and may now go to someone else as well. */
+  /** The message is with a handler, and may now be delivered to another client. */
   leaseLost: [message: Message];
-  /** A request failed; it will be tried again if `error.retriable`. Nobody has to listen. */
+  /** A request failed; it is retried if `error.retriable`. A listener is optional. */
   error: [error: ClientError];
 }
 
-/** How long handlers may take to end once they were told that the time to drain is up. */
+/** Time for handlers to end after the drain timeout. */
 const GRACE_MS = 1_000;
 
 /**
- * Pulls the messages of a consumer group, in order by key, and acks what was handled. It is used
- * once: for one `run`, `runBatches` or `messages`.
+ * Pulls the messages of a consumer group in order by key, and acks the handled ones. It is used
+ * once, for one `run`, `runBatches` or `messages`.
  */
 export class Consumer extends EventEmitter<ConsumerEvents> {
   readonly #session: Session;
@@ -96,7 +96,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   #waits: { condition: () => boolean; end: (reached: boolean) => void }[] = [];
   #draining = false;
 
-  /** Throws a TypeError or RangeError for options that make no sense. */
+  /** Throws a TypeError or RangeError for invalid options. */
   constructor(options: ConsumerOptions) {
     super({ captureRejections: true });
     const { session, timing } = readOptions(options);
@@ -124,8 +124,8 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   }
 
   /**
-   * Pull no more: `run` returns and the iterator ends when what is handled has ended. A second call
-   * does not wait for that.
+   * Stop pulling: `run` returns and the iterator ends when handlers have ended. A second call does
+   * not wait for them.
    */
   stop(): void {
     if (this.#draining) for (const wait of this.#waits.splice(0)) wait.end(false);
@@ -133,10 +133,10 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     this.#turn();
   }
 
-  /** Stop, and wait until all is told to the proxy; also if it was stopped before. */
+  /** Stop, and wait for the last verdict; also if it was stopped before. */
   async close(): Promise<void> {
     if (!this.#session.stopping) this.stop(); // a second stop would not wait
-    await this.#ended?.catch(() => {}); // whoever runs it is told
+    await this.#ended?.catch(() => {}); // reported by run
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -146,8 +146,8 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   // ---- the parallel forms -----------------------------------------------------------------------
 
   /**
-   * Handle messages, those of up to `concurrency` keys at the same time, until the consumer is
-   * stopped. Rejects with Refused and other errors that no retry can help.
+   * Handle messages of up to `concurrency` keys in parallel, until the consumer is stopped. Rejects
+   * with Refused and other errors that no retry can help.
    */
   async run(handler: Handler, options: RunOptions = {}): Promise<void> {
     checkHandler(handler);
@@ -164,8 +164,8 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   }
 
   /**
-   * The same with batches: what came together of one key, up to `maxRun` messages. A message
-   * without order key is alone.
+   * As `run`, with batches: messages of one key that arrived together, up to `maxRun`. A message
+   * without an order key is alone.
    */
   async runBatches(handler: BatchHandler, options: RunOptions = {}): Promise<void> {
     checkHandler(handler);
@@ -189,7 +189,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     });
   }
 
-  /** `begin` hands out what it can get at once; false: nothing. */
+  /** `begin` delivers as many messages as it can at once; false: none. */
   #run(options: RunOptions, begin: () => boolean): Promise<void> {
     return this.#live(options, async () => {
       this.#dispatch = () => {
@@ -222,9 +222,9 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   // ---- the iterator -----------------------------------------------------------------------------
 
   /**
-   * One message after the other: each has to be settled by `ok`, `retry`, `reject` or `defer`
-   * before the next one is asked for; else that rejects, and ends the loop. Leaving the loop drains
-   * the consumer; a message that was not settled then counts as failed, and comes again.
+   * Iterate over messages one at a time. Settle each with `ok`, `retry`, `reject` or `defer` before
+   * asking for the next one; otherwise the iteration fails, and the loop ends. Leaving the loop
+   * drains the consumer; a message not settled by then counts as failed and is retried.
    */
   messages(options: RunOptions = {}): AsyncIterableIterator<Message> {
     let current: Work | null = null;
@@ -234,7 +234,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     const ended = this.#live(options, async () => {
       await Promise.race([left, this.#reached(() => this.#session.stopping)]);
     });
-    ended.catch(() => {}); // told by next
+    ended.catch(() => {}); // reported by next
     const settle = (message: Message, outcome: Outcome): void => {
       const work = current;
       current = null;
@@ -259,14 +259,14 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
           );
           const work = current;
           setImmediate(() => {
-            // A loop whose step fails does not end its iterator: nobody would settle it any more.
+            // A failed step does not close its iterator, so nothing would settle the message later.
             if (current !== work) return;
             settle(unsettled, error);
             leave();
           });
           throw error;
         }
-        if (asking) throw new Error("the messages are asked for one at a time");
+        if (asking) throw new Error("messages must be requested one at a time");
         asking = true;
         let message: Message | undefined;
         await this.#reached(() => {
@@ -284,17 +284,17 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
       return: async () => {
         const message = current?.messages[0];
         if (message !== undefined)
-          settle(message, new Error("its loop ended before it was settled"));
+          settle(message, new Error("the loop ended before the message was settled"));
         return finish();
       },
     };
   }
 
-  // ---- inside -----------------------------------------------------------------------------------
+  // ---- internals --------------------------------------------------------------------------------
 
-  /** From the first pull to the last ack, around `use`. */
+  /** Run `use`, from the first pull to the last ack. */
   #live(options: RunOptions, use: () => Promise<void>): Promise<void> {
-    if (this.#ended !== null) throw new Error("a consumer is used once: make another one");
+    if (this.#ended !== null) throw new Error("a consumer is used once: create a new one");
     const { signal, stopOn = [] } = options;
     const stop = (): void => this.stop();
     const live = async (): Promise<void> => {
@@ -329,11 +329,11 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   #settle({ messages, reason }: Work, done: number, ended: Outcome): void {
     let outcome = ended;
     if (outcome !== undefined && !isIntended(outcome)) {
-      const text = `orderlane: handling ${messages[done]} failed; it will be retried`;
-      if (reason instanceof DrainTimeout) outcome = new Defer(); // it was told to end, and did
+      const text = `orderlane: handling ${messages[done]} failed; the message will be retried`;
+      if (reason instanceof DrainTimeout) outcome = new Defer(); // ended as requested
       else this.#logger.error(text, outcome);
     }
-    // Before the session may let the key's next message begin.
+    // Before the session lets the key's next message start.
     messages.forEach((message, place) => {
       this.#works.delete(message);
       const name = place < done ? "ok" : place > done ? "defer" : outcomeName(outcome);
@@ -348,7 +348,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     this.#tell("leaseLost", message);
   }
 
-  /** Something changed: let go on whoever waited for it. */
+  /** Wake all that wait for a change. */
   #turn(): void {
     if (this.#feeder.failure !== null && !this.#session.stopping) this.#session.stop(nowMs());
     this.#dispatch();
@@ -357,14 +357,14 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     for (const wait of [...this.#waits]) if (wait.condition()) wait.end(true);
   }
 
-  /** Finish what is handled, give back the rest, tell the proxy, and close. */
+  /** Wait for handlers, release the rest, send the verdicts, and close. */
   async #drain(): Promise<void> {
     const session = this.#session;
     session.stop(nowMs());
     this.#draining = true;
     this.#turn();
     if (!(await this.#reached(() => session.drained, this.#timing.drainTimeoutMs))) {
-      const reason = new DrainTimeout("the consumer stops, and the time for that is up");
+      const reason = new DrainTimeout("drain timed out: the consumer ends before its handlers");
       for (const work of new Set(this.#works.values())) work.abort(reason);
       await this.#reached(() => session.open === 0, GRACE_MS);
       await this.#reached(() => session.flushed, this.#timing.requestTimeoutMs);
@@ -372,7 +372,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     await this.#feeder.close();
   }
 
-  /** Wait for `condition`; false: it was not reached within the limit. */
+  /** Wait for `condition`; false: timed out. */
   #reached(condition: () => boolean, limitMs?: number): Promise<boolean> {
     if (condition()) return Promise.resolve(true);
     return new Promise((resolve) => {
@@ -390,7 +390,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
   }
 
   #tell<K extends keyof ConsumerEvents>(event: K, ...told: ConsumerEvents[K]): void {
-    if (this.listenerCount(event) === 0) return; // also: an error that nobody listens for is none
+    if (this.listenerCount(event) === 0) return; // otherwise an error without listener would throw
     try {
       (this.emit as (name: K, ...all: ConsumerEvents[K]) => boolean).call(this, event, ...told);
     } catch (error) {
@@ -398,7 +398,7 @@ export class Consumer extends EventEmitter<ConsumerEvents> {
     }
   }
 
-  /** A listener failed, or the promise that it gave. @internal */
+  /** A listener, or the promise it returned, failed. @internal */
   override [captureRejectionSymbol](error: unknown, ...[event]: unknown[]): void {
     this.#logger.error(`orderlane: a listener for ${String(event)} failed`, error);
   }

@@ -1,4 +1,4 @@
-/** Messages on their way to a proxy, and whether to try again. No I/O, but it logs. */
+/** Delivers messages to a proxy, and decides on retries. No I/O, except logging. */
 
 import { type ClientError, SendFailed, type SendFailure } from "./errors.js";
 import type { Method, Methods, SendResult } from "./idl.js";
@@ -6,21 +6,21 @@ import type { Logger } from "./logger.js";
 import type { Sendable } from "./outgoing.js";
 import { backoffMs, isNews } from "./retries.js";
 
-/** How much of a request a batch fills. */
+/** The part of a request that a batch fills. */
 const BATCH_BYTES = 2_000_000;
-/** Longest that one try may take; then the next one begins. */
+/** Limit of one try; after that the next one begins. */
 const TRY_MS = 3_000;
-/** The proxy's own answer may need a moment more than it was given. */
+/** Extra time for the proxy's own answer. */
 const ANSWER_MS = 500;
 
 /**
- * Codes after which the same message is sent again under the same id: unknown error, time-out, too
- * fast, shutting down, behind one that failed. After the first two nobody knows whether it was
+ * Codes after which the same message is resent under the same id: unknown error, timeout, too fast,
+ * shutting down, behind one that failed. After the first two the message may or may not have been
  * stored.
  */
 const AGAIN = new Set([10, 12, 15, 20, 70]);
 const UNKNOWN = new Set([10, 12]);
-/** Codes that refuse a request whole: illegal, or its token. */
+/** Codes that refuse a whole request: illegal, or bad token. */
 const REFUSED = new Set([11, 71]);
 
 /** One try. */
@@ -28,7 +28,7 @@ type Try = {
   [M in Method]: { method: M; takes: Methods[M]["takes"]; timeoutMs: number };
 }["sendSync" | "sendBatchSync" | "sendDelaySync"];
 
-/** Some messages in one request, tried until `deadlineMs`. What is stored is not sent again. */
+/** The messages of one request, tried until `deadlineMs`. Stored ones are not sent again. */
 export class Delivery {
   readonly #stored = new Set<Sendable>();
   readonly #doubtful = new Set<Sendable>(); // may be stored
@@ -56,7 +56,7 @@ export class Delivery {
     return { method: "sendSync", takes: [first.wire, limit], timeoutMs };
   }
 
-  /** null if all is stored, else how long to wait before the next try. Throws SendFailed. */
+  /** null if all is stored, else the wait before the next try. Throws SendFailed. */
   pauseAfter(result: SendResult, nowMs: number, jitter: number): number | null {
     const sent = this.open();
     if (result.code === 0) {
@@ -67,7 +67,7 @@ export class Delivery {
     let reason = result.msg || "no reason given";
     let outcomes = result.messages ?? [];
     if (outcomes.length !== sent.length) {
-      // Of a batch some may be stored, unless it was refused whole.
+      // A batch may be stored in part, unless it was refused whole.
       const known = sent.length === 1 || REFUSED.has(code);
       outcomes = sent.map(() => ({ code: known ? code : 10, msg: reason }));
     }
@@ -82,16 +82,14 @@ export class Delivery {
       }
       if (UNKNOWN.has(number)) this.#doubtful.add(each);
       if (!AGAIN.has(number)) final ??= number;
-      reason = outcome.msg || reason; // absent: as the one before
+      reason = outcome.msg || reason; // absent: same as the previous one
       failures.set(each, this.#failure(each, reason, number));
     });
     if (failures.size === 0) return null;
     return this.#pause(failures, final ?? code, final === null && AGAIN.has(code), nowMs, jitter);
   }
 
-  /**
-   * How long to wait before the next try; `sent`: the request may have arrived. Throws SendFailed.
-   */
+  /** The wait before the next try; `sent`: the request may have arrived. Throws SendFailed. */
   pauseAfterError(error: ClientError, sent: boolean, nowMs: number, jitter: number): number {
     const open = this.open();
     if (sent) for (const each of open) this.#doubtful.add(each);
@@ -99,17 +97,17 @@ export class Delivery {
     return this.#pause(failures, null, error.retriable, nowMs, jitter);
   }
 
-  /** What is not known to be stored. */
+  /** Messages not known to be stored. */
   open(): Sendable[] {
     return this.messages.filter((each) => !this.#stored.has(each));
   }
 
-  /** By what those keep their order. */
+  /** The order keys of those messages. */
   keys(): string[] {
     return this.open().flatMap(({ order }) => (order === null ? [] : [order]));
   }
 
-  /** What to throw instead of a first try. */
+  /** The error for a delivery that was never tried. */
   notSent(why: string): SendFailed {
     return this.#failed(
       new Map(this.open().map((each) => [each, this.#failure(each, why, null)])),
@@ -134,7 +132,7 @@ export class Delivery {
     if (isNews(this.#failures)) {
       const [[message, { reason }]] = failures as unknown as [[Sendable, SendFailure]];
       const { topic } = message.wire;
-      this.logger.warn(`orderlane: sending to ${topic} failed, trying again: ${reason}`);
+      this.logger.warn(`orderlane: sending to ${topic} failed, retrying: ${reason}`);
     }
     return pauseMs;
   }
@@ -144,7 +142,7 @@ export class Delivery {
     const [message, { reason }] = entries[0]!;
     const others = entries.length > 1 ? ` and ${entries.length - 1} others` : "";
     const doubt = entries.some(([, each]) => each.outcomeUnknown);
-    const end = doubt ? "may be stored nevertheless" : "not stored";
+    const end = doubt ? "may have been stored" : "not stored";
     return new SendFailed(
       `sending to ${message.wire.topic} failed: ${reason} (message ${message.id}${others}: ${end})`,
       {
@@ -156,7 +154,7 @@ export class Delivery {
   }
 }
 
-/** Cut messages into requests, in their order; a delayed one is alone. */
+/** Split messages into requests, in order; a delayed one is alone. */
 export function deliveries(
   messages: readonly Sendable[],
   deadlineMs: number,

@@ -1,13 +1,13 @@
-/** What can go wrong between a client and a proxy. Ask `retriable`, never for the class. */
+/** Failures between a client and a proxy. Check `retriable` instead of the class. */
 
 export type ErrorKind = "connection" | "refused" | "fault" | "protocol" | "send";
 
 /** Base of the errors below. */
 export abstract class ClientError extends Error {
   abstract readonly kind: ErrorKind;
-  /** Whether trying again may help. */
+  /** Whether a retry may help. */
   readonly retriable: boolean = false;
-  /** Whether the connection can still be used. */
+  /** Whether the connection remains usable. */
   readonly leavesConnection: boolean = false;
 
   override get name(): string {
@@ -15,11 +15,11 @@ export abstract class ClientError extends Error {
   }
 }
 
-/** The connection could not be made, or ended before the answer came. Effect unknown. */
+/** The connection failed, or ended before the answer. The request's effect is unknown. */
 export class ConnectionLost extends ClientError {
   override readonly kind = "connection";
   override readonly retriable = true;
-  /** It stood, and ended suddenly; another one to the same proxy may do. */
+  /** An established connection ended suddenly; reconnecting to the same proxy may help. */
   readonly broke: boolean;
 
   constructor(message: string, { broke = false }: { broke?: boolean } = {}) {
@@ -28,7 +28,7 @@ export class ConnectionLost extends ClientError {
   }
 }
 
-/** The proxy answered that it failed, or does not know the method. */
+/** The proxy failed, or does not implement the method. */
 export class ProxyFault extends ClientError {
   override readonly kind = "fault";
   override readonly retriable: boolean;
@@ -39,7 +39,7 @@ export class ProxyFault extends ClientError {
   }
 }
 
-/** The answer is not what the contract says: another kind of server, or a bug. */
+/** The answer violates the protocol: another kind of server, or a bug. */
 export class ProtocolError extends ClientError {
   override readonly kind = "protocol";
 }
@@ -49,7 +49,10 @@ export class Refused extends ClientError {
   override readonly kind = "refused";
   override readonly leavesConnection = true;
   override readonly retriable: boolean;
-  /** 400: the request is wrong; 404: no such group or topic; from 500 on: later or elsewhere. */
+  /**
+   * 400: invalid request; 401: token; 403: not allowed; 404: no such group or topic; from 500:
+   * retry.
+   */
   readonly code: number;
 
   constructor(code: number, message: string) {
@@ -59,23 +62,25 @@ export class Refused extends ClientError {
   }
 }
 
-/** Why one message is not known to be stored. */
+/** Why a message is not known to be stored. */
 export interface SendFailure {
   readonly reason: string;
   /** The proxy's code (`Result` in producer_proxy.thrift); null if no proxy answered. */
   readonly code: number | null;
-  /** True if it may be stored nevertheless. */
+  /** True if the message may have been stored. */
   readonly outcomeUnknown: boolean;
 }
 
-/** A message, or a part of a batch, was not stored, or nobody knows whether it was. */
+/** Messages were not stored, or their outcome is unknown. */
 export class SendFailed extends ClientError {
   override readonly kind = "send";
-  /** Of the first failure; null if no proxy answered. */
+  /** Code of the first failure; null if no proxy answered. */
   readonly code: number | null;
-  /** By message id, for each message of the call that is not known to be stored; all others are. */
+  /** By message id, for each message of the call not known to be stored; all others are stored. */
   readonly failures: ReadonlyMap<string, SendFailure>;
-  /** Of all messages of the call, in their order. Sent again under its id, a message is known. */
+  /**
+   * Ids of all messages of the call, in order. Send again under the same id to allow deduplication.
+   */
   readonly messageIds: readonly string[];
 
   constructor(
@@ -92,28 +97,28 @@ export class SendFailed extends ClientError {
     this.messageIds = options.messageIds;
   }
 
-  /** True if some of the failed ones may be stored nevertheless. */
+  /** True if some of the failed messages may have been stored. */
   get outcomeUnknown(): boolean {
     return [...this.failures.values()].some((each) => each.outcomeUnknown);
   }
 }
 
-/** The reason of an abort: someone else may get the message now. */
+/** The reason of an abort: the message may be delivered to another client. */
 export class LeaseLost extends Error {
   override readonly name = "LeaseLost";
 }
 
-/** The reason of an abort: the consumer stops, and the time for that is up. */
+/** The reason of an abort: the drain timed out. */
 export class DrainTimeout extends Error {
   override readonly name = "DrainTimeout";
 }
 
-/** The text of anything that was thrown, for a sentence. */
+/** A readable text for any thrown value. */
 export function textOf(error: unknown): string {
   if (error instanceof Error) return error.message || error.name;
   try {
     return String(error);
   } catch {
-    return Object.prototype.toString.call(error); // it has no text, such as one without prototype
+    return Object.prototype.toString.call(error); // no text, for example without a prototype
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Keeps a `Session` fed: one loop pulls; one for each proxy that holds leases settles and extends,
- * on a connection of its own, since a waiting pull occupies the other.
+ * Keeps a `Session` supplied. One loop pulls; another for each proxy that holds leases settles and
+ * extends on its own connection, because a waiting pull occupies the first one.
  */
 
 import { type Address, parseAddress, type Servers } from "./addresses.js";
@@ -15,16 +15,16 @@ import type { Message } from "./message.js";
 import { isNews, triesElsewhere } from "./retries.js";
 import type { Control, Session } from "./session.js";
 
-/** Lets one loop sleep until something is due. */
+/** Lets one loop sleep until work is due. */
 class Alarm {
-  #plannedMs: number | null = null; // null: nobody sleeps
+  #plannedMs: number | null = null; // null: awake
   #wake: () => void = () => {};
   #closed = false;
 
-  /** `dueAt` says when, on `nowMs`; null: not yet known. */
+  /** `dueAt` returns the time, on `nowMs`; null: not yet known. */
   constructor(private readonly dueAt: () => number | null) {}
 
-  /** True when it is due, false once the alarm is closed. Caller: the one loop. */
+  /** True when work is due, false once the alarm is closed. Called by its one loop. */
   async wait(): Promise<boolean> {
     while (!this.#closed) {
       const at = this.dueAt();
@@ -43,7 +43,7 @@ class Alarm {
     return false;
   }
 
-  /** Something changed: wake the loop if it would sleep too long. */
+  /** Wake the loop after a change, if it would sleep too long. */
   turn(): void {
     if (this.#plannedMs === null) return;
     const at = this.dueAt();
@@ -56,7 +56,7 @@ class Alarm {
   }
 }
 
-/** A loop of the feeder: what wakes it, and its connection. */
+/** A loop of the feeder: its alarm and its connection. */
 class Line {
   readonly alarm: Alarm;
   connection: Connection | null = null;
@@ -70,14 +70,14 @@ class Line {
     this.connection = null;
   }
 
-  /** End the loop, also in the middle of a call. */
+  /** End the loop, even in the middle of a call. */
   close(): void {
     this.alarm.close();
     this.connection?.close();
   }
 }
 
-/** What a feeder tells. */
+/** Callbacks of a feeder. */
 export interface Listener {
   changed(): void;
   pulled(messages: number): void;
@@ -86,7 +86,7 @@ export interface Listener {
   failed(error: ClientError): void;
 }
 
-/** The connections of one consumer. `failure` is what ended it, null while it goes on. */
+/** The connections of one consumer. `failure` is what ended it; null while running. */
 export class Feeder {
   failure: Error | null = null;
   readonly #session: Session;
@@ -96,10 +96,10 @@ export class Feeder {
   readonly #logger: Logger;
   readonly #closing = new AbortController();
   readonly #pulls: Line;
-  /** Connects once more to where the connection for pulls leads. */
+  /** Opens another connection to the server of the current pull connection. */
   #dialAgain: () => Promise<Connection>;
   readonly #homes = new Map<Home, Line>();
-  /** Where the pull went that each was met by. */
+  /** The server of the pull that returned each home's leases. */
   readonly #metAt = new WeakMap<Home, () => Promise<Connection>>();
   readonly #loops = new Set<Promise<void>>();
   readonly #keeper: Keeper;
@@ -122,19 +122,19 @@ export class Feeder {
     this.#keeper = new Keeper(session, options.dialling, reachedAt, options.logger);
   }
 
-  /** Begin to pull. */
+  /** Start to pull. */
   start(): void {
     this.#keeper.start();
     this.#spawn(this.#pullForever());
   }
 
-  /** The session changed: start what has become due. */
+  /** Wake loops whose work has become due after a change of the session. */
   turn(): void {
     this.#pulls.alarm.turn();
     for (const line of this.#homes.values()) line.alarm.turn();
   }
 
-  /** End all loops and connections; what is under way is given up. */
+  /** End all loops and connections; requests in flight are cancelled. */
   async close(): Promise<void> {
     this.#closing.abort();
     this.#keeper.close();
@@ -165,10 +165,10 @@ export class Feeder {
       if (line.connection === null || line.connection.closed) {
         this.#dialAgain = this.#dialler();
         line.connection = await this.#dialAgain();
-        if (session.stopping) return; // while it connected
+        if (session.stopping) return; // during connecting
       }
       const request = session.beginPull(nowMs());
-      this.turn(); // with a pull at the proxy, verdicts hurry
+      this.turn(); // a waiting pull makes verdicts urgent
       const limitMs = request.maxLingerTime + timeoutMs;
       const response = await line.connection.call("pull", limitMs, request);
       const came = session.pullAnswered(response, nowMs());
@@ -182,7 +182,7 @@ export class Feeder {
       if (triesElsewhere(error, session.pullFailures)) this.#servers.next();
       if (!error.retriable) this.failure = error;
       else if (isNews(session.pullFailures)) {
-        this.#logger.warn(`orderlane: pull failed, trying again: ${error.message}`);
+        this.#logger.warn(`orderlane: pull failed, retrying: ${error.message}`);
       }
       this.#listener.failed(error);
     }
@@ -190,7 +190,7 @@ export class Feeder {
 
   // ---- settling and extending -------------------------------------------------------------------
 
-  /** Have a loop for each proxy that the session names, and none for others. */
+  /** Keep one loop for each proxy that the session names. */
   #meetHomes(): void {
     const wanted = new Set(this.#session.homes.values());
     for (const home of wanted) {
@@ -246,16 +246,16 @@ export class Feeder {
     const lost = this.#session.controlFailed(home, nowMs(), Math.random());
     if (this.#closed) return;
     if (isNews(home.failures)) {
-      this.#logger.warn(`orderlane: settling or extending failed, trying again: ${error.message}`);
+      this.#logger.warn(`orderlane: settle or extend failed, retrying: ${error.message}`);
     }
     this.#listener.failed(error);
     for (const message of lost) this.#listener.leaseLost(message);
   }
 
   /**
-   * Connect to the proxy that holds the leases. Behind a forwarded port its own name for itself may
-   * lead nowhere; then it is where the pull went that brought them. Another proxy is never asked: it
-   * knows nothing of these leases, and its answer would be taken for theirs.
+   * Connect to the proxy that holds the leases. Its own name for itself may be unreachable, for
+   * example behind a forwarded port; then connect to the address of the pull that returned them.
+   * Never try another proxy: without these leases, its answer would be misleading.
    */
   async #openHome(home: Home): Promise<Connection> {
     const own = home.address === null ? null : readAddress(home.address);
@@ -267,7 +267,7 @@ export class Feeder {
     return (this.#metAt.get(home) ?? this.#dialAgain)();
   }
 
-  /** Connects to where pulls go now, also later. */
+  /** Returns a function that connects to the current server of pulls, also later. */
   #dialler(): () => Promise<Connection> {
     const { address, round } = this.#servers;
     return () => Connection.open(address, this.#dialling, round);
@@ -278,7 +278,7 @@ export class Feeder {
   #spawn(loop: Promise<void>): void {
     const kept = loop
       .catch((error: unknown) => {
-        // A bug: it must reach the application, not hang it.
+        // A bug: report it to the application.
         this.failure = error instanceof Error ? error : new Error(String(error));
         this.#listener.changed();
       })

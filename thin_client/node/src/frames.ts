@@ -3,24 +3,24 @@
 import { ProtocolError } from "./errors.js";
 
 /**
- * Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and one
- * message more, inflated to 16 MiB.
+ * Limits an answer to 32 MiB: the maximum of the proxy's limits.max_answer_bytes, plus one message
+ * inflated to 16 MiB.
  */
 export const MAX_FRAME_BYTES = 33_554_432;
 
-/** Cuts what was received into frames; holds at most one frame and what came after it. */
+/** Splits received bytes into frames; holds at most one frame and the bytes behind it. */
 export class FrameBuffer {
   #chunks: Buffer[] = [];
   #bytes = 0;
-  #needed = 4; // before it is worth a look
+  #needed = 4; // bytes needed before parsing
 
-  /** Take what was read. */
+  /** Add received bytes. */
   receive(chunk: Buffer): void {
     this.#chunks.push(chunk);
     this.#bytes += chunk.length;
   }
 
-  /** The next whole frame, or null. Throws ProtocolError for a length out of bounds. */
+  /** The next whole frame, or null. Throws ProtocolError for an invalid length. */
   next(): Buffer | null {
     if (this.#bytes < this.#needed) return null;
     const all = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks);
@@ -28,8 +28,8 @@ export class FrameBuffer {
     const length = all.readInt32BE(0);
     if (!(length > 0 && length <= MAX_FRAME_BYTES)) {
       throw new ProtocolError(
-        `the answer begins with ${JSON.stringify(all.toString("latin1", 0, 4))}, which is no` +
-          " length of a Thrift frame: is this the Thrift port of an orderlane proxy?",
+        `the answer begins with ${JSON.stringify(all.toString("latin1", 0, 4))}, which is not a` +
+          " Thrift frame length: is this the Thrift port of an orderlane proxy?",
       );
     }
     this.#needed = 4 + length;

@@ -1,6 +1,6 @@
 /**
- * The generated structs as they are at run time: absent fields are null, and what the IDL calls i64
- * is a number (see compact.ts). Plain objects of these shapes do for requests.
+ * The generated structs at run time: absent fields are null, and an i64 of the IDL is a number (see
+ * compact.ts). Requests may be plain objects of these shapes.
  */
 
 export interface WireMessage {
@@ -111,11 +111,11 @@ export interface OutgoingDelay {
 export interface SendResult {
   code: number | null;
   msg: string | null;
-  /** Of a batch that was not stored whole: one for each message. */
+  /** For a batch not stored whole: one entry per message. */
   messages?: { code: number | null; msg: string | null }[] | null;
 }
 
-/** Each method that the client calls: what it takes, and what it is answered. */
+/** The methods that the client calls, with arguments and answers. */
 export interface Methods {
   pull: { takes: [PullRequest]; gives: PullResponse };
   settle: { takes: [AckRequest]; gives: AckAnswer };

@@ -1,6 +1,6 @@
 /**
- * The thin client: pull, handle, ack; and send. Nothing else. It knows no offsets, no rebalancing,
- * no brokers.
+ * The thin client: pull, handle, ack, and send. It never deals with offsets, rebalancing or
+ * brokers.
  */
 
 export {

@@ -1,7 +1,7 @@
 /**
- * A sharding key out of a JSON body. Its text is that of the proxy's order keys: the values `1`,
- * `1.0` and `"1"` are one key, since producers in different languages write the same id
- * differently.
+ * Reads a sharding key from a JSON body. Its text is the same as for the proxy's order keys: the
+ * values `1`, `1.0` and `"1"` are one key, because producers in different languages write the same
+ * id differently.
  */
 
 import { plainKey } from "./key-hash.js";
@@ -12,29 +12,29 @@ const STEP = new RegExp(
   "uy",
 );
 
-/** What a JSON text consists of, spaces before it included: marks, strings, words and numbers. */
+/** One JSON token, including spaces before it: a mark, string, word or number. */
 const TOKEN = /[ \t\r\n]*([[\]{},:]|"(?:[^"\\]|\\.)*"|[^ \t\r\n[\]{},:"]+)/y;
 
-/** Arrays and objects of a key in one another. */
+/** Limits nested arrays and objects in a key. */
 const MAX_DEPTH = 100;
 
-/** A value: a bigint is a whole number of 64 bits, a number any other one. */
+/** A value: 64-bit integers are bigint, all other numbers number. */
 type Json = string | number | bigint | boolean | null | Json[] | Map<string, Json>;
 
 /**
- * Finds the text of one value of a body; null: it is not there, or null. Throws a SyntaxError for a
- * body that is no JSON, and a RangeError for a value that is nested too deep.
+ * Finds the text of one value in a body; null: missing, or null. Throws a SyntaxError if the body
+ * is not JSON, and a RangeError if the value is nested too deeply.
  */
 export type KeyReader = (body: string) => string | null;
 
 const readers = new Map<string, KeyReader>();
 
-/** The reader of `path`; throws a TypeError on what is no path of names and numbers. */
+/** The reader of `path`; throws a TypeError unless it is a path of names and indexes. */
 export function keyReader(path: string): KeyReader {
   let reader = readers.get(path);
   if (reader === undefined) {
     reader = compile(path);
-    if (readers.size >= 100) readers.clear(); // paths are few, unless someone makes them up
+    if (readers.size >= 100) readers.clear(); // paths are few, unless they are generated
     readers.set(path, reader);
   }
   return reader;
@@ -50,8 +50,8 @@ function compile(path: string): KeyReader {
   }
   if (steps.length === 0 || place < path.length) {
     throw new TypeError(
-      `${JSON.stringify(path)} is no path to a sharding key: expected names and places alone, such` +
-        " as $.order.id or $.lines[0]['order id']",
+      `${JSON.stringify(path)} is not a valid path to a sharding key: expected names and indexes,` +
+        " such as $.order.id or $.lines[0]['order id']",
     );
   }
   return (body) => {
@@ -66,21 +66,21 @@ function compile(path: string): KeyReader {
   };
 }
 
-/** The value of a body, numbers to their last digit. */
+/** Parse a body, with exact numbers. */
 function read(body: string, path: string): Json {
   try {
-    JSON.parse(body); // from here on it is JSON
+    JSON.parse(body); // valid JSON from here on
     return new Reader(body).value();
   } catch (error) {
     const why = error instanceof OutOfRange ? `: ${error.message}` : "";
-    throw new SyntaxError(`the body is no JSON, so ${path} finds nothing in it${why}`);
+    throw new SyntaxError(`cannot read ${path}: the body is not JSON${why}`);
   }
 }
 
-/** What JSON allows, and no other reader takes. */
+/** Allowed by JSON, but refused by all readers. */
 class OutOfRange extends Error {}
 
-/** Reads what is JSON. Of a name that stands twice the last counts. */
+/** Reads valid JSON. The last of several equal names counts. */
 class Reader {
   #place = 0;
 
@@ -143,7 +143,7 @@ function wellFormed(text: string): string {
 function numberOf(token: string): number | bigint {
   const value = Number(token);
   if (Number.isFinite(value)) return isWhole64(token) ? BigInt(token) : value;
-  throw new OutOfRange(`${token.slice(0, 40)} is a number that no double can hold`);
+  throw new OutOfRange(`the number ${token.slice(0, 40)} exceeds the range of a double`);
 }
 
 function isWhole64(token: string): boolean {
@@ -152,14 +152,14 @@ function isWhole64(token: string): boolean {
   return whole >= -(2n ** 63n) && whole < 2n ** 64n;
 }
 
-/** As JSON, with the names in order of code points; numbers as the proxy writes them. */
+/** Write JSON with names in code point order, and numbers as the proxy writes them. */
 function canonical(value: Json, depth: number): string {
   if (typeof value === "number") return numberText(value);
   if (typeof value === "string") return JSON.stringify(value);
   if (typeof value !== "object" || value === null) return String(value);
   if (depth === 0) {
     throw new RangeError(
-      `the sharding key has more than ${MAX_DEPTH} arrays and objects in one another`,
+      `the sharding key nests more than ${MAX_DEPTH} arrays and objects`,
     );
   }
   if (Array.isArray(value)) return `[${value.map((each) => canonical(each, depth - 1)).join(",")}]`;
@@ -171,10 +171,10 @@ function canonical(value: Json, depth: number): string {
 }
 
 function byCodePoint(a: string, b: string): number {
-  return Buffer.compare(Buffer.from(a), Buffer.from(b)); // UTF-8 has that order
+  return Buffer.compare(Buffer.from(a), Buffer.from(b)); // UTF-8 preserves that order
 }
 
-/** Whole numbers of 64 bits in full, others in as few digits as name them. */
+/** 64-bit integers in full, other numbers in the fewest digits that round-trip. */
 function numberText(value: number): string {
   if (Number.isInteger(value) && value >= -(2 ** 63) && value < 2 ** 64) {
     return String(BigInt(value));

@@ -1,4 +1,4 @@
-/** The worker thread of `keeper.ts`: extends what the blocked event loop cannot. */
+/** The worker thread of `keeper.ts`: extends leases while the event loop is blocked. */
 
 import { parentPort, workerData } from "node:worker_threads";
 import { parseAddress } from "./addresses.js";
@@ -11,7 +11,7 @@ const sign = new Int32Array(signs);
 const rows = new Float64Array(table);
 const homes: (readonly string[])[] = [];
 const queues: Context[] = [];
-/** By the addresses that lead to the proxy. */
+/** By the addresses of the proxy. */
 const connections = new Map<string, Connection>();
 
 parentPort?.on("message", (names: Names) => {
@@ -22,7 +22,7 @@ parentPort?.on("message", (names: Names) => {
 let seen = -1;
 let aliveMs = 0;
 let keptMs = 0;
-/** Leases that were refused since the last sign of life. */
+/** Leases refused since the last sign of life. */
 const gone = new Set<string>();
 
 async function look(): Promise<void> {
@@ -33,13 +33,13 @@ async function look(): Promise<void> {
     keptMs = 0;
     gone.clear();
   } else if (now - aliveMs > leaseMs / 6 && now - keptMs > leaseMs / 4) {
-    // The loop extends at a third of a lease, so half of it is left after a sixth more.
+    // The loop extends at a third of a lease, so after a sixth more, half of it is left.
     if (await keep(leaseMs)) keptMs = now;
   }
   setTimeout(() => void look(), pauseMs(leaseMs));
 }
 
-/** Extend all; false: some could not be asked for, and it has to be tried again at the next look. */
+/** Extend all; false: some extends could not be sent, so retry at the next check. */
 async function keep(leaseMs: number): Promise<boolean> {
   const held = new Map<number, LeaseRef[]>();
   for (let row = 0; row < (rows[COUNT] ?? 0); row++) {
@@ -73,12 +73,12 @@ async function extend(
   } catch {
     connections.get(name)?.close();
     connections.delete(name);
-    return false; // the loop tells of it when it cannot extend either
+    return false; // the loop reports it if its own extend fails
   }
 }
 
 async function open(addresses: readonly string[]): Promise<Connection> {
-  let failure: unknown = new Error("no address is known");
+  let failure: unknown = new Error("no known address");
   for (const address of addresses) {
     try {
       return await Connection.open(parseAddress(address), dialling);

@@ -1,11 +1,11 @@
 /**
  * Keeps leases alive while a handler blocks the event loop: a worker thread beside the consumer.
  *
- * A handler that computes for long keeps the loop from extending leases, and messages would go to
- * others although their process is alive. What is held stands in memory that both threads see. When
- * the loop gives no sign of life, the worker extends it on connections of its own. What it was
- * refused is not told here: a message whose lease has run out, as far as is known here, goes to a
- * handler only after the loop itself has extended it.
+ * A long computation in a handler keeps the loop from extending leases, and other clients would get
+ * the messages although the process is alive. So the held leases are in memory shared by both
+ * threads, and when the loop gives no sign of life, the worker extends them on its own connections.
+ * Refused extends are not reported to the loop: it delivers a message whose lease seems expired
+ * only after extending the lease itself.
  */
 
 import { Worker } from "node:worker_threads";
@@ -15,19 +15,19 @@ import type { Home } from "./leases.js";
 import type { Logger } from "./logger.js";
 import type { Session } from "./session.js";
 
-/** The table's first numbers: how many leases follow, and how long one is in ms. */
+/** The table's first numbers: how many leases follow, and the length of one in ms. */
 export const COUNT = 0;
 export const LEASE_MS = 1;
-/** Then three numbers for each: which proxy, which queue, which lease. */
+/** Then three numbers per lease: proxy, queue, lease id. */
 export const HEAD = 2;
 export const COLUMNS = 3;
-/** How often the loop gives a sign of life in one lease, with bounds of the pause. */
+/** Signs of life per lease length, with limits of the pause between them. */
 const SIGNS_A_LEASE = 24;
 const [SHORTEST_MS, LONGEST_MS] = [20, 1_000];
-/** Names that the worker is told before it forgets all. */
+/** Names sent to the worker before it clears them. */
 const MAX_NAMES = 4_096;
 
-/** What the worker is told when it starts. */
+/** Data for the start of the worker. */
 export interface WorkerStart {
   readonly signs: SharedArrayBuffer;
   readonly table: SharedArrayBuffer;
@@ -37,12 +37,12 @@ export interface WorkerStart {
   readonly token: string | null;
 }
 
-/** Names that numbers of the table stand for: those from `from` on, others before are kept. */
+/** Names for the numbers of the table, from number `from` on; earlier ones remain valid. */
 export type Names =
   | { readonly homes: readonly (readonly string[])[]; readonly from: number }
   | { readonly queues: readonly Context[]; readonly from: number };
 
-/** So long between two signs of life. */
+/** The time between two signs of life. */
 export function pauseMs(leaseMs: number): number {
   return Math.min(Math.max(leaseMs / SIGNS_A_LEASE, SHORTEST_MS), LONGEST_MS);
 }
@@ -59,7 +59,7 @@ export class Keeper {
   #warned = false;
   #closed = false;
 
-  /** `reachedAt`: where connections for a proxy may lead, the best first. */
+  /** `reachedAt`: addresses to try for a proxy, best first. */
   constructor(
     private readonly session: Session,
     private readonly dialling: Dialling,
@@ -72,12 +72,12 @@ export class Keeper {
     this.#table = new Float64Array(new SharedArrayBuffer(8 * numbers));
   }
 
-  /** Have the worker ready before the first lease comes: what that brings may block at once. */
+  /** Start the worker before the first lease arrives: the first handler may block at once. */
   start(): void {
     this.#worker ??= this.#started();
   }
 
-  /** New leases have come: let the worker see all. */
+  /** Show new leases to the worker. */
   publish(): void {
     const leaseMs = this.session.leaseMs ?? 0;
     if (this.#closed || leaseMs === 0) return;
@@ -123,7 +123,7 @@ export class Keeper {
       this.#warned = true;
       this.logger.warn(
         `orderlane: the event loop was blocked for ${(lateMs / 1000).toFixed(1)} s, the lease is` +
-          ` ${leaseMs / 1000} s: let a worker thread compute, or await what takes long; meanwhile` +
+          ` ${leaseMs / 1000} s: compute in a worker thread, or await long operations; meanwhile` +
           " another thread extended leases",
       );
     }

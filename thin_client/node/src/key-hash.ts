@@ -1,6 +1,6 @@
-/** What a key is, and which queue it goes to: Java's `String.hashCode`, as all producers of RocketMQ do it. */
+/** The canonical key, and its queue: Java's `String.hashCode`, as for all producers of RocketMQ. */
 
-/** The key that a text stands for: without the blanks around it, as Java's `String.trim` has them. */
+/** The text without surrounding blanks, as Java's `String.trim` defines them. */
 export function plainKey(text: string): string {
   let begin = 0;
   let end = text.length;
@@ -10,8 +10,8 @@ export function plainKey(text: string): string {
 }
 
 /**
- * Java's `String.hashCode`: signed 32 bits, over the UTF-16 units. The queue is the absolute value
- * of its remainder by the number of queues.
+ * Java's `String.hashCode`: signed 32 bits over UTF-16 units. The queue is the absolute value of
+ * its remainder by the number of queues.
  */
 export function keyHash(key: string): number {
   let hash = 0;

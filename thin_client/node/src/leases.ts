@@ -1,51 +1,51 @@
-/** The messages a client holds: which may go to a handler. Pure. */
+/** The messages a client holds, and which of them may go to a handler. Pure. */
 
 import { ProtocolError } from "./errors.js";
 import type { Context, LeaseRef, PullResponse, WireMessage } from "./idl.js";
 import { Message } from "./message.js";
 import { Verdicts } from "./verdicts.js";
 
-/** One proxy that holds leases of ours; written by the session alone. */
+/** A proxy that holds leases of this client; modified only by the session. */
 export class Home {
   verdicts = new Verdicts();
   extendAtMs: number | null = null;
   retryAtMs = 0;
   failures = 0;
-  /** What is under way: one settle, or one extend asked at `askedMs` for `askedLengthMs`. */
+  /** In flight: one settle, or one extend sent at `askedMs` for `askedLengthMs`. */
   settling: Verdicts | null = null;
   extending: Lease[] | null = null;
   askedMs = 0;
   askedLengthMs = 0;
 
-  /** `address`: host:port; null if the proxy did not say. */
+  /** `address`: host:port; null if the proxy did not report it. */
   constructor(readonly address: string | null) {}
 
-  /** True while a settle or extend is under way. */
+  /** True while a settle or extend is in flight. */
   get busy(): boolean {
     return this.settling !== null || this.extending !== null;
   }
 }
 
-/** What came together of one order key, and has to be handled in sequence. */
+/** Identifies messages of one order key that arrived together and must be handled in sequence. */
 export type Run = object;
 
-/** One handler's hold on one message, or on a batch of one key. */
+/** A handler's hold on one message, or on a batch of one key. */
 interface Hand {
   left: number;
 }
 
-/** One message with what its proxy has to be told to settle it. */
+/** One message, and the data needed to settle it. */
 export class Lease {
-  /** The handler that has it; null while it waits. */
+  /** Its handler; null while it waits. */
   hand: Hand | null = null;
-  /** Topic, qid with suffix, lease id: unique among the leases that are alive. */
+  /** Topic, qid with suffix, lease id: unique among live leases. */
   readonly name: string;
 
   constructor(
     readonly message: Message,
     readonly context: Context,
     readonly home: Home,
-    /** Messages of one key are handled one after the other; null: in no order. */
+    /** Messages of one key are handled one after the other; null: unordered. */
     readonly key: string | null,
     public lengthMs: number,
     readonly run: Run,
@@ -53,20 +53,20 @@ export class Lease {
     this.name = nameOf(message.topic, message.queue, message.leaseId);
   }
 
-  /** When a third of its length is gone. */
+  /** When a third of its length has passed. */
   get extendAtMs(): number {
     return this.message.deadlineMs - (2 * this.lengthMs) / 3;
   }
 }
 
-/** All leases of a client: open ones with handlers, ready ones, and those behind their key's. */
+/** All leases of a client: open ones with handlers, ready ones, and chained ones of their keys. */
 export class Leases {
-  /** Handlers at work. */
+  /** Running handlers. */
   open = 0;
   readonly #held = new Map<string, Lease>();
   readonly #opened = new Map<Message, Lease>();
   #ready: Lease[] = [];
-  /** By key with a lease ready or open: those that wait behind it. */
+  /** Leases behind a ready or open one of their key. */
   #chains = new Map<string, Lease[]>();
 
   constructor(readonly concurrency: number) {}
@@ -75,7 +75,7 @@ export class Leases {
     return this.#held.size;
   }
 
-  /** Leases that wait for nothing but a handler. */
+  /** Leases that wait only for a handler. */
   get ready(): number {
     return this.#ready.length;
   }
@@ -84,12 +84,12 @@ export class Leases {
     return this.#held.values();
   }
 
-  /** False once it was closed or removed. */
+  /** False after it was closed or removed. */
   holds(lease: Lease): boolean {
     return this.#held.get(lease.name) === lease;
   }
 
-  /** Take a new lease in; one that is held already is ignored. */
+  /** Add a new lease; one that is already held is ignored. */
   add(lease: Lease): void {
     if (this.#held.has(lease.name)) return;
     this.#held.set(lease.name, lease);
@@ -102,13 +102,13 @@ export class Leases {
     this.#ready.push(lease);
   }
 
-  /** Open the next ready lease that has not run out, with those of its run if `wholeRun`. */
+  /** Open the next ready lease that has not expired, and with `wholeRun` the rest of its run. */
   take(nowMs: number, wholeRun: boolean): Message[] {
     if (this.open >= this.concurrency) return [];
     for (let left = this.#ready.length; left > 0; left--) {
       const lease = this.#ready.shift() as Lease;
       if (lease.message.deadlineMs <= nowMs) {
-        this.#ready.push(lease); // other keys', so their order does not matter
+        this.#ready.push(lease); // a different key each, so order does not matter
         continue;
       }
       const hand: Hand = { left: 0 };
@@ -133,7 +133,9 @@ export class Leases {
     this.#opened.set(lease.message, lease);
   }
 
-  /** End an open lease; with its hand's last one its key's next gets ready. Throws if not open. */
+  /**
+   * Close an open lease; after its hand's last one, the key's next is ready. Throws if not open.
+   */
   close(message: Message): Lease {
     const lease = this.#opened.get(message);
     if (lease?.hand == null) {
@@ -150,12 +152,12 @@ export class Leases {
     return lease;
   }
 
-  /** True if a message of `key` is here; false without a key. */
+  /** True if a message of `key` is held; false without a key. */
   has(key: string | null): boolean {
     return key !== null && this.#chains.has(key);
   }
 
-  /** Forget and return what waits behind `message`, which is with a handler, in its run. */
+  /** Remove and return the leases behind `message`, which is with a handler, in its run. */
   dropRest(message: Message): Lease[] {
     const lease = this.#opened.get(message);
     const chain = lease?.key == null ? undefined : this.#chains.get(lease.key);
@@ -171,7 +173,7 @@ export class Leases {
     return rest;
   }
 
-  /** Forget a lease that is not open; O(n). */
+  /** Remove a lease that is not open; O(n). */
   drop(lease: Lease): void {
     this.#held.delete(lease.name);
     const place = this.#ready.indexOf(lease);
@@ -187,7 +189,7 @@ export class Leases {
     }
   }
 
-  /** Forget and return all that are not open; O(n). */
+  /** Remove and return all leases that are not open; O(n). */
   dropWaiting(): Lease[] {
     const waiting = [...this.#held.values()].filter((lease) => lease.hand === null);
     for (const lease of waiting) this.#held.delete(lease.name);
@@ -199,7 +201,7 @@ export class Leases {
     return waiting;
   }
 
-  /** The key's first is gone: its next one waits for nothing but a handler. */
+  /** After the first lease of a key is gone, the next one is ready. */
   #advance(key: string | null): void {
     if (key === null) return;
     const next = this.#chains.get(key)?.shift();
@@ -208,7 +210,7 @@ export class Leases {
   }
 }
 
-/** The leases of one queue's batch. Throws ProtocolError if it lacks what a lease needs. */
+/** Read the leases of one queue's batch. Throws ProtocolError if a required field is missing. */
 export function readLeases(
   part: PullResponse,
   home: Home,
@@ -219,7 +221,7 @@ export function readLeases(
   const { topic, qid } = part.context ?? {};
   const length = part.leaseMs || lengthMs;
   if (!topic || !qid || !(length > 0) || part.context === null) {
-    throw new ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs");
+    throw new ProtocolError("the answer to a pull has messages, but no topic, qid or leaseMs");
   }
   const { context } = part;
   const runs = new Map<string, Run>();
@@ -240,7 +242,7 @@ function readMessage(
   const { leaseId, offset, value } = each;
   if (!Number.isSafeInteger(leaseId) || !Number.isSafeInteger(offset) || value === null) {
     throw new ProtocolError(
-      `a message of ${where.topic}/${where.queue} came without body, offset or lease`,
+      `a message of ${where.topic}/${where.queue} has no body, offset or lease`,
     );
   }
   return new Message({
@@ -262,12 +264,12 @@ function readMessage(
 
 const NO_PROPERTIES: Readonly<Record<string, string>> = Object.freeze({});
 
-/** How a lease is called. */
+/** The name of a lease. */
 export function nameOf(topic: string, queue: string, leaseId: number): string {
   return `${topic}\0${queue}\0${leaseId}`;
 }
 
-/** The lease that `reference` names. */
+/** The name of the lease in `reference`. */
 export function nameIn({ context, leaseId }: LeaseRef): string {
   return nameOf(context?.topic ?? "", context?.qid ?? "", leaseId);
 }

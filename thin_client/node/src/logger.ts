@@ -1,4 +1,4 @@
-/** Where a client says what people should know; `console` is one. */
+/** Receives a client's warnings and errors; `console` is one. */
 export interface Logger {
   warn(text: string, detail?: unknown): void;
   error(text: string, detail?: unknown): void;

@@ -1,23 +1,23 @@
-/** One message in the application's hands. */
+/** One message delivered to the application. */
 
 import { nowMs } from "./clock.js";
 import { Defer, type Outcome, outcomeOf, Reject, Retry } from "./outcome.js";
 import { textOf } from "./errors.js";
 
-/** The W3C trace context that came with a message, or is to go with one. */
+/** The W3C trace context of a message. */
 export interface TraceContext {
   traceparent?: string;
   tracestate?: string;
 }
 
-/** Whoever handed the message out. */
+/** The owner of a delivered message. */
 export interface Holder {
   readonly signal: AbortSignal;
   /** Absent: the message belongs to a handler, whose end settles it. */
   settle?(message: Message, outcome: Outcome): void;
 }
 
-/** What a pull brought, with the name and the time of its lease. */
+/** One message of a pull's answer, with the name and time of its lease. */
 export interface Delivered {
   topic: string;
   queue: string;
@@ -37,25 +37,25 @@ export interface Delivered {
 /** One delivery of one message. */
 export class Message {
   readonly topic: string;
-  /** Name of the queue's period of ownership, such as `broker-a_3#1`; opaque. */
+  /** The queue and its ownership period, for example `broker-a_3#1`; opaque. */
   readonly queue: string;
-  /** Place in its queue, in messages. */
+  /** Position in the queue, in messages. */
   readonly offset: number;
   readonly body: Buffer;
-  /** The producer's message key; null if it gave none. */
+  /** The producer's message key; null if absent. */
   readonly key: string | null;
-  /** The value by which the message keeps its order, as it is; null if it is in no order. */
+  /** The order key's value as bytes; null if unordered. */
   readonly orderKeyBytes: Buffer | null;
   readonly tag: string | null;
   readonly properties: Readonly<Record<string, string>>;
-  /** Which hand-out this is, 1 for the first. */
+  /** Counts deliveries, 1 for the first. */
   readonly attempt: number;
-  /** Unique, the same over redeliveries and a producer's retries: for de-duplication. */
+  /** Unique, and the same over redeliveries and the producer's retries: for deduplication. */
   readonly messageId: string | null;
   readonly leaseId: number;
-  /** True once someone else may get the message: stop if you can. `signal` tells it, too. */
+  /** True once the message may be delivered to another client: stop if you can. See `signal`. */
   leaseLost = false;
-  /** When the lease ends unless extended, on the clock of the library. @internal */
+  /** When the lease expires unless extended, on the library's clock. @internal */
   deadlineMs: number;
   readonly #bornAtMs: number | null;
   #holder: Holder | null = null;
@@ -86,22 +86,22 @@ export class Message {
     return this.orderKeyBytes === null ? null : this.orderKeyBytes.toString();
   }
 
-  /** When the producer made it; null if unknown. */
+  /** The producer's timestamp; null if unknown. */
   get bornAt(): Date | null {
     return this.#bornAtMs === null ? null : new Date(this.#bornAtMs);
   }
 
-  /** Milliseconds until the lease ends unless extended; negative if that has passed. */
+  /** Milliseconds until the lease expires unless extended; negative if expired. */
   get msLeft(): number {
     return this.deadlineMs - nowMs();
   }
 
-  /** When the lease ends unless extended, by the wall clock. */
+  /** When the lease expires unless extended, by the wall clock. */
   get deadline(): Date {
     return new Date(Date.now() + this.msLeft);
   }
 
-  /** The producer's trace context; empty if it gave none. */
+  /** The producer's trace context; empty if absent. */
   get trace(): TraceContext {
     const { traceparent, tracestate } = this.properties as TraceContext;
     return {
@@ -110,7 +110,7 @@ export class Message {
     };
   }
 
-  /** Aborts when the lease is lost, or the time to drain is up. */
+  /** Aborts when the lease is lost or the drain times out. */
   get signal(): AbortSignal {
     return this.#holder?.signal ?? NEVER;
   }
@@ -120,51 +120,51 @@ export class Message {
     return this.body.toString();
   }
 
-  /** The body, read as JSON. Throws a SyntaxError that names the message if it is none. */
+  /** The body, parsed as JSON. Throws a SyntaxError that names the message if it is invalid. */
   json<T = unknown>(): T {
     try {
       return JSON.parse(this.text()) as T;
     } catch (error) {
-      throw new SyntaxError(`the body of ${this} is no JSON: ${textOf(error)}`);
+      throw new SyntaxError(`the body of ${this} is not JSON: ${textOf(error)}`);
     }
   }
 
-  /** Messages of an iterator: this one was handled. */
+  /** For messages of an iterator: ack. */
   ok(): void {
     this.#settle(undefined);
   }
 
-  /**
-   * Messages of an iterator: give it to me again, after the group's next retry interval if not
-   * said.
-   */
+  /** For messages of an iterator: redeliver, by default after the group's next retry interval. */
   retry(options: { afterMs?: number } = {}): void {
     this.#settle(new Retry(options));
   }
 
-  /** Messages of an iterator: as if a handler had thrown `error`; Retry, Reject and Defer count. */
+  /**
+   * For messages of an iterator: as if a handler had thrown `error`, including Retry, Reject,
+   * Defer.
+   */
   fail(error: unknown): void {
     this.#settle(outcomeOf(error));
   }
 
-  /** Messages of an iterator: no retry will help. */
+  /** For messages of an iterator: no retry will help. */
   reject(reason = ""): void {
     this.#settle(new Reject(reason));
   }
 
-  /** Messages of an iterator: given back unhandled, without counting an attempt. */
+  /** For messages of an iterator: release unhandled, without counting an attempt. */
   defer(): void {
     this.#settle(new Defer());
   }
 
-  /** Who holds it now; null: nobody any more. @internal */
+  /** Set the current holder; null: none. @internal */
   hold(holder: Holder | null): void {
     this.#holder = holder;
   }
 
   #settle(outcome: Outcome): void {
     if (this.#holder?.settle === undefined) {
-      throw new Error(`${this} cannot be settled: it was before, or belongs to a handler`);
+      throw new Error(`${this} cannot be settled: already settled, or owned by a handler`);
     }
     this.#holder.settle(this, outcome);
   }

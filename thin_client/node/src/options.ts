@@ -1,4 +1,4 @@
-/** What a consumer can be told. */
+/** Options of clients. */
 
 import { randomBytes, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -10,59 +10,63 @@ import type { Logger } from "./logger.js";
 import type { Message, TraceContext } from "./message.js";
 import type { SessionOptions } from "./session.js";
 
-/** What every client of a proxy can be told. */
+/** Options of every client of a proxy. */
 export interface ProxyOptions {
   /**
-   * `host:port` (9713 if absent), several separated by commas, or a list: the next when one fails.
+   * `host:port` (default port 9713), several separated by commas, or a list; when one fails, the
+   * next is tried.
    */
   servers: string | readonly string[];
-  /** Who is asking; goes with every request. */
+  /** Authenticates the client; sent with every request. */
   token?: string;
-  /** Secure connections; true: with the authorities that Node trusts. Default: in the clear. */
+  /** Enable TLS; true: with the authorities that Node trusts. Default: no TLS. */
   tls?: boolean | TlsOptions;
-  /** Where warnings go; default: the console. */
+  /** Receives warnings and errors; default: the console. */
   logger?: Logger;
 }
 
 export interface ConsumerOptions extends ProxyOptions {
   group: string;
-  /** Absent: every topic of the group. */
+  /** Default: all topics of the group. */
   topics?: readonly string[];
-  /** Handlers at work at a time, each with another key. Default 8. */
+  /** Number of parallel handlers, each with a different key. Default 8. */
   concurrency?: number;
-  /** Messages that wait here meanwhile; 0 leaves them to other clients. Default: `concurrency`. */
+  /**
+   * Messages buffered beyond those being handled; 0 leaves them to other clients. Default:
+   * `concurrency`.
+   */
   prefetch?: number;
   /**
-   * So many consecutive messages of one order key may come together, to be handled one after the
-   * other. Default 1. More makes a busy key faster, and the batches of `runBatches` longer.
+   * Number of consecutive messages of one order key that may arrive together, to be handled in
+   * sequence. Default 1. More makes a busy key faster, and the batches of `runBatches` longer.
    */
   maxRun?: number;
-  /** Shown to operators. Default: host, process and a random part. */
+  /** Name shown to operators. Default: host, process and a random part. */
   clientId?: string;
-  /** How long an ack waits for the next pull to ride on. Default 20. */
+  /** How long an ack waits to ride on the next pull. Default 20. */
   ackLingerMs?: number;
-  /** How long to wait for a connection or an answer, beside a pull's own wait. Default 3,000. */
+  /** Limits the wait for a connection or an answer, beyond a pull's own wait. Default 3,000. */
   requestTimeoutMs?: number;
-  /** How long handlers may go on after `stop`. Default 30,000. */
+  /** How long handlers may continue after `stop`. Default 30,000. */
   drainTimeoutMs?: number;
-  /** Called around each handler with the trace context that came with its message. */
+  /** Called around each handler with its message's trace context. */
   trace?: ConsumerTrace;
 }
 
-/** Has to call `handle` once, and to return what it gives. */
+/** Must call `handle` once, and return its result. */
 export type ConsumerTrace = (
   context: TraceContext,
   message: Message,
   handle: () => Promise<unknown>,
 ) => Promise<unknown>;
 
-/** The numbers of a consumer, checked. */
+/** The validated times of a consumer. */
 export interface Timing {
   requestTimeoutMs: number;
   drainTimeoutMs: number;
 }
 
-/** Check what the application gave. Throws a TypeError or RangeError that says what is right. */
+/** Validate options. Throws a TypeError or RangeError that says which values are valid. */
 export function readOptions(options: ConsumerOptions): { session: SessionOptions; timing: Timing } {
   const { group, topics, concurrency = 8, maxRun = 1, ackLingerMs = 20 } = options;
   if (!group) throw new TypeError("group is empty: expected the name of a consumer group");
@@ -70,11 +74,11 @@ export function readOptions(options: ConsumerOptions): { session: SessionOptions
     throw new TypeError(`topics is ${JSON.stringify(topics)}: expected a list of names`);
   }
   if (topics !== undefined && !(topics.length > 0 && topics.every(Boolean))) {
-    throw new TypeError("topics is empty, or a name in it is; leave it out for every topic");
+    throw new TypeError("topics is empty or contains an empty name: omit it to consume all topics");
   }
   whole("concurrency", concurrency, 1);
   whole("maxRun", maxRun, 1);
-  // With runs: one at work, and room for the next.
+  // With runs: one in progress, and room for the next.
   const { prefetch = maxRun === 1 ? concurrency : Math.max(concurrency, 2 * maxRun) } = options;
   whole("prefetch", prefetch, 0);
   const { requestTimeoutMs = 3_000, drainTimeoutMs = 30_000 } = options;
@@ -96,7 +100,7 @@ export function readOptions(options: ConsumerOptions): { session: SessionOptions
   return { session, timing: { requestTimeoutMs, drainTimeoutMs } };
 }
 
-/** The options of `tls`; null: in the clear. */
+/** The TLS options; null: no TLS. */
 export function readTls(tls: boolean | TlsOptions | undefined): TlsOptions | null {
   if (tls === undefined || tls === false) return null;
   if (tls === true) return {};
@@ -107,10 +111,10 @@ export function readTls(tls: boolean | TlsOptions | undefined): TlsOptions | nul
   return tls;
 }
 
-/** Whether the files can be used is told now, and not at each connection for ever. */
+/** Report unusable files now, instead of at each connection. */
 function checkFiles({ caFile: ca, certFile: cert, keyFile: key }: TlsOptions): void {
   try {
-    if (ca !== undefined) new X509Certificate(readFileSync(ca)); // else nobody would be trusted
+    if (ca !== undefined) new X509Certificate(readFileSync(ca)); // else all would be refused
     if (cert !== undefined && key !== undefined) {
       createSecureContext({ cert: readFileSync(cert), key: readFileSync(key) });
     }
@@ -133,12 +137,12 @@ function whole(name: string, value: number, least: number): void {
   }
 }
 
-/** `host@process-1f2e`: unique, and says to an operator where to look. */
+/** `host@process-1f2e`: unique, and tells operators where the client runs. */
 export function defaultClientId(): string {
   return `${hostname()}@${process.pid}-${randomBytes(2).toString("hex")}`;
 }
 
-/** Name and version of this library, as the proxy's statistics show it. */
+/** Name and version of this library, shown in the proxy's statistics. */
 export const VERSION = `orderlane-node/${packageVersion()}`;
 
 function packageVersion(): string {

@@ -1,18 +1,18 @@
-/** What may become of a message. */
+/** Outcomes of a message. */
 
 import { textOf } from "./errors.js";
 
 /**
- * Thrown by a handler: give me this message again. Any other error means the same, and is logged.
+ * Thrown by a handler: redeliver the message. Any other error has the same effect, and is logged.
  */
 export class Retry extends Error {
   override readonly name = "Retry";
-  /** Milliseconds from now; undefined: after the group's next retry interval. Its key waits. */
+  /** Time until the retry in ms; undefined: the group's next retry interval. Its key waits. */
   readonly afterMs: number | undefined;
 
   constructor({ afterMs }: { afterMs?: number | undefined } = {}) {
     if (afterMs !== undefined && !(afterMs >= 0)) {
-      throw new RangeError(`afterMs is ${afterMs}: it should be 0 or more milliseconds`);
+      throw new RangeError(`afterMs is ${afterMs}: expected 0 or more milliseconds`);
     }
     super(afterMs === undefined ? "retry" : `retry after ${afterMs} ms`);
     this.afterMs = afterMs;
@@ -30,7 +30,7 @@ export class Reject extends Error {
   }
 }
 
-/** Thrown by a handler: given back unhandled, at once and without counting an attempt. */
+/** Thrown by a handler: release the message unhandled, at once, without counting an attempt. */
 export class Defer extends Error {
   override readonly name = "Defer";
 
@@ -41,10 +41,10 @@ export class Defer extends Error {
 
 export type OutcomeName = "ok" | "retry" | "reject" | "defer";
 
-/** How a handler ended: undefined is success, else what it threw. */
+/** The end of a handler: undefined for success, else the thrown error. */
 export type Outcome = undefined | Error;
 
-/** Anything can be thrown; an outcome is an Error. */
+/** Convert a thrown value of any type to an Error. */
 export function outcomeOf(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(textOf(thrown));
 }
@@ -56,7 +56,7 @@ export function outcomeName(outcome: Outcome): OutcomeName {
   return outcome instanceof Defer ? "defer" : "retry";
 }
 
-/** Whether it was meant as an outcome, and is not an accident of the handler's. */
+/** Whether the error is an intended outcome, and not a failure of the handler. */
 export function isIntended(outcome: Error): boolean {
   return outcome instanceof Retry || outcome instanceof Reject || outcome instanceof Defer;
 }

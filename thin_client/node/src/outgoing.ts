@@ -1,6 +1,4 @@
-/**
- * One message to send: what the application says, and what goes on the wire. Pure but for new ids.
- */
+/** One outgoing message, and its wire form. Pure, except for new ids. */
 
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
@@ -10,55 +8,55 @@ import { keyReader } from "./json-path.js";
 import { keyHash, plainKey } from "./key-hash.js";
 import { duration, VERSION } from "./options.js";
 
-/** The property that holds a message's unique id, in RocketMQ and here. */
+/** The property that holds a message's unique id, as in RocketMQ. */
 export const UNIQUE_ID = "UNIQ_KEY";
-/** What the proxy takes in one request by default. */
+/** The proxy's default request limit. */
 export const MAX_REQUEST_BYTES = 5_000_000;
 
 /** One message to send. */
 export interface Outgoing {
   topic: string;
   body: string | Uint8Array;
-  /** By which it can be found, and which orders it in groups that use KEY. */
+  /** Finds the message, and orders it in groups that use KEY. */
   key?: string | undefined;
   /**
-   * All messages of one go to one queue, in the order of sending. Absent: what `shardingPath` finds,
-   * else the key; with none of them the queues take turns. Blanks around a key (U+0000 to U+0020)
-   * are no part of it.
+   * Sends all messages of one key to one queue, in the order of sending. Default: the value at
+   * `shardingPath`, else the key; without any of them, round robin. Surrounding blanks (U+0000 to
+   * U+0020) are not part of a key.
    */
   shardingKey?: string | undefined;
-  /** Where the sharding key stands in the body, which is JSON: `$.customer.id`. */
+  /** The sharding key's place in a JSON body: `$.customer.id`. */
   shardingPath?: string | undefined;
   /**
-   * This queue, counted from 0 over the brokers by name, or any one, whatever the keys. A number that
-   * the topic does not have is refused, with code 11.
+   * The queue, counted from 0 over the brokers by name, or any; takes precedence over keys. A
+   * number that the topic does not have is refused with code 11.
    */
   queue?: number | "random" | undefined;
   tag?: string | undefined;
-  /** May hold UNIQ_KEY, which then is the message's id; else one is made. */
+  /** UNIQ_KEY sets the message's id; by default one is generated. */
   properties?: Readonly<Record<string, string>> | undefined;
-  /** To be delivered so much later. Proxies of today refuse that, with code 18. */
+  /** Postpones the delivery, in whole seconds. */
   delayMs?: number | undefined;
 }
 
-/** 32 upper-case hexadecimal digits, unique. */
+/** A unique id: 32 upper-case hexadecimal digits. */
 export function newMessageId(): string {
   return randomBytes(16).toString("hex").toUpperCase();
 }
 
-/** One message, checked and ready. */
+/** One validated message. */
 export interface Sendable {
   readonly id: string;
   readonly wire: OutgoingMessage;
-  /** Of a delayed one: what goes instead. */
+  /** The request for a delayed message. */
   readonly delay: OutgoingDelay | null;
-  /** By what it keeps its order; null: in none. */
+  /** Its scope of order; null: unordered. */
   readonly order: string | null;
-  /** On the wire, a little too high. */
+  /** An upper estimate of its size on the wire. */
   readonly bytes: number;
 }
 
-/** Throws a TypeError or RangeError that says why it cannot be sent. */
+/** Validate a message. Throws a TypeError or RangeError that says why it cannot be sent. */
 export function sendable(
   message: Outgoing,
   { token, trace }: { token: string | null; trace: object },
@@ -86,7 +84,7 @@ export function sendable(
   const bytes = sizeOf(wire);
   if (bytes > MAX_REQUEST_BYTES) {
     throw new RangeError(
-      `a message to ${topic} has ${bytes} bytes: a request takes ${MAX_REQUEST_BYTES}`,
+      `a message to ${topic} has ${bytes} bytes: the limit is ${MAX_REQUEST_BYTES}`,
     );
   }
   return {
@@ -98,7 +96,7 @@ export function sendable(
   };
 }
 
-/** Which queue it goes to. */
+/** The queue of a message. */
 function placeOf(
   { topic, key, shardingKey, shardingPath, queue }: Outgoing,
   body: Buffer,
@@ -109,7 +107,7 @@ function placeOf(
       return { hashId: null, partitionId: queue };
     }
     throw new RangeError(
-      `queue of a message to ${topic} is ${queue}: expected a number from 0 on, or "random"`,
+      `queue of a message to ${topic} is ${queue}: expected 0 or more, or "random"`,
     );
   }
   if (shardingKey !== undefined) checkText(shardingKey, topic);
@@ -160,7 +158,7 @@ function bytesOf(body: unknown, topic: string): Buffer {
 function checkText(text: unknown, topic: string): string {
   if (typeof text === "string" && text.isWellFormed()) return text;
   const shown = typeof text === "string" ? JSON.stringify(text) : String(text);
-  throw new TypeError(`${shown.slice(0, 100)} in a message to ${topic} is no valid text`);
+  throw new TypeError(`${shown.slice(0, 100)} in a message to ${topic} is not valid text`);
 }
 
 function sizeOf({ topic, key, tags, body, properties }: OutgoingMessage): number {

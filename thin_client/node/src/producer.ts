@@ -1,4 +1,4 @@
-/** The producer: sends each message until it is stored, or time is up. */
+/** The producer: sends each message until it is stored or time is up. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Servers } from "./addresses.js";
@@ -14,22 +14,23 @@ import { type Outgoing, sendable } from "./outgoing.js";
 import { SendOrder } from "./send-order.js";
 
 export interface ProducerOptions extends ProxyOptions {
-  /** How long a send may try. Default 10,000. */
+  /** Limits a send. Default 10,000. */
   timeoutMs?: number;
-  /** Asked for each message: the trace context that goes with it, if any. */
+  /** Returns the trace context of a message, if any. */
   trace?: (message: Outgoing) => TraceContext | undefined;
 }
 
 export interface SendOptions {
-  /** Instead of the producer's own. */
+  /** Overrides the producer's limit. */
   timeoutMs?: number;
 }
 
 /**
- * Sends messages. One is sent again under the same id until it is stored or time is up, so it may
- * be stored twice; consumers can tell by `messageId`. One call at a time goes out, in the order of
- * calling. When one fails, calls that wait behind it with messages of its keys fail too, unsent:
- * what the application sends again is not overtaken. Calls made later go.
+ * Sends messages. A message is resent under the same id until it is stored or time is up, so it may
+ * be stored twice; consumers recognize duplicates by `messageId`. One call is sent at a time, in
+ * the order of calling. When a call fails, calls already waiting with messages of the same keys
+ * fail too, unsent, so they cannot overtake a message that the application sends again. Later calls
+ * are sent.
  */
 export class Producer {
   readonly #servers: Servers;
@@ -40,10 +41,10 @@ export class Producer {
   readonly #trace: (message: Outgoing) => TraceContext | undefined;
   readonly #order = new SendOrder();
   #connection: Connection | null = null;
-  #turn: Promise<void> = Promise.resolve(); // when the call made last has ended
+  #turn: Promise<void> = Promise.resolve(); // settles when the latest call has ended
   #closed = false;
 
-  /** Throws a TypeError or RangeError for options that make no sense. */
+  /** Throws a TypeError or RangeError for invalid options. */
   constructor(options: ProducerOptions) {
     const { timeoutMs = 10_000 } = options;
     duration("timeoutMs", timeoutMs);
@@ -56,8 +57,8 @@ export class Producer {
   }
 
   /**
-   * Store one message; gives its id. Rejects with SendFailed, or with a TypeError or RangeError for
-   * what cannot be sent.
+   * Store one message; resolves to its id. Rejects with SendFailed, or with a TypeError or
+   * RangeError for an invalid message.
    */
   async send(message: Outgoing, options: SendOptions = {}): Promise<string> {
     const [id] = await this.sendBatch([message], options);
@@ -65,12 +66,12 @@ export class Producer {
   }
 
   /**
-   * Store messages, those of one sharding key in their order; gives their ids. Rejects as `send`:
-   * the error's `failures` name what is not known to be stored, the rest is. Large batches go in
-   * several requests; after one that failed none follows.
+   * Store messages, those of one sharding key in order; resolves to their ids. Rejects as `send`:
+   * the error's `failures` are the messages not known to be stored; the rest is stored. Large
+   * batches take several requests; none is sent after one that failed.
    */
   async sendBatch(messages: readonly Outgoing[], options: SendOptions = {}): Promise<string[]> {
-    if (this.#closed) throw new Error("the producer is closed: make another one");
+    if (this.#closed) throw new Error("the producer is closed: create a new one");
     const { timeoutMs = this.#timeoutMs } = options;
     duration("timeoutMs", timeoutMs);
     const ready = messages.map((each) =>
@@ -96,7 +97,7 @@ export class Producer {
     return ready.map((each) => each.id);
   }
 
-  /** Wait for the calls made so far, and end the connection. */
+  /** Wait for earlier calls, and close the connection. */
   async close(): Promise<void> {
     this.#closed = true;
     await this.#turn;
@@ -107,14 +108,14 @@ export class Producer {
     return this.close();
   }
 
-  /** Throws SendFailed if the call may not go, now that it is its turn. */
+  /** Throws SendFailed if the call must not be sent. */
   #checkTurn(number: number, requests: readonly Delivery[]): void {
     for (const request of requests) {
       if (this.#order.heldBack(number, request.keys())) {
         throw request.notSent("an earlier send of its key failed while this one waited");
       }
       if (nowMs() > request.deadlineMs) {
-        throw request.notSent("its time was up while it waited for earlier sends");
+        throw request.notSent("timed out while waiting for earlier sends");
       }
     }
   }
@@ -162,9 +163,10 @@ export class Producer {
   }
 }
 
-/** The failure of one request, with what became of the call's others. */
+/** The failure of one request, extended to the call's other messages. */
 function ofWholeCall(error: SendFailed, requests: readonly Delivery[]): SendFailed {
-  const unsent = { reason: "not sent: an earlier part failed", code: null, outcomeUnknown: false };
+  const reason = "not sent: an earlier part of the batch failed";
+  const unsent = { reason, code: null, outcomeUnknown: false };
   const failures = new Map(error.failures);
   for (const { id } of requests.flatMap((each) => each.open())) {
     if (!failures.has(id)) failures.set(id, unsent);

@@ -1,4 +1,4 @@
-/** Pull, settle and extend one by one, for scripts and tests: nothing happens by itself. */
+/** Single pulls, settles and extends, for scripts and tests: nothing is automatic. */
 
 import { Servers } from "./addresses.js";
 import { nowMs } from "./clock.js";
@@ -13,31 +13,30 @@ import { Verdicts } from "./verdicts.js";
 
 export interface PullerOptions extends ProxyOptions {
   group: string;
-  /** Absent: every topic of the group. */
+  /** Default: all topics of the group. */
   topics?: readonly string[];
   clientId?: string;
-  /** For connecting, and for an answer beside a pull's own wait. Default 3,000. */
+  /** Limits the wait for a connection or an answer, beyond a pull's own wait. Default 3,000. */
   requestTimeoutMs?: number;
 }
 
 /**
- * Takes messages of a group and says what became of them, call by call. Nothing is extended, tried
- * again or kept in order here: of several messages pulled, those of one `orderKey` have to be
- * handled one after the other, each while it has `msLeft`. Every method rejects with
- * ConnectionLost, Refused, ProxyFault or ProtocolError; another call connects anew. One call goes
- * out at a time, in the order of calling.
+ * Pulls and settles messages of a group call by call. It extends, retries and orders nothing: of
+ * the messages pulled, handle those of one `orderKey` one after the other, each within its
+ * `msLeft`. Every method may reject with ConnectionLost, Refused, ProxyFault or ProtocolError; the
+ * next call reconnects. One call is sent at a time, in the order of calling.
  */
 export class Puller {
   readonly #servers: Servers;
   readonly #tls: TlsOptions | null;
   readonly #timeoutMs: number;
   readonly #topics: string[] | null;
-  /** What every request says. */
+  /** Fields of every request. */
   readonly #asking: { groupId: string; clientId: string; token: string | null };
   #connection: Connection | null = null;
-  #turn: Promise<unknown> = Promise.resolve(); // when the call made last has ended; never rejects
+  #turn: Promise<unknown> = Promise.resolve(); // the end of the latest call; never rejects
 
-  /** Throws a TypeError or RangeError for options that make no sense. */
+  /** Throws a TypeError or RangeError for invalid options. */
   constructor(options: PullerOptions) {
     const { requestTimeoutMs = 3_000, group: groupId } = options;
     duration("requestTimeoutMs", requestTimeoutMs);
@@ -50,7 +49,7 @@ export class Puller {
     this.#asking = { groupId, clientId, token: options.token ?? null };
   }
 
-  /** Take up to `max` messages, waiting so long for a first one; empty if none came. */
+  /** Pull up to `max` messages, waiting up to `waitMs` for the first; possibly none. */
   async pull({ max = 1, waitMs = 1_000 }: { max?: number; waitMs?: number } = {}): Promise<
     Message[]
   > {
@@ -79,8 +78,8 @@ export class Puller {
   }
 
   /**
-   * Ack a message, or with a Retry, Reject or Defer say otherwise. False: its lease was over, so
-   * that someone else may have got it.
+   * Ack a message; Retry, Reject and Defer give other outcomes. False: its lease had expired, and
+   * another client may have the message.
    */
   async settle(message: Message, outcome?: Outcome): Promise<boolean> {
     const verdicts = new Verdicts();
@@ -92,8 +91,8 @@ export class Puller {
   }
 
   /**
-   * Let the lease end `ms` from now, one visibility time-out at most; false: it is over. `msLeft`
-   * counts from before the request; a shorter limit of the proxy is not known here.
+   * Make the lease expire `ms` from now, at most one visibility timeout; false: it had expired.
+   * `msLeft` counts from before the request; the proxy may cap it further without reporting that.
    */
   async extend(message: Message, ms: number): Promise<boolean> {
     duration("ms", ms);
@@ -108,7 +107,7 @@ export class Puller {
     return true;
   }
 
-  /** End the connection; another call opens a new one. */
+  /** Close the connection; another call opens a new one. */
   close(): void {
     this.#connection?.close();
     this.#connection = null;
@@ -135,7 +134,7 @@ export class Puller {
     }
   }
 
-  /** Call once the calls made before have ended; says when it was sent, too. */
+  /** Send after earlier calls have ended; also returns the time of sending. */
   #call<M extends Method>(
     method: M,
     timeoutMs: number,

@@ -1,9 +1,9 @@
-/** Which calls of a producer may still go: none that overtakes a failed one of its key. Pure. */
+/** Keeps a producer's calls from overtaking a failed one of their key. Pure. */
 
 /**
- * Calls enter when they are made, and leave when they have ended. When one fails, those of its keys
- * that were made before that, and wait, must not go: the application may send the failed one again.
- * Remembers failures only while calls wait.
+ * Calls enter when they are made, and leave when they have ended. When one fails, waiting calls of
+ * its keys that were made before the failure must not be sent: the application may send the failed
+ * messages again. Failures are remembered only while calls wait.
  */
 export class SendOrder {
   #last = 0;
@@ -16,7 +16,7 @@ export class SendOrder {
     return ++this.#last;
   }
 
-  /** A call has ended; `failed` are the keys of what it did not store. */
+  /** End a call; `failed` are the keys of messages it did not store. */
   leave(failed: Iterable<string> = []): void {
     this.#inside--;
     for (const key of failed) this.#failed.set(key, this.#last);

@@ -1,5 +1,5 @@
 /**
- * What a consuming client does next: pure, the same in every language.
+ * Decides what a consuming client does next. Pure, and the same in every language.
  *
  * The shell around it owns sockets, timers and the clock. It asks `pullAt` and `controlAt` when
  * something is due, sends what `beginPull` and `beginControl` return, reports the answer or the
@@ -8,22 +8,24 @@
  * Rules; tests name them:
  *
  * S1  A verdict rides on the next pull to the proxy that holds its lease.
- * S2  A verdict waits for the next pull, `ackLingerMs` at most. But what it releases may be just
- *     what a pull at the proxy waits for: it is sent at once if no message waits here meanwhile,
- *     and otherwise once that pull has not been answered for 3 ms. (One whose key goes on here
- *     releases nothing.) While some are under way others gather.
- * S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
+ * S2  A verdict waits for the next pull, `ackLingerMs` at most. If it may make a message available
+ *     to a pull already waiting at the proxy (no further message of its key is held here), it is
+ *     sent at once if no message waits here, and otherwise once that pull has been unanswered for
+ *     3 ms. While a settle is in flight, further verdicts accumulate.
+ * S3  A verdict is resent until an answer confirms it or its lease must have expired, and never
  *     after that.
- * S4  A lease runs from the moment its pull was *sent*. A message whose lease has run out goes to a
- *     handler only after an extend has confirmed it: a stopped proxy's answer may come late.
- * S5  With a third of its length gone a lease is extended, whether its message is handled or waits.
- * S6  Of one order key at most one handler is at work, even if the proxy erred.
- * S7  At most `concurrency` handlers are at work, and `prefetch` more messages wait here.
- * S8  After `stop` no message goes to a handler: what waits, and what still arrives, is given back.
- * S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy gives
- *     it again. Its leases run from the *first* sending. After that the id is a new one.
- * S10 What came together of one order key is a run: at the first of it that does not end well,
- *     those behind it are given back with the verdict.
+ * S4  A lease runs from the moment its pull was *sent*. After it has expired, its message goes to a
+ *     handler only if an extend has confirmed it: a stopped proxy's answer may arrive late.
+ * S5  A lease is extended after a third of its length, whether its message is handled or waits.
+ * S6  At most one handler has messages of an order key, even if the proxy errs.
+ * S7  At most `concurrency` handlers have messages, and at most `prefetch` more messages wait here.
+ * S8  After `stop` no message goes to a handler: waiting messages and later arrivals are released.
+ * S9  A failed pull is repeated under the same id: if its answer was lost, the proxy sends it
+ * again.
+ *     Its leases run from the *first* sending. Once they must have expired, the next pull has a new
+ *     id.
+ * S10 Messages of one order key that arrive together form a run: when one fails, those behind it
+ *     are released with its verdict.
  */
 
 import type {
@@ -41,33 +43,33 @@ import { backoffMs } from "./retries.js";
 import { Verdicts } from "./verdicts.js";
 
 /**
- * How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
- * left (S4); and before any lease was seen.
+ * Limits of a pull's wait. It waits for a quarter of the lease, so that its messages have most of
+ * their lease left (S4), and for the first linger before the first lease.
  */
 const MIN_LINGER_MS = 20;
 const FIRST_LINGER_MS = 1_000;
 const MAX_LINGER_MS = 10_000;
-/** Pause after an answer that is empty although its pull could have waited: a proxy that stops. */
+/** Pause after an empty answer that came before the pull's wait was over: the proxy is stopping. */
 const EARLY_PAUSE_MS = 50;
-/** A proxy that has messages answers a pull within this; one that does not lets the pull wait. */
+/** A proxy with messages answers a pull within this; without messages it lets the pull wait. */
 const ANSWER_DUE_MS = 3;
 
-/** What a session is told once. */
+/** Options of a session. */
 export interface SessionOptions {
   group: string;
-  /** null: any topic of the group. */
+  /** null: all topics of the group. */
   topics: readonly string[] | null;
   clientId: string;
   version: string;
   token: string | null;
-  /** Handlers at work at most. */
+  /** Maximum number of handlers with messages. */
   concurrency: number;
-  /** Messages that wait here beside them at most. */
+  /** Maximum number of messages buffered beyond those. */
   prefetch: number;
   ackLingerMs: number;
-  /** Consecutive messages of an order key that may come together. */
+  /** Maximum number of consecutive messages of an order key in one delivery. */
   maxRun: number;
-  /** Makes the ids of pulls unique: processes may share a client id, one after the other. */
+  /** Makes pull ids unique: successive processes may share a client id. */
   requestPrefix: string;
 }
 
@@ -80,23 +82,23 @@ interface Pull {
   sentMs: number;
   lingerMs: number;
   verdicts: Verdicts;
-  home: Home | null; // whose verdicts these are
+  home: Home | null; // home of these verdicts
 }
 
-/** One consumer's state; all times in ms. */
+/** The state of one consumer; all times in ms. */
 export class Session {
-  /** Proxies that hold leases of ours or wait for verdicts, by address. */
+  /** Proxies that hold our leases or await verdicts, by address. */
   readonly homes = new Map<string | null, Home>();
   stopping = false;
-  pullFailures = 0; // in a row
+  pullFailures = 0; // consecutive
   readonly #leases: Leases;
   readonly #capacity: number;
   readonly #lowWater: number;
   #pull: Pull | null = null;
   #failedPull: Pull | null = null; // to be repeated
-  #pulls = 0; // ids given so far
-  #leaseMs: number | null = null; // the longest of those that came last, if any came
-  #pullHome: Home | null = null; // where the connection for pulls leads, if known
+  #pulls = 0; // ids used so far
+  #leaseMs: number | null = null; // the longest of the most recent leases; null: no lease yet
+  #pullHome: Home | null = null; // the pull connection's proxy, if known
   #pullRetryAtMs = 0;
   #lingerMs = FIRST_LINGER_MS;
 
@@ -106,17 +108,17 @@ export class Session {
     this.#lowWater = Math.max(1, Math.floor((options.prefetch + 1) / 2));
   }
 
-  /** The longest of the leases that came last; null before any came. */
+  /** The longest of the most recent leases; null before the first. */
   get leaseMs(): number | null {
     return this.#leaseMs;
   }
 
-  /** Whether leases are held, or verdicts on some are not confirmed. */
+  /** Whether leases are held, or verdicts are unconfirmed. */
   get holdsAny(): boolean {
     return this.#leases.size > 0 || !this.flushed;
   }
 
-  /** Leases that have to be kept alive: those that are held, and those of verdicts on their way. */
+  /** Leases to keep alive: those held, and those with verdicts to be sent or in flight. */
   *toKeep(): Iterable<LeaseRef & { home: Home }> {
     for (const { home, context, message } of this.#leases) {
       if (!message.leaseLost) yield { home, context, leaseId: message.leaseId };
@@ -139,46 +141,46 @@ export class Session {
 
   // ---- messages and handlers --------------------------------------------------------------------
 
-  /** Handlers at work. */
+  /** Running handlers. */
   get open(): number {
     return this.#leases.open;
   }
 
-  /** True if `take` may give something now; it need not while leases that ran out wait. */
+  /** True if `take` may return a message now; it may return none while expired leases wait. */
   get takeable(): boolean {
     return this.#leases.ready > 0 && this.#leases.open < this.#leases.concurrency;
   }
 
-  /** True if nothing is under way or waits to be sent. */
+  /** True if nothing is in flight or waiting to be sent. */
   get flushed(): boolean {
     if (this.#pull !== null) return false;
     for (const home of this.homes.values()) if (home.busy || !home.verdicts.isEmpty) return false;
     return true;
   }
 
-  /** True if nothing is held either. */
+  /** True if, in addition, no lease is held. */
   get drained(): boolean {
     return this.#leases.size === 0 && this.flushed;
   }
 
-  /** Give the next message to a handler, or undefined (S4, S6, S7). */
+  /** Return the next message for a handler, or undefined (S4, S6, S7). */
   take(nowMs: number): Message | undefined {
     return this.#leases.take(nowMs, false)[0];
   }
 
-  /** Give the next message and what came with it of its key to one handler; empty if none may. */
+  /** Return the next message and the rest of its run for one handler; possibly empty. */
   takeRun(nowMs: number): Message[] {
     return this.#leases.take(nowMs, true);
   }
 
-  /** A handler is done with `message`. Throws if it was not with one. */
+  /** End the handling of `message`. Throws if no handler had it. */
   settle(message: Message, outcome: Outcome, nowMs: number): void {
     this.settleRun([message], outcome === undefined ? 1 : 0, outcome, nowMs);
   }
 
   /**
-   * A handler is done with what it took: the first `done` of them went well, the next one ended
-   * with `outcome`, and those behind it were not begun.
+   * End the handling of a run: the first `done` messages are handled, `outcome` applies to the next
+   * one, and those behind it were not handled.
    */
   settleRun(messages: readonly Message[], done: number, outcome: Outcome, nowMs: number): void {
     const failed = done < messages.length;
@@ -192,7 +194,7 @@ export class Session {
     for (const lease of rest) this.#judge(lease, new Defer(), nowMs, true);
   }
 
-  /** Pull no more, and give back what waits (S8). */
+  /** Stop pulling, and release waiting messages (S8). */
   stop(nowMs: number): void {
     this.stopping = true;
     for (const lease of this.#leases.dropWaiting()) this.#judge(lease, new Defer(), nowMs, true);
@@ -206,14 +208,14 @@ export class Session {
 
   // ---- pulling ----------------------------------------------------------------------------------
 
-  /** When the next pull is due; null while none is. */
+  /** When the next pull is due; null if none is. */
   pullAt(): number | null {
     const busy = this.stopping || this.#pull !== null;
     const full = this.#leases.ready >= this.#lowWater || this.#leases.size >= this.#capacity;
     return busy || full ? null : this.#pullRetryAtMs;
   }
 
-  /** What to send now, verdicts inside (S1). An answer or a failure has to follow. */
+  /** The pull to send now, including verdicts (S1). An answer or a failure must follow. */
   beginPull(nowMs: number): PullRequest {
     const { group, topics, maxRun, version, clientId, token } = this.options;
     const home = this.#pullHome ?? this.homes.get(null) ?? null;
@@ -237,7 +239,7 @@ export class Session {
     };
   }
 
-  /** Id of the pull that begins now, and when it was first sent (S9). */
+  /** The id of the pull that begins now, and when that id was first sent (S9). */
   #nextId(nowMs: number): [string, number] {
     const failed = this.#failedPull;
     this.#failedPull = null;
@@ -251,8 +253,8 @@ export class Session {
   }
 
   /**
-   * Take the messages in; returns how many came. Throws ProtocolError for a malformed answer; then
-   * nothing has changed, and `pullFailed` has to follow.
+   * Add the messages; returns their number. Throws ProtocolError for a malformed answer; then
+   * nothing has changed, and `pullFailed` must follow.
    */
   pullAnswered(response: PullResponse, nowMs: number): number {
     const pull = this.#pull as Pull;
@@ -289,8 +291,7 @@ export class Session {
   }
 
   /**
-   * The pull had no answer, or a bad one, or no connection could be made for it; its verdicts go
-   * again (S3).
+   * Handle a pull that had no answer, a bad one, or no connection; its verdicts are resent (S3).
    */
   pullFailed(nowMs: number, jitter: number): void {
     const pull = this.#pull;
@@ -306,7 +307,7 @@ export class Session {
 
   // ---- settling and extending -------------------------------------------------------------------
 
-  /** When a settle or extend is due at `home` (S2, S5); null while none is. */
+  /** When a settle or extend is due at `home` (S2, S5); null if none is. */
   controlAt(home: Home): number | null {
     if (home.busy) return null;
     const flushAt = this.#flushAt(home);
@@ -314,10 +315,10 @@ export class Session {
     return Math.max(Math.min(flushAt ?? Infinity, home.extendAtMs ?? Infinity), home.retryAtMs);
   }
 
-  /** What to send to `home` now, if anything. An answer or a failure has to follow. */
+  /** The request to send to `home` now, if any. An answer or a failure must follow. */
   beginControl(home: Home, nowMs: number): Control | null {
     if (home.extendAtMs !== null && home.extendAtMs <= nowMs) {
-      const dueMs = this.#planExtends(home); // the lease it was planned for may be gone
+      const dueMs = this.#planExtends(home); // the lease that set the time may be gone
       if (dueMs !== null && dueMs <= nowMs) return this.#beginExtend(home, nowMs);
     }
     const flushAt = this.#flushAt(home);
@@ -329,7 +330,7 @@ export class Session {
     return { method: "settle", request: { groupId, acks, clientId, token } };
   }
 
-  /** The settle or extend was answered; returns messages with handlers whose lease is lost. */
+  /** Handle the answer; returns messages with handlers whose lease is lost. */
   controlAnswered(home: Home, answer: AckAnswer): Message[] {
     const extended = home.extending;
     home.extending = home.settling = null;
@@ -352,8 +353,8 @@ export class Session {
   }
 
   /**
-   * No answer: all goes again (S3). Returns messages with handlers whose lease is lost: its time is
-   * up, and its proxy says nothing.
+   * Handle a missing answer: everything is resent (S3). Returns messages with handlers whose lease
+   * has expired without an answer from the proxy.
    */
   controlFailed(home: Home, nowMs: number, jitter: number): Message[] {
     if (home.settling !== null) home.verdicts.absorb(home.settling);
@@ -380,7 +381,7 @@ export class Session {
     const { group: groupId, clientId, token } = this.options;
     home.extending = this.#leasesOf(home);
     home.askedMs = nowMs;
-    // Of several lengths the shortest: the proxy would cap a longer one without saying so.
+    // With several lengths, use the shortest: the proxy caps a longer one silently.
     home.askedLengthMs = home.extending.reduce(
       (ms, { lengthMs }) => Math.min(ms, lengthMs),
       2 ** 31 - 1,
@@ -393,7 +394,7 @@ export class Session {
     return { method: "extend", request: { groupId, leases, ms, clientId, token } };
   }
 
-  /** The leases to keep alive at `home`; O(n). */
+  /** The leases to extend at `home`; O(n). */
   #leasesOf(home: Home): Lease[] {
     return [...this.#leases].filter((each) => each.home === home && !each.message.leaseLost);
   }

@@ -1,4 +1,4 @@
-/** What we use of the library's CommonJS module; it has no types of its own. */
+/** The parts used of the library's CommonJS module, which has no types of its own. */
 declare module "thrift" {
   class TCompactProtocol {
     constructor(transport: unknown);

@@ -1,19 +1,19 @@
-/** Verdicts on their way to the proxy that holds the leases, grouped as on the wire. Pure. */
+/** Verdicts for the proxy that holds their leases, grouped as on the wire. Pure. */
 
 import type { AckBatch, Context, LeaseRef, Nack } from "./idl.js";
 import { Defer, type Outcome, Reject, Retry } from "./outcome.js";
 
-/** Characters of an error's text that go to the operator. */
+/** Characters of an error's text shown to operators. */
 export const MAX_REASON = 200;
 const MAX_I32 = 2 ** 31 - 1;
 
-/** Verdicts on leases of one proxy, in no order; sending them twice has the effect of once. */
+/** Verdicts on leases of one proxy, in no order. Sending them is idempotent. */
 export class Verdicts {
-  /** When the oldest came in; null if there is none. */
+  /** When the oldest was added; null if empty. */
   sinceMs: number | null = null;
-  /** After this no lease among them can be alive. */
+  /** After this all their leases have expired. */
   usefulUntilMs = 0;
-  /** Whether they may release what a pull waits for. */
+  /** Whether they may release a message that a pull waits for. */
   hurry = false;
   readonly #batches = new Map<string, AckBatch>();
 
@@ -29,7 +29,7 @@ export class Verdicts {
     return size;
   }
 
-  /** Add the verdict on one lease. `context` goes back to the proxy as it came. */
+  /** Add the verdict on one lease. `context` is echoed to the proxy unchanged. */
   add(
     context: Context,
     leaseId: number,
@@ -49,7 +49,7 @@ export class Verdicts {
     this.usefulUntilMs = Math.max(this.usefulUntilMs, deadlineMs);
   }
 
-  /** The leases that they speak of. */
+  /** The leases of the verdicts. */
   *references(): Iterable<LeaseRef> {
     for (const { context, acked, nacked, released } of this.#batches.values()) {
       for (const leaseId of acked) yield { context, leaseId };
@@ -58,12 +58,12 @@ export class Verdicts {
     }
   }
 
-  /** What goes on the wire. */
+  /** The wire form. */
   batches(): AckBatch[] {
     return [...this.#batches.values()];
   }
 
-  /** Take those of `other` in, as after a send that failed. */
+  /** Add the verdicts of a failed request. */
   absorb(other: Verdicts): void {
     for (const [queue, batch] of other.#batches) {
       const mine = this.#batches.get(queue);
@@ -94,7 +94,7 @@ function nack(leaseId: number, outcome: Error): Nack {
   return { leaseId, reason: sendable(`${outcome.name}: ${outcome.message}`) };
 }
 
-/** Short, and without halves of surrogate pairs, which no UTF-8 text can hold. */
+/** Shorten a text, and remove halves of surrogate pairs, which UTF-8 cannot encode. */
 function sendable(text: string): string {
   return [...text.slice(0, 2 * MAX_REASON)].slice(0, MAX_REASON).join("").toWellFormed();
 }

@@ -1,9 +1,9 @@
-/** What a handler is at: one message, or a batch of one key. */
+/** The messages of one handler: one message, or a batch of one key. */
 
 import type { Holder, Message } from "./message.js";
 import type { Outcome } from "./outcome.js";
 
-/** Tells a handler to stop. The signal is made when someone asks for it: most handlers do not. */
+/** Cancels a handler. Its signal is created on first use: most handlers do not need one. */
 export class Work implements Holder {
   settle?: (message: Message, outcome: Outcome) => void;
   #controller: AbortController | null = null;
@@ -19,7 +19,7 @@ export class Work implements Holder {
     return this.#controller.signal;
   }
 
-  /** Why it was told to stop; null while it was not. */
+  /** Why it was cancelled; null if it was not. */
   get reason(): Error | null {
     return this.#reason;
   }
@@ -31,9 +31,9 @@ export class Work implements Holder {
   }
 }
 
-/** Messages of one order key that came together, in their order. */
+/** Messages of one order key that arrived together, in order. */
 export class KeyBatch implements Iterable<Message> {
-  /** How many are known to be done; see `ok`. */
+  /** Number of messages known to be done; see `ok`. */
   done = 0;
   readonly #work: Work;
 
@@ -50,12 +50,12 @@ export class KeyBatch implements Iterable<Message> {
     return this.messages.length;
   }
 
-  /** Of all messages in the batch, as text; null for one that is in no order. */
+  /** The order key of all messages, as text; null if unordered. */
   get orderKey(): string | null {
     return this.messages[0]?.orderKey ?? null;
   }
 
-  /** Aborts when the lease is lost, or the time to drain is up. */
+  /** Aborts when the lease is lost or the drain times out. */
   get signal(): AbortSignal {
     return this.#work.signal;
   }
@@ -64,7 +64,7 @@ export class KeyBatch implements Iterable<Message> {
     return this.messages[Symbol.iterator]();
   }
 
-  /** This message and those ahead of it are done, also if the handler throws later. */
+  /** Mark this message and those before it as done, even if the handler throws later. */
   ok(message: Message): void {
     const place = this.messages.indexOf(message);
     if (place < 0) throw new Error(`${message} is not in this batch`);

@@ -41,7 +41,7 @@ type AskedCall =
       messages: AskedMessage[];
       batch?: boolean;
       timeout_ms?: number;
-      /** A child has to make a producer of its own: Node cannot fork, `cluster` starts anew. */
+      /** A child must make its own producer: Node cannot fork, `cluster` starts a new process. */
       process?: "child";
     };
 
@@ -59,7 +59,7 @@ function outgoing(message: AskedMessage): Outgoing {
   };
 }
 
-/** What became of each message of one call. */
+/** The result of each message of one call. */
 async function sent(
   producer: Producer,
   messages: AskedMessage[],
@@ -94,7 +94,7 @@ async function sent(
   }
 }
 
-/** Send what the driver asks for, until its input ends. */
+/** Send the driver's requests until the input ends. */
 export async function produce(options: Options): Promise<number> {
   const producer = new Producer(proxyOptions(options));
   const child = new Producer(proxyOptions(options));
@@ -126,7 +126,7 @@ function outcomeOf(call: { do?: string; after_ms?: number; reason?: string }): O
   return call.do === "defer" ? new Defer() : undefined;
 }
 
-/** Pull, settle and extend as the driver asks, until its input ends. */
+/** Pull, settle and extend as the driver requests, until the input ends. */
 export async function oneshot(options: Options): Promise<number> {
   const puller = new Puller({
     ...proxyOptions(options),

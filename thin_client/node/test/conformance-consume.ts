@@ -35,7 +35,7 @@ interface Body {
   times?: number;
 }
 
-/** Writes lines of the history, if one is asked for. */
+/** Writes the history, if one is requested. */
 class History {
   readonly #file: number | null;
 
@@ -74,12 +74,12 @@ class History {
 
 const NEVER = new Int32Array(new SharedArrayBuffer(4));
 
-/** What a handler does: its message's body says it. */
+/** Handlers that follow the instructions in the message's body. */
 class Program {
   handled = 0;
   readonly history: History;
   readonly #workMs: [number, number];
-  /** Nothing is said of single messages, and nothing asked. */
+  /** No lines per message, and no instructions. */
   readonly #quiet: boolean;
 
   constructor(options: Options) {
@@ -133,7 +133,7 @@ class Program {
     }
   }
 
-  /** The batch's messages one after the other, up to the first that does not end well. */
+  /** Handle the batch in order, up to the first failure. */
   async handleBatch(batch: KeyBatch): Promise<void> {
     for (const message of batch) {
       this.begin(message);
@@ -160,7 +160,7 @@ function bodyOf(message: Message): Body {
   }
 }
 
-/** Handle messages until SIGTERM; the exit code. */
+/** Handle messages until SIGTERM; returns the exit code. */
 export async function consume(options: Options): Promise<number> {
   const program = new Program(options);
   const consumer = new Consumer({

@@ -1,4 +1,4 @@
-/** The lines that the conformance program writes, and the options that it reads. */
+/** The conformance program's output lines and options. */
 
 import { isUtf8 } from "node:buffer";
 import { createInterface } from "node:readline";
@@ -37,7 +37,7 @@ export function say(event: string, fields: object = {}): void {
   process.stdout.write(`${JSON.stringify({ e: event, ...fields })}\n`);
 }
 
-/** What all modes say to a proxy. */
+/** The proxy options of all modes. */
 export function proxyOptions({ servers, token, tls }: Options): ProxyOptions {
   const files: Record<keyof TlsOptions, string | undefined> = {
     caFile: tls?.ca,
@@ -53,13 +53,13 @@ export function proxyOptions({ servers, token, tls }: Options): ProxyOptions {
   };
 }
 
-/** The members that are there. */
+/** The members that are present. */
 export function given<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const present = Object.entries(options).filter(([, value]) => value !== undefined);
   return Object.fromEntries(present) as { [K in keyof T]: Exclude<T[K], undefined> };
 }
 
-/** A failure as the lines show it. */
+/** A failure as lines show it. */
 export function errorOf(error: unknown): object {
   return {
     kind: error instanceof ClientError ? error.kind : "bug",
@@ -69,7 +69,7 @@ export function errorOf(error: unknown): object {
   };
 }
 
-/** A message as the lines show it. */
+/** A message as lines show it. */
 export function messageFields(message: Message): object {
   return {
     topic: message.topic,
@@ -88,13 +88,13 @@ export function messageFields(message: Message): object {
   };
 }
 
-/** An order key as people read it: text, or hex where it is none. */
+/** An order key in readable form: text, or hex if it is not text. */
 export function orderText({ orderKeyBytes: bytes }: Message): string | null {
   if (bytes === null) return null;
   return isUtf8(bytes) ? bytes.toString() : `0x${bytes.toString("hex")}`;
 }
 
-/** What the driver asks for, a line each. */
+/** The driver's requests, one per line. */
 export async function* asked<T>(): AsyncGenerator<T> {
   for await (const line of createInterface({ input: process.stdin })) yield JSON.parse(line) as T;
 }

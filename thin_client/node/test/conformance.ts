@@ -1,5 +1,5 @@
 /**
- * The conformance program; tests/conformance/clients/README.md says what it does.
+ * The conformance program, as specified in tests/conformance/clients/README.md.
  *
  * node dist/test/conformance.js '{"servers": "127.0.0.1:9713", "group": "billing"}'
  */
@@ -11,5 +11,5 @@ import type { Options } from "./conformance-lines.js";
 const options = JSON.parse(process.argv[2] ?? "{}") as Options;
 const modes = { consume, produce, oneshot };
 
-// A handler that takes no notice of anything must not keep the process.
+// Exit even if a handler ignores its signal.
 process.exit(await modes[options.mode ?? "consume"](options));

@@ -1,4 +1,4 @@
-/** The consumer against a proxy that does as it is told. */
+/** The consumer against a scripted proxy. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -24,7 +24,7 @@ function consumerAt(proxy: FakeProxy, options: Partial<ConsumerOptions> = {}): C
   return new Consumer({ servers: proxy.address, group: "g", logger: SILENT, ...options });
 }
 
-test("handlers run in parallel, one key in its order, and their ends are verdicts", async () => {
+test("handlers run in parallel, one key in order, and their ends are verdicts", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { concurrency: 4 });
   const log: string[] = [];
@@ -64,7 +64,7 @@ test("an error of a handler is logged and means retry", async () => {
   assert.match(logged[0]!, /handling orders\/broker-a_0#1 at offset 0 \(attempt 1\) failed/);
 });
 
-test("whatever a handler throws means retry", async () => {
+test("any thrown value means retry", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy);
   proxy.put({ key: "a" }, { key: "b" }, { key: "c" });
@@ -77,7 +77,7 @@ test("whatever a handler throws means retry", async () => {
   assert.deepEqual(proxy.verdicts.sort(), ["1 retry", "2 retry", "3 retry"]);
 });
 
-test("a batch holds what came of one key, and says how far it came", async () => {
+test("a batch holds a run of one key, and reports how many messages are done", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { maxRun: 8, concurrency: 1 });
   proxy.put({ key: "a" }, { key: "a" }, { key: "a" }, { key: "b" }, { key: "b" }, {});
@@ -89,7 +89,7 @@ test("a batch holds what came of one key, and says how far it came", async () =>
     if (batch.orderKey === "b") {
       for (const message of batch) {
         batch.ok(message);
-        throw new Error("at the next one");
+        throw new Error("at the next message");
       }
     }
     return undefined;
@@ -103,7 +103,7 @@ test("a batch holds what came of one key, and says how far it came", async () =>
   assert.equal(proxy.pulls[0]!.maxRun, 8);
 });
 
-test("the iterator gives one message after the other, and wants each settled", async () => {
+test("the iterator returns one message after the other, and each must be settled", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy);
   proxy.put({ key: "a" }, { key: "b" }, { key: "c" }, { key: "d" });
@@ -119,12 +119,12 @@ test("the iterator gives one message after the other, and wants each settled", a
     else break;
   }
 
-  // What waited goes back; the one that the loop was left with failed.
+  // Waiting messages were released; the one at which the loop was left failed.
   assert.deepEqual(proxy.verdicts.sort(), ["1 ok", "2 retry", "3 retry", "4 defer"]);
   assert.deepEqual(await messages.next(), { value: undefined, done: true });
 });
 
-test("a lost lease aborts its handler's signal, and is told", async () => {
+test("a lost lease aborts its handler's signal, and is reported", async () => {
   await using proxy = await FakeProxy.open();
   proxy.leaseMs = 300;
   proxy.over.add(1);
@@ -147,7 +147,7 @@ test("a lost lease aborts its handler's signal, and is told", async () => {
   );
 });
 
-test("an abort drains: what is handled ends, what waits goes back", async () => {
+test("an abort drains: handlers end, and waiting messages are released", async () => {
   await using proxy = await FakeProxy.open();
   const consumer = consumerAt(proxy, { concurrency: 1 });
   const stop = new AbortController();
@@ -167,7 +167,7 @@ test("an abort drains: what is handled ends, what waits goes back", async () => 
   );
 });
 
-test("a consumer that was stopped before it began ends at once", async () => {
+test("a consumer stopped before its start ends at once", async () => {
   await using proxy = await FakeProxy.open();
   const consumer = consumerAt(proxy);
   consumer.stop();
@@ -178,7 +178,7 @@ test("a consumer that was stopped before it began ends at once", async () => {
   assert.deepEqual(proxy.pulls, []);
 });
 
-test("over the drain's time handlers are told, and their messages go back", async () => {
+test("the drain timeout aborts handlers and releases their messages", async () => {
   await using proxy = await FakeProxy.open();
   const consumer = consumerAt(proxy, { drainTimeoutMs: 30 });
   proxy.put({ key: "a" });
@@ -190,7 +190,7 @@ test("over the drain's time handlers are told, and their messages go back", asyn
   assert.deepEqual(proxy.verdicts, ["1 defer"]);
 });
 
-test("an iterator's message that ends by the drain's time goes back", async () => {
+test("an iterator's message that ends at the drain timeout is released", async () => {
   await using proxy = await FakeProxy.open();
   const consumer = consumerAt(proxy, { drainTimeoutMs: 30 });
   proxy.put({ key: "a" });
@@ -213,7 +213,7 @@ test("a second stop does not wait for handlers", async () => {
     setTimeout(() => consumer.stop(), 20);
     await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
   });
-  await running; // long before the 30 s of the drain
+  await running; // long before the drain timeout of 30 s
 
   assert.deepEqual(proxy.verdicts, ["1 defer"]);
 });
@@ -235,7 +235,7 @@ test("a close after a stop waits for handlers, and so does a second one", async 
   assert.deepEqual(proxy.verdicts, ["1 ok"]);
 });
 
-test("a refusal that no retry can help ends the run, and the iterator", async () => {
+test("a permanent refusal ends the run and the iterator", async () => {
   await using proxy = await FakeProxy.open();
   const types = consumerTypes as unknown as { PullException: new (args: object) => Error };
   proxy.refusal = new types.PullException({ code: 404, message: "no such group" });
@@ -248,7 +248,7 @@ test("a refusal that no retry can help ends the run, and the iterator", async ()
   await assert.rejects(consumerAt(proxy).messages().next(), failure);
 });
 
-test("a lost answer is asked for again under the same id, at the same proxy", async () => {
+test("a pull with a lost answer is repeated under the same id at the same proxy", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { servers: [proxy.address, "127.0.0.1:1"] });
   const errors: string[] = [];
@@ -262,7 +262,7 @@ test("a lost answer is asked for again under the same id, at the same proxy", as
   assert.deepEqual(errors, ["connection"]);
 });
 
-test("a dead proxy in the list is passed over", async () => {
+test("a dead proxy in the list is skipped", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { servers: `127.0.0.1:1,${proxy.address}` });
   proxy.put({ key: "a" });
@@ -270,7 +270,7 @@ test("a dead proxy in the list is passed over", async () => {
   await until(() => proxy.verdicts.length === 1);
 });
 
-test("the longest time-out is long, with a pull's own wait on top", async () => {
+test("the longest timeout still works with a pull's own wait added", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy, { requestTimeoutMs: 2 ** 31 - 1 });
   proxy.put({ key: "a" });
@@ -278,7 +278,7 @@ test("the longest time-out is long, with a pull's own wait on top", async () => 
   await until(() => proxy.verdicts.includes("1 ok"));
 });
 
-test("the trace hook is around the handler", async () => {
+test("the trace hook wraps the handler", async () => {
   await using proxy = await FakeProxy.open();
   const seen: unknown[] = [];
   await using consumer = consumerAt(proxy, {
@@ -296,7 +296,7 @@ test("the trace hook is around the handler", async () => {
   assert.deepEqual(seen, [{ traceparent: "00-1-2-01" }, 1, "handler", "after"]);
 });
 
-test("a loop that settles nothing fails, and its message comes again", async () => {
+test("a loop that does not settle fails, and its message is retried", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy);
   proxy.put({ key: "a" }, { key: "a" });
@@ -311,7 +311,7 @@ test("a loop that settles nothing fails, and its message comes again", async () 
   assert.deepEqual(proxy.verdicts.sort(), ["1 retry", "2 defer"]);
 });
 
-test("a result that stands for work that has not run is no ack", async () => {
+test("a result whose work has not run does not ack", async () => {
   const results: unknown[] = [
     (function* () {})(),
     (async function* () {})(),
@@ -333,7 +333,7 @@ test("a result that stands for work that has not run is no ack", async () => {
   );
 });
 
-test("a handler that blocks the event loop keeps its leases, and is told of", async () => {
+test("a handler that blocks the event loop keeps its leases, with a warning", async () => {
   const server = new Worker(new URL("./slow-proxy.js", import.meta.url));
   const [address] = (await once(server, "message")) as [string];
   const warnings: string[] = [];
@@ -350,13 +350,13 @@ test("a handler that blocks the event loop keeps its leases, and is told of", as
   const [told] = (await once(server, "message")) as [{ longestGapMs: number; verdicts: string[] }];
   await server.terminate();
 
-  assert.ok(told.longestGapMs < 1_000, `a lease was left alone for ${told.longestGapMs} ms`);
+  assert.ok(told.longestGapMs < 1_000, `a lease was not extended for ${told.longestGapMs} ms`);
   assert.deepEqual(told.verdicts.sort(), ["1 ok", "2 ok"]);
   assert.equal(warnings.length, 1);
   assert.match(warnings[0]!, /the event loop was blocked for 2\.\d s, the lease is 1 s: let a worker/);
 });
 
-test("what does no work when it is called is no handler", async () => {
+test("handlers whose call runs no work are refused", async () => {
   const consumer = new Consumer({ servers: "127.0.0.1:1", group: "g" });
   const run = (handler: unknown): Promise<void> => consumer.run(handler as never);
   await assert.rejects(run(function* handle() {}), /handle is a generator function/);
@@ -368,27 +368,27 @@ test("what does no work when it is called is no handler", async () => {
   );
 });
 
-test("what is no function is no handler", async () => {
+test("handlers that are not functions are refused", async () => {
   const consumer = new Consumer({ servers: "127.0.0.1:1", group: "g" });
   await assert.rejects(consumer.run("handle" as never), /of type string: expected a function/);
   await assert.rejects(consumer.runBatches(undefined as never), /of type undefined: expected/);
 });
 
-test("a listener that throws harms nobody", async () => {
+test("a listener that throws is harmless", async () => {
   await using proxy = await FakeProxy.open();
   await using consumer = consumerAt(proxy);
   consumer.on("handleStart", () => {
     throw new Error("a bug");
   });
   consumer.on("handleEnd", async () => {
-    throw new Error("a bug"); // nobody waits for this one
+    throw new Error("a bug"); // not awaited
   });
   proxy.put({ key: "a" });
   void consumer.run(() => {});
   await until(() => proxy.verdicts.includes("1 ok"));
 });
 
-test("one-shot calls pull, extend and settle", async () => {
+test("single calls pull, extend and settle", async () => {
   await using proxy = await FakeProxy.open();
   await using puller = new Puller({ servers: `127.0.0.1:1,${proxy.address}`, group: "g" });
   proxy.put({ key: "a", body: '{"id": 7}' }, { key: "b" });
@@ -406,12 +406,12 @@ test("one-shot calls pull, extend and settle", async () => {
   assert.deepEqual(proxy.verdicts, ["1 ok"]);
 });
 
-test("one-shot calls at the same time go one after the other", { timeout: 10_000 }, async () => {
+test("concurrent single calls are sent one after the other", { timeout: 10_000 }, async () => {
   await using proxy = await FakeProxy.open();
   await using puller = new Puller({ servers: proxy.address, group: "g", requestTimeoutMs: 1_000 });
   proxy.put({ key: "a" }, { key: "b" });
   const pulled = await Promise.all([puller.pull(), puller.pull()]);
-  proxy.cuts = 1; // the one behind it does not suffer
+  proxy.cuts = 1; // the next call must not fail
   const settled = await Promise.allSettled(pulled.flat().map((each) => puller.settle(each)));
 
   assert.deepEqual(

@@ -1,4 +1,4 @@
-/** A proxy that gives out what it was told to, for tests; it answers by the generated processors. */
+/** A scripted proxy for tests, which answers with the generated processors. */
 
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import consumerService from "#gen/ConsumerService.js";
@@ -29,13 +29,13 @@ export class FakeProxy {
   readonly extends: ExtendRequest[] = [];
   readonly sends: OutgoingMessage[] = [];
   readonly delays: OutgoingDelay[] = [];
-  /** The next answers to sends; all are stored once there are none. */
+  /** Answers to the next sends; after them, every message is stored. */
   readonly results: SendResult[] = [];
-  /** What pulls are answered with from now on, instead of messages. */
+  /** The answer to pulls from now on, instead of messages. */
   refusal: Error | null = null;
-  /** Leases that are over. */
+  /** Expired leases. */
   readonly over = new Set<number>();
-  /** Answers that get lost: so many next calls are cut off once they were handled. */
+  /** Number of next calls whose answers are lost: the connection is cut after handling them. */
   cuts = 0;
   #ready: WireMessage[] = [];
   #leases = 0;
@@ -85,12 +85,12 @@ export class FakeProxy {
     this.#wake();
   }
 
-  /** Connections that stand. */
+  /** Number of open connections. */
   get connections(): number {
     return this.#sockets.size;
   }
 
-  /** All verdicts so far, in the order of their coming: `1 ok`. */
+  /** All verdicts so far, in order of arrival: `1 ok`. */
   get verdicts(): string[] {
     return [...this.pulls, ...this.settles].flatMap(({ acks }) =>
       (acks ?? []).flatMap(({ acked, nacked, released }) => [
@@ -122,11 +122,11 @@ export class FakeProxy {
     });
   }
 
-  // ---- what the processors call -----------------------------------------------------------------
+  // ---- called by the processors -----------------------------------------------------------------
 
   async pull(request: PullRequest): Promise<PullResponse> {
     this.pulls.push(request);
-    const until = Date.now() + Math.min(request.maxLingerTime, 100); // tests wait for it at the end
+    const until = Date.now() + Math.min(request.maxLingerTime, 100); // tests wait for it
     while (this.#ready.length === 0 && this.refusal === null && Date.now() < until) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
@@ -149,7 +149,7 @@ export class FakeProxy {
     return { notHeld: request.leases.filter(({ leaseId }) => this.over.has(Number(leaseId))) };
   }
 
-  // The processor tells by the number of parameters that no callback is wanted.
+  // By its number of parameters the processor sees that it takes no callback.
   async sendSync(message: OutgoingMessage, _timeout: number): Promise<SendResult> {
     this.sends.push(message);
     return this.results.shift() ?? { code: 0, msg: "OK" };
@@ -162,15 +162,15 @@ export class FakeProxy {
 
   async sendDelaySync(message: OutgoingDelay, _timeout: number): Promise<SendResult> {
     this.delays.push(message);
-    return this.results.shift() ?? { code: 18, msg: "delays are not served" };
+    return this.results.shift() ?? { code: 18, msg: "delays are not supported" };
   }
 }
 
-/** Wait until it holds. */
+/** Wait for the condition. */
 export async function until(condition: () => boolean): Promise<void> {
   const limit = Date.now() + 10_000;
   while (!condition()) {
-    if (Date.now() > limit) throw new Error(`it did not come about: ${condition}`);
+    if (Date.now() > limit) throw new Error(`timed out: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
 }

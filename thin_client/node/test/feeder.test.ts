@@ -9,7 +9,7 @@ import { readOptions } from "../src/options.js";
 import { Session } from "../src/session.js";
 import { FakeProxy, until } from "./fake-proxy.js";
 
-test("a consumer that is stopped while it connects pulls no more", async () => {
+test("a stop during connect prevents pulls", async () => {
   await using proxy = await FakeProxy.open();
   const servers = proxy.address;
   const session = new Session(readOptions({ servers, group: "g" }).session);

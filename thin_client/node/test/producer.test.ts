@@ -1,4 +1,4 @@
-/** The producer against a proxy that does as it is told. */
+/** The producer against a scripted proxy. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -13,14 +13,14 @@ function producerAt(proxy: FakeProxy, timeoutMs = 10_000): Producer {
 
 async function failureOf(sending: Promise<unknown>): Promise<SendFailed> {
   const error = await sending.then(
-    () => assert.fail("it was stored"),
+    () => assert.fail("the message was stored"),
     (thrown: unknown) => thrown,
   );
   assert.ok(error instanceof SendFailed, String(error));
   return error;
 }
 
-test("a message is stored, and known by its id", async () => {
+test("a message is stored under its id", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
   const id = await producer.send({ topic: "orders", body: "x", key: "a", tag: "t" });
@@ -31,7 +31,7 @@ test("a message is stored, and known by its id", async () => {
   assert.deepEqual([stored.key, stored.tags, Number(stored.hashId)], ["a", "t", 97]);
 });
 
-test("a lost answer and a busy proxy are tried again under the same id", async () => {
+test("after a lost answer or a busy proxy the message is resent under the same id", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
   proxy.cuts = 1;
@@ -43,7 +43,7 @@ test("a lost answer and a busy proxy are tried again under the same id", async (
   assert.equal(new Set(ids).size, 1);
 });
 
-test("a batch says of each message what became of it", async () => {
+test("a batch reports the result of each message", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
   const messages = ["A", "B", "C"].map((id) => ({
@@ -66,7 +66,7 @@ test("a batch says of each message what became of it", async () => {
   assert.match(error.message, /sending to orders failed: too large \(message B: not stored\)/);
 });
 
-test("a batch that is refused whole is known not to be stored", async () => {
+test("a refused batch is known not to be stored", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
   proxy.results.push({ code: 71, msg: "a token that this proxy does not know" });
@@ -82,7 +82,7 @@ test("a batch that is refused whole is known not to be stored", async () => {
   );
 });
 
-test("of a batch only what is not stored goes again", async () => {
+test("only unstored messages of a batch are resent", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
   const stored = { code: 0, msg: null };
@@ -98,7 +98,7 @@ test("of a batch only what is not stored goes again", async () => {
   );
 });
 
-test("what is behind a failed send of its key is not sent, and what is called later is", async () => {
+test("calls waiting behind a failed send of their key are not sent, later calls are", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
   proxy.results.push({ code: 14, msg: "no such topic" });
@@ -119,7 +119,7 @@ test("what is behind a failed send of its key is not sent, and what is called la
   );
 });
 
-test("when time is up nobody knows whether it was stored", async () => {
+test("after a timeout the outcome is unknown", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy, 300);
   proxy.cuts = 100;
@@ -127,17 +127,17 @@ test("when time is up nobody knows whether it was stored", async () => {
 
   assert.equal(error.code, null);
   assert.ok(error.outcomeUnknown);
-  assert.match(error.message, /may be stored nevertheless/);
+  assert.match(error.message, /may have been stored/);
 });
 
-test("without a proxy it is not stored", async () => {
+test("without a proxy the message is not stored", async () => {
   const producer = new Producer({ servers: "127.0.0.1:1", timeoutMs: 100, logger: SILENT });
   const error = await failureOf(producer.send({ topic: "orders", body: "x" }));
   assert.equal(error.outcomeUnknown, false);
   assert.match(error.message, /no connection to 127.0.0.1:1.*not stored/);
 });
 
-test("a delay is asked for, and its refusal told with its code", async () => {
+test("a refused delay is reported with its code", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = producerAt(proxy);
   const message = { topic: "orders", body: "x", delayMs: 60_000 };
@@ -148,11 +148,11 @@ test("a delay is asked for, and its refusal told with its code", async () => {
   assert.ok(Math.abs(Number(proxy.delays[0]?.timestamp) * 1000 - Date.now() - 60_000) < 10_000);
   assert.equal(
     error.failures.get(error.messageIds[1]!)?.reason,
-    "not sent: an earlier part failed",
+    "not sent: an earlier part of the batch failed",
   );
 });
 
-test("the trace of each message goes along", async () => {
+test("each message carries its trace", async () => {
   await using proxy = await FakeProxy.open();
   await using producer = new Producer({
     servers: proxy.address,

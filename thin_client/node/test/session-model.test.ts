@@ -1,6 +1,6 @@
 /**
- * The session against a naive model, in random orders of pulls, ends, losses and failures. The seed
- * is fixed, so that a change is judged by what it changes; ORDERLANE_SEED takes another one.
+ * The session against a naive model, with random pulls, ends, losses and failures. The seed is
+ * fixed, so that results change only with the code; ORDERLANE_SEED sets another one.
  */
 
 import assert from "node:assert/strict";
@@ -15,7 +15,7 @@ const CONCURRENCY = 3;
 const PREFETCH = 3;
 const LINGER_MS = 20;
 
-/** Mulberry32: small, and the same everywhere. */
+/** Mulberry32: small, and the same on all platforms. */
 function random(seed: number): (below: number) => number {
   let state = seed >>> 0;
   return (below) => {
@@ -26,16 +26,16 @@ function random(seed: number): (below: number) => number {
   };
 }
 
-/** What the model knows of one lease. */
+/** The model's state of one lease. */
 interface Given {
   number: number;
   key: string | null;
-  /** The pull that brought it: what it brought of one key is a run. */
+  /** The pull that returned it; its messages of one key are a run. */
   pull: string;
   home: string;
   deadlineMs: number;
   lengthMs: number;
-  message: Message | null; // with a handler, now or once
+  message: Message | null; // delivered, now or before
   verdict: "acked" | "nacked" | "released" | null;
   settledMs: number;
   underWay: boolean;
@@ -95,14 +95,14 @@ class Model {
       const openKeys = this.#handlers.map((each) => this.of(each[0]!).key);
       taken.forEach((message, place) => {
         const each = this.of(message);
-        assert.equal(each.message, null, "handed out twice");
+        assert.equal(each.message, null, "delivered twice");
         assert.ok(!each.lost && each.verdict === null);
         assert.ok(each.deadlineMs > this.now, "S4");
         assert.ok(each.key === null || !openKeys.includes(each.key), "S6");
         const earlier = this.given.slice(0, each.number - 1);
         const ahead = earlier.filter((other) => other.key === each.key && each.key !== null);
         const waiting = ahead.filter((o) => o.verdict === null && !o.lost && o.message === null);
-        if (place > 0) assert.deepEqual(waiting, [], "a run in its order");
+        if (place > 0) assert.deepEqual(waiting, [], "a run in order");
         each.message = message;
       });
       this.#handlers.push(taken);
@@ -198,7 +198,7 @@ class Model {
     return { context, messages, more: null, leaseMs: lengthMs, home: this.#home };
   }
 
-  /** The leases of a request's verdicts: each settled so, not under way, not confirmed. */
+  /** The leases of a request's verdicts: settled, not in flight, not confirmed. */
   carried(acks: { context: { qid: string | null } }[], home: string | null): Given[] {
     const found: Given[] = [];
     for (const batch of acks as unknown as Record<string, (number | { leaseId: number })[]>[]) {
@@ -248,7 +248,7 @@ class Model {
       lost = this.held().filter((e) => e.home === home.address && e.deadlineMs <= this.now);
       const pending = this.pending(home.address!);
       if (pending.every((each) => each.deadlineMs <= this.now)) {
-        for (const each of pending) each.confirmed = true; // S3: they are given up
+        for (const each of pending) each.confirmed = true; // S3: dropped
       }
     } else {
       lost = settle ? [] : leases.filter((e) => e.verdict === null && this.below(5) === 0);
@@ -274,7 +274,7 @@ class Model {
     );
   }
 
-  /** S2 and S5: while a verdict or a lease waits, its proxy is to be asked in time. */
+  /** S2 and S5: while a verdict or a lease waits, a request to its proxy is due in time. */
   check(): void {
     for (const address of ["a:1", "b:2"]) {
       const pending = this.pending(address);
@@ -288,11 +288,11 @@ class Model {
         ...leases.map((each) => each.deadlineMs - (2 * each.lengthMs) / 3),
       ];
       const at = this.session.controlAt(home);
-      assert.ok(at !== null && at <= Math.max(Math.min(...limits), home.retryAtMs), "in time");
+      assert.ok(at !== null && at <= Math.max(Math.min(...limits), home.retryAtMs), "due in time");
     }
   }
 
-  /** In the end every lease has its verdict confirmed, or was lost. */
+  /** Finally every lease has its verdict confirmed, or is lost. */
   finish(): void {
     for (const messages of this.#handlers) this.settled(messages, messages.length, undefined);
     this.stop();
@@ -320,5 +320,5 @@ test("the session keeps its rules in every order of events", () => {
     }
     given += model.given.length;
   }
-  assert.ok(given > 300, "hardly anything happened");
+  assert.ok(given > 300, "too few messages were delivered");
 });

@@ -1,4 +1,4 @@
-/** The session's rules, one dialogue each, as in the other languages' tests. */
+/** The session's rules, one scenario each, as in the other languages' tests. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -31,7 +31,7 @@ function sessionWith(options: Partial<SessionOptions> = {}): Session {
 interface AnswerOptions {
   home?: string | null;
   leaseMs?: number;
-  /** Of all messages; undefined: each has its own. */
+  /** Of all messages; undefined: a separate key for each. */
   key?: string | null;
 }
 
@@ -61,7 +61,7 @@ function answer(numbers: number[], options: AnswerOptions = {}): PullResponse {
   };
 }
 
-/** Pull these messages and give to handlers what they can take. */
+/** Pull these messages and take as many as handlers may have. */
 function pulled(
   session: Session,
   numbers: number[],
@@ -78,7 +78,7 @@ function pulled(
 
 function homeOf(session: Session, address = "a:1"): Home {
   const home = session.homes.get(address);
-  assert.ok(home, `${address} is not known`);
+  assert.ok(home, `no home for ${address}`);
   return home;
 }
 
@@ -92,7 +92,7 @@ function extendOf(control: Control | null) {
   return (control as Extract<Control, { method: "extend" }>).request;
 }
 
-test("S1 verdicts ride to their own proxy only", () => {
+test("S1 verdicts ride only to their own proxy", () => {
   const session = sessionWith({ concurrency: 4, prefetch: 0 });
   const [old, late] = pulled(session, [1, 2]) as [Message, Message];
   session.beginPull(START);
@@ -121,7 +121,7 @@ test("S2 a verdict waits for the linger without a pull", () => {
   assert.equal(session.beginControl(homeOf(session), START + 19), null);
 });
 
-test("S2 a verdict hurries when only a pull can bring more", () => {
+test("S2 a verdict is sent at once if no message waits", () => {
   const session = sessionWith({ concurrency: 2, prefetch: 0 });
   const [first, second] = pulled(session, [1, 2]) as [Message, Message];
   session.settle(first, undefined, START + 1);
@@ -132,7 +132,7 @@ test("S2 a verdict hurries when only a pull can bring more", () => {
   assert.equal(session.controlAt(homeOf(session)), START + 2);
 });
 
-test("S2 with a message waiting here it hurries once the pull is not answered at once", () => {
+test("S2 with a message waiting, a verdict is sent once the pull is overdue", () => {
   const session = sessionWith({ concurrency: 1, prefetch: 3 });
   const [first] = pulled(session, [1, 2]) as [Message];
   session.beginPull(START);
@@ -152,7 +152,7 @@ test("S2 a verdict inside a run releases nothing and does not hurry", () => {
   assert.equal(session.controlAt(homeOf(session)), START + 1);
 });
 
-test("S3 a verdict goes again after a failure, and is dropped when it is useless", () => {
+test("S3 a verdict is resent after a failure, and dropped when it is useless", () => {
   const session = sessionWith();
   const [message] = pulled(session, [1]) as [Message];
   session.settle(message, undefined, START);
@@ -166,7 +166,7 @@ test("S3 a verdict goes again after a failure, and is dropped when it is useless
   assert.ok(session.drained);
 });
 
-test("S4 a message that waited too long needs an extend", () => {
+test("S4 a message with an expired lease needs an extend", () => {
   const session = sessionWith({ concurrency: 1, prefetch: 1 });
   const [first] = pulled(session, [1, 2]) as [Message];
   const lateMs = START + 3001;
@@ -179,7 +179,7 @@ test("S4 a message that waited too long needs an extend", () => {
   assert.equal(session.take(lateMs)?.deadlineMs, lateMs + 3000);
 });
 
-test("S4 a message whose extend is refused is dropped, and one with a handler is told of", () => {
+test("S4 a message whose extend is refused is dropped, or reported if it is with a handler", () => {
   const session = sessionWith({ concurrency: 1, prefetch: 1 });
   const [first] = pulled(session, [1, 2]) as [Message];
   const { leases } = extendOf(session.beginControl(homeOf(session), START + 1000));
@@ -192,7 +192,7 @@ test("S4 a message whose extend is refused is dropped, and one with a handler is
   assert.equal(session.pullAt() !== null, true);
 });
 
-test("S4 a lease whose time is up at a silent proxy is lost", () => {
+test("S4 a lease that expires at a silent proxy is lost", () => {
   const session = sessionWith();
   const [message] = pulled(session, [1]) as [Message];
   session.beginControl(homeOf(session), START + 2000);
@@ -216,7 +216,7 @@ test("S5 leases of several lengths are extended by the shortest", () => {
   assert.equal(session.controlAt(home), START + 2000);
 });
 
-test("S5 what waits is extended as well", () => {
+test("S5 leases of waiting messages are extended too", () => {
   const session = sessionWith({ concurrency: 1, prefetch: 3 });
   pulled(session, [1, 2, 3]);
   const extend = extendOf(session.beginControl(homeOf(session), START + 1000));
@@ -226,7 +226,7 @@ test("S5 what waits is extended as well", () => {
   );
 });
 
-test("S6 two messages of a key that the proxy should not have sent go one after the other", () => {
+test("S6 two messages of a key sent by a faulty proxy are handled one after the other", () => {
   const session = sessionWith({ concurrency: 4 });
   const [first, ...others] = pulled(session, [1, 2], { key: "k" }) as [Message];
   assert.deepEqual(others, []);
@@ -234,7 +234,7 @@ test("S6 two messages of a key that the proxy should not have sent go one after 
   assert.equal(session.take(START)?.leaseId, 2);
 });
 
-test("S7 room is what is not held", () => {
+test("S7 held messages reduce the capacity", () => {
   const session = sessionWith({ concurrency: 2, prefetch: 4 });
   assert.equal(session.beginPull(START).maxBatchSize, 6);
   session.pullAnswered(answer([1, 2, 3, 4, 5, 6]), START);
@@ -248,7 +248,7 @@ test("S7 room is what is not held", () => {
   assert.equal(session.beginPull(START).maxBatchSize, 4);
 });
 
-test("S8 what arrives after stop goes back", () => {
+test("S8 messages that arrive after the stop are released", () => {
   const session = sessionWith();
   session.beginPull(START);
   session.stop(START);
@@ -260,7 +260,7 @@ test("S8 what arrives after stop goes back", () => {
   assert.deepEqual(settle.acks[0]?.released, [1]);
 });
 
-test("S8 what waits goes back at stop, and what is handled does not", () => {
+test("S8 a stop releases waiting messages, but not those with handlers", () => {
   const session = sessionWith({ concurrency: 1, prefetch: 3 });
   const [first] = pulled(session, [1, 2, 3]) as [Message];
   session.stop(START);
@@ -284,7 +284,7 @@ test("S9 a failed pull is repeated and its leases run from the first sending", (
   assert.notEqual(session.beginPull(START + 520).requestId, first.requestId);
 });
 
-test("S9 once its leases must be over a failed pull is not repeated", () => {
+test("S9 a failed pull is not repeated once its leases must have expired", () => {
   const session = sessionWith();
   pulled(session, [1], { leaseMs: 400 });
   const first = session.beginPull(START);
@@ -297,8 +297,8 @@ test("S9 once its leases must be over a failed pull is not repeated", () => {
   assert.notEqual(again.requestId, late.requestId);
 });
 
-test("S9 only a connection that broke is tried at the same address, and once", () => {
-  const broke = new ConnectionLost("it closed", { broke: true });
+test("S9 only a broken connection is retried at the same address, and once", () => {
+  const broke = new ConnectionLost("closed", { broke: true });
   assert.equal(triesElsewhere(broke, 1), false);
   assert.equal(triesElsewhere(broke, 2), true);
   assert.equal(triesElsewhere(new ConnectionLost("no answer within 3 s"), 1), true);
@@ -321,7 +321,7 @@ test("S10 a run is handled in sequence and ends at the first failure", () => {
   assert.deepEqual(batch?.released, [3, 4]);
 });
 
-test("S10 another answer's messages of the key are no part of the run", () => {
+test("S10 messages of another answer do not join the run", () => {
   const session = sessionWith({ concurrency: 4, prefetch: 8 });
   for (const numbers of [[1, 2], [3]]) {
     session.beginPull(START);
@@ -331,7 +331,7 @@ test("S10 another answer's messages of the key are no part of the run", () => {
   assert.equal(session.take(START)?.leaseId, 3);
 });
 
-test("S10 a handler that takes a run whole says how far it came", () => {
+test("S10 a handler of a whole run reports how many messages are done", () => {
   const session = sessionWith({ concurrency: 1, prefetch: 8 });
   session.beginPull(START);
   session.pullAnswered(answer([1, 2, 3, 4], { key: "k" }), START);
@@ -350,7 +350,7 @@ test("S10 a handler that takes a run whole says how far it came", () => {
   assert.equal(session.open, 0);
 });
 
-test("S6 a run taken whole keeps its key from other handlers, and stop leaves it alone", () => {
+test("S6 a run taken whole blocks its key for other handlers, and a stop does not affect it", () => {
   const session = sessionWith({ concurrency: 4, prefetch: 8 });
   for (const numbers of [[1, 2], [3]]) {
     session.beginPull(START);
@@ -381,7 +381,7 @@ test("an early empty answer pauses pulling", () => {
   session.pullAnswered(empty, START + 1060);
 
   assert.ok(early > START + 1);
-  assert.ok((session.pullAt() as number) <= START + 1060); // after a full wait it goes on at once
+  assert.ok((session.pullAt() as number) <= START + 1060); // after a full wait the next pull is due
 });
 
 test("backoff grows to a limit and spreads", () => {
@@ -392,7 +392,7 @@ test("backoff grows to a limit and spreads", () => {
   assert.equal(backoffMs(1, 0), backoffMs(1, 1) / 2);
 });
 
-test("a long outage is logged less and less", () => {
+test("a long outage is logged ever less often", () => {
   const news = Array.from({ length: 99 }, (_, place) => place + 1).filter(isNews);
   assert.deepEqual(news, [1, 2, 4, 8, 16, 32, 64]);
 });
@@ -424,7 +424,7 @@ for (const [what, spoil] of Object.entries(spoilt)) {
   });
 }
 
-test("a repeated message is taken in once", () => {
+test("a repeated message is added once", () => {
   const session = sessionWith({ concurrency: 4, prefetch: 4 });
   assert.equal(pulled(session, [1, 2]).length, 2);
   assert.deepEqual(pulled(session, [1, 2]), []);
@@ -437,7 +437,7 @@ test("settling twice is an error that names the message", () => {
   assert.throws(() => session.settle(message, undefined, START), /t\/q#1 at 1: not with a handler/);
 });
 
-test("a token goes with every request", () => {
+test("every request carries the token", () => {
   const session = sessionWith({ token: "secret", concurrency: 1 });
   assert.equal(session.beginPull(START).token, "secret");
   session.pullAnswered(answer([1]), START);
@@ -447,7 +447,7 @@ test("a token goes with every request", () => {
   assert.equal(settleOf(session.beginControl(homeOf(session), START + 1100)).token, "secret");
 });
 
-test("a retry says when", () => {
+test("a retry carries its delay", () => {
   const session = sessionWith();
   const [one, two] = pulled(session, [1, 2]) as [Message, Message];
   session.settle(one, new Retry({ afterMs: 1500.7 }), START);
@@ -456,7 +456,7 @@ test("a retry says when", () => {
   assert.deepEqual(batch?.nacked, [{ leaseId: 1, retryAfterMs: 1500 }, { leaseId: 2 }]);
 });
 
-test("its text is a status line", () => {
+test("the session's text is a status line", () => {
   const session = sessionWith();
   pulled(session, [1, 2, 3]);
   assert.equal(String(session), "Session g open=2 ready=1 held=3 pulling=false homes=1");

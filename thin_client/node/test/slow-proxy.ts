@@ -1,4 +1,7 @@
-/** A proxy in a worker thread, with leases of a second: it answers while the main thread stands still. */
+/**
+ * A proxy in a worker thread, with leases of one second: it answers while the main thread is
+ * blocked.
+ */
 
 import { parentPort } from "node:worker_threads";
 import { FakeProxy } from "./fake-proxy.js";

@@ -65,8 +65,9 @@ public final class OutgoingMessage {
         return shardingKey;
     }
 
-    /** The chosen queue: its position in the order by broker name, then id; or {@link #ANY_QUEUE}.
-     * */
+    /**
+     * The chosen queue: its position in the order by broker name, then id; or {@link #ANY_QUEUE}.
+     */
     public OptionalInt queue() {
         return queue == null ? OptionalInt.empty() : OptionalInt.of(queue);
     }

@@ -42,8 +42,9 @@ public final class SendFailedException extends OrderlaneException {
         return Collections.unmodifiableMap(failures);
     }
 
-    /** Returns the ids of all messages of the call, in order; those without a failure are stored.
-     * */
+    /**
+     * Returns the ids of all messages of the call, in order; those without a failure are stored.
+     */
     public List<String> messageIds() {
         return Collections.unmodifiableList(ids);
     }

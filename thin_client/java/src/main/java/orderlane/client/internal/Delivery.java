@@ -164,8 +164,10 @@ final class Delivery {
         return pause(reasons, last == null ? Integer.valueOf(code) : last, again, nowNs, jitter);
     }
 
-    /** Nanoseconds until the next try; {@code sent}: it may have arrived. Throws
-     * SendFailedException. */
+    /**
+     * Nanoseconds until the next try; {@code sent}: it may have arrived. Throws
+     * SendFailedException.
+     */
     long pauseAfterError(OrderlaneException error, boolean sent, long nowNs, double jitter) {
         if (sent) {
             doubtful.addAll(open());

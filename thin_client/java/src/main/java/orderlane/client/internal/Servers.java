@@ -20,8 +20,9 @@ final class Servers {
      */
     record Destination(Address address, int turn) {}
 
-    /** The target of the next connection; after each round, the next address of a name comes first.
-     * */
+    /**
+     * The target of the next connection; after each round, the next address of a name comes first.
+     */
     Destination current() {
         int tried = failures;
         Address address = addresses.get(tried % addresses.size());

@@ -173,8 +173,9 @@ final class Session {
         return none ? OptionalLong.empty() : OptionalLong.of(pullRetryAtNs);
     }
 
-    /** Returns the pull to send now, including verdicts (S1). An answer or a failure must follow.
-     * */
+    /**
+     * Returns the pull to send now, including verdicts (S1). An answer or a failure must follow.
+     */
     PullRequest beginPull(long nowNs) {
         Home home = pullHome != null ? pullHome : homes.get(null);
         Verdicts riding = new Verdicts();

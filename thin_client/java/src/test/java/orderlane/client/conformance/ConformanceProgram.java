@@ -114,8 +114,9 @@ public final class ConformanceProgram {
         }
     }
 
-    /** By reflection: the compiler warns of the only class that does it, which cannot be disabled.
-     * */
+    /**
+     * By reflection: the compiler warns of the only class that does it, which cannot be disabled.
+     */
     private static void onSigterm(Runnable action) throws IOException {
         try {
             Class<?> signal = Class.forName("sun.misc.Signal");
