@@ -1,4 +1,4 @@
-# Finds Apache Thrift's C++ library, which comes without a CMake package of its own on Debian.
+# Finds Apache Thrift's C++ library, for which Debian ships no CMake package.
 # Defines the target Thrift::thrift.
 find_path(Thrift_INCLUDE_DIR thrift/Thrift.h)
 find_library(Thrift_LIBRARY thrift)

@@ -1,4 +1,4 @@
-// Sends orders, then bills them: in order by customer, customers in parallel.
+// Sends orders, then handles them: in order by customer, customers in parallel.
 //
 //     orders 127.0.0.1:9713            until Ctrl-C
 #include <orderlane/orderlane.hpp>
@@ -41,7 +41,7 @@ Outcome bill(const Message& message) {
     if (message.attempt == 1 && message.offset % 10 == 0) {
         return Outcome::retry_after(500ms);  // only this customer waits
     }
-    std::this_thread::sleep_for(10ms);  // the work
+    std::this_thread::sleep_for(10ms);  // stands for real work
     std::ostringstream line;
     line << *message.key << " offset " << message.offset << " attempt " << message.attempt;
     print(line.str());

@@ -15,7 +15,7 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(begin, text.find_last_not_of(spaces) - begin + 1);
 }
 
-/// 0 for what is no port.
+/// Returns 0 for an invalid port.
 std::uint16_t parse_port(std::string_view text) {
     std::uint16_t port = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
@@ -52,7 +52,7 @@ Address parse_address(std::string_view given) {
                                                : std::uint16_t{0};
     if (host.empty() || port == 0) {
         throw std::invalid_argument("'" + std::string(given) +
-                                    "' is no address of a proxy: expected host:port, as in"
+                                    "' is not a proxy address: expected host:port, for example"
                                     " proxy:9713");
     }
     return {std::string(host), port};
@@ -70,7 +70,7 @@ std::vector<Address> parse_addresses(const Servers& servers) {
         }
     }
     if (addresses.empty()) {
-        throw std::invalid_argument("no proxy was named: expected at least one host:port");
+        throw std::invalid_argument("no proxy address given: expected at least one host:port");
     }
     return addresses;
 }

@@ -1,4 +1,4 @@
-// Where proxies listen: the text form that people write. Pure.
+// Proxy addresses in text form. Pure.
 #pragma once
 
 #include <orderlane/options.hpp>
@@ -19,10 +19,11 @@ struct Address {
     bool operator==(const Address&) const = default;
 };
 
-/// Reads `host:port`, `host` (port 9713) or `[IPv6]:port`; throws std::invalid_argument on others.
+/// Parses `host:port`, `host` (port 9713) or `[IPv6]:port`; throws std::invalid_argument for
+/// others.
 [[nodiscard]] Address parse_address(std::string_view text);
 
-/// Throws std::invalid_argument if there is none, or one that is no address.
+/// Throws std::invalid_argument if there is no address, or an invalid one.
 [[nodiscard]] std::vector<Address> parse_addresses(const Servers& servers);
 
 }  // namespace orderlane::detail

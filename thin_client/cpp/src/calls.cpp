@@ -22,7 +22,7 @@ using apache::thrift::protocol::TMessageType;
 using apache::thrift::transport::TMemoryBuffer;
 using Compact = TCompactProtocolT<TMemoryBuffer>;
 
-/// Elements of one list or map of an answer; a hostile length would else cost memory.
+/// Limits the elements of a list or map, so that a hostile length does not cost memory.
 constexpr std::size_t max_container = 1'000'000;
 
 template <class Arguments>
@@ -59,16 +59,16 @@ ProxyFault fault(const char* method, const TApplicationException& error) {
                       internal);
 }
 
-/// Fills a generated result struct from the answer.
+/// Decodes an answer into a generated result struct.
 template <class Result>
 Result decode(const char* method, std::string_view payload, std::int32_t sequence_id) {
-    // The codec reads only; its buffer's type says otherwise.
+    // The codec only reads, although its buffer type is not const.
     auto* bytes = reinterpret_cast<std::uint8_t*>(const_cast<char*>(payload.data()));
     const auto length = static_cast<int>(payload.size());
     auto limits = std::make_shared<TConfiguration>(std::max(length, 1), max_frame_bytes);
     const auto buffer = std::make_shared<TMemoryBuffer>(
         bytes, static_cast<std::uint32_t>(length), TMemoryBuffer::OBSERVE, std::move(limits));
-    // An element takes a byte at least, so no list is longer than the payload.
+    // An element takes at least one byte, so no list is longer than the payload.
     Compact protocol(buffer, length,
                      static_cast<int>(std::min(max_container, payload.size())));
     Result result;
@@ -83,8 +83,8 @@ Result decode(const char* method, std::string_view payload, std::int32_t sequenc
         } else {
             result.read(&protocol);
         }
-    } catch (const std::exception& unreadable) {  // the codec's, and bad_alloc
-        throw ProtocolError("the answer to " + std::string(method) + " cannot be read: " +
+    } catch (const std::exception& unreadable) {  // from the codec, or bad_alloc
+        throw ProtocolError("the answer to " + std::string(method) + " cannot be decoded: " +
                             unreadable.what());
     }
     if (kind == apache::thrift::protocol::T_EXCEPTION) throw fault(method, error);
@@ -103,7 +103,7 @@ typename Call::Answer answer(std::string_view payload, std::int32_t sequence_id,
         }
     }
     if (!result.__isset.success) {
-        throw ProtocolError(sender + " answered " + Call::method + " with nothing");
+        throw ProtocolError(sender + " sent an empty answer to " + Call::method);
     }
     return std::move(result.success);
 }
@@ -118,7 +118,7 @@ std::size_t frame_length(std::span<const char, 4> bytes) {
     std::snprintf(shown, sizeof shown, "%08x", length);
     throw ProtocolError(
         "the answer begins with 0x" + std::string(shown) +
-        ", which is no length of a Thrift frame: is this the Thrift port of an orderlane proxy?");
+        ", which is not a Thrift frame length: is this the Thrift port of an orderlane proxy?");
 }
 
 std::string PullCall::encode(std::int32_t sequence_id) const {

@@ -1,7 +1,7 @@
-// The calls a client makes: each as a frame of compact Thrift, and how its answer is read. Pure.
+// The calls of a client: encodes each as a frame of compact Thrift, and decodes its answer. Pure.
 //
 // A frame is a 4-byte big-endian length and that many bytes. The generated clients are not used:
-// they are bound to blocking transports, which know no deadline for a whole answer.
+// they need blocking transports, which have no deadline for a whole answer.
 #pragma once
 
 #include "consumer_proxy_types.h"
@@ -19,15 +19,15 @@ namespace orderlane::detail {
 
 namespace wire_out = gen::producer;
 
-/// Longest answer taken: 32 MiB, for the most that limits.max_answer_bytes of a proxy lets, and one
-/// message more, inflated to 16 MiB.
+/// Limits an answer to 32 MiB: the maximum of the proxy's limits.max_answer_bytes, plus one message
+/// inflated to 16 MiB.
 inline constexpr std::size_t max_frame_bytes = 33'554'432;
 
-/// The length that a frame's first four bytes give. Throws ProtocolError if it is out of bounds.
+/// The length in a frame's first four bytes. Throws ProtocolError if it is invalid.
 [[nodiscard]] std::size_t frame_length(std::span<const char, 4> bytes);
 
-// Of each call: `encode` gives the frame to send, `decode` reads the answer's payload. It throws
-// Refused, ProxyFault or ProtocolError, naming the sender.
+// For each call, `encode` returns the frame to send and `decode` reads the answer's payload; decode
+// throws Refused, ProxyFault or ProtocolError, naming the sender.
 
 struct PullCall {
     using Answer = gen::consumer::PullResponse;

@@ -1,4 +1,4 @@
-// The client's clock. Leases are counted on it, so it goes on while the machine is suspended.
+// The clock that leases are measured by. It runs while the machine is suspended.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,14 @@
 
 namespace orderlane::detail {
 
-/// Nanoseconds on the client's clock, or a length of time.
+/// Nanoseconds on the client's clock, or a duration.
 using Nanos = std::int64_t;
 
 inline constexpr Nanos ms = 1'000'000;
 
 [[nodiscard]] Nanos now_ns() noexcept;
 
-/// A length of time, a century at most: who gives more means for ever, and sums of it are still
-/// times.
+/// A duration, capped at a century so that sums do not overflow.
 template <class Rep, class Period>
 [[nodiscard]] constexpr Nanos nanos(std::chrono::duration<Rep, Period> length) {
     using Length = std::chrono::duration<Rep, Period>;

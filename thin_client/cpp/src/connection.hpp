@@ -1,4 +1,4 @@
-// A connection to a proxy, one call at a time.
+// A connection to a proxy, for one call at a time.
 #pragma once
 
 #include <orderlane/errors.hpp>
@@ -14,15 +14,14 @@
 
 namespace orderlane::detail {
 
-/// After any error but Refused it must not be used again.
+/// Must not be used after any error except Refused.
 class Connection {
 public:
-    /// Connects. Throws ConnectionLost if that fails or takes longer than the time-out.
-    /// `interrupt` has to outlive it.
+    /// Connects. Throws ConnectionLost on failure or timeout. `interrupt` must outlive it.
     Connection(const Destination& to, const Interrupt& interrupt, Nanos timeout_ns);
 
-    /// Sends a call and waits for its answer. Throws ConnectionLost, Refused, ProxyFault or
-    /// ProtocolError, within the time-out.
+    /// Sends a call and waits for its answer. Throws ConnectionLost (also on timeout), Refused,
+    /// ProxyFault or ProtocolError.
     template <class Call>
     typename Call::Answer call(const Call& call, Nanos timeout_ns) {
         sequence_id_ = (sequence_id_ + 1) & std::numeric_limits<std::int32_t>::max();
@@ -31,9 +30,9 @@ public:
         return Call::decode(payload, sequence_id, address_.text());
     }
 
-    /// True if the proxy has ended the connection meanwhile.
+    /// True if the proxy has closed the connection meanwhile.
     [[nodiscard]] bool stale() const noexcept { return stream_.stale(); }
-    /// In a child process: lets go of the parent's socket. Nothing but the end may follow.
+    /// In a child process: releases the parent's socket. Only destruction may follow.
     void abandon() noexcept { stream_.abandon(); }
 
 private:
@@ -42,14 +41,14 @@ private:
 
     Address address_;
     Stream stream_;
-    /// Begins anywhere: answers of two connections that were mixed up do not fit.
+    /// Starts at random, to detect answers mixed up between two connections.
     std::int32_t sequence_id_;
 };
 
-/// In a child process: lets go of the parent's connection, if there was one.
+/// In a child process: releases the parent's connection, if any.
 void abandon(std::optional<Connection>& connection) noexcept;
 
-/// `3 s` or `0.25 s`, for sentences.
+/// `3 s` or `0.25 s`, for messages.
 [[nodiscard]] std::string seconds_text(Nanos length);
 
 }  // namespace orderlane::detail

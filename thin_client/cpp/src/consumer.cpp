@@ -10,7 +10,7 @@
 namespace orderlane {
 namespace {
 
-/// What an exception that left a handler means. To be called while it is handled.
+/// The outcome of an exception from a handler. Call it while the exception is being handled.
 Outcome outcome_of_exception(const detail::Log& log, const Message& message) {
     try {
         throw;
@@ -21,7 +21,7 @@ Outcome outcome_of_exception(const detail::Log& log, const Message& message) {
     } catch (...) {
         auto reason = detail::describe(std::current_exception());
         log(LogLevel::error,
-            "handling " + message.describe() + " failed; it will be retried: " + reason);
+            "handling " + message.describe() + " failed; the message will be retried: " + reason);
         return Outcome::retry(std::move(reason));
     }
 }
@@ -34,7 +34,7 @@ Consumer::Consumer(ConsumerOptions options)
 Consumer::~Consumer() {
     try {
         core_->close();
-    } catch (const std::exception&) {  // no memory: there is nobody to tell
+    } catch (const std::exception&) {  // no memory: it cannot be reported
     }
 }
 
@@ -98,12 +98,12 @@ Delivery::~Delivery() {
                      message_.describe() + " had no verdict at the end of its scope; it will be"
                                            " retried");
         settle(Outcome::retry("its scope ended without a verdict"));
-    } catch (const std::exception&) {  // no memory: the lease ends by itself
+    } catch (const std::exception&) {  // no memory: the lease expires
     }
 }
 
 void Delivery::settle(const Outcome& outcome) {
-    if (!core_) throw std::logic_error(message_.describe() + " has its verdict already");
+    if (!core_) throw std::logic_error(message_.describe() + " already has a verdict");
     const auto core = std::exchange(core_, nullptr);
     core->settle(message_, outcome);
 }

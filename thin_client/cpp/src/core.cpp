@@ -12,13 +12,13 @@
 namespace orderlane::detail {
 namespace {
 
-/// How long handlers that were asked to end have for it.
+/// Time for handlers to end after they were asked to.
 constexpr Nanos grace_ns = 1'000 * ms;
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
 void check_text(const char* option, const std::string& text) {
-    if (!is_utf8(text)) refuse(std::string(option) + " is no UTF-8");
+    if (!is_utf8(text)) refuse(std::string(option) + " is not UTF-8");
 }
 
 std::size_t checked_prefetch(const ConsumerOptions& options) {
@@ -28,7 +28,7 @@ std::size_t checked_prefetch(const ConsumerOptions& options) {
         }
         return static_cast<std::size_t>(*options.prefetch);
     }
-    const int concurrency = options.concurrency;  // with runs: one at work, and room for the next
+    const int concurrency = options.concurrency;  // with runs: one in progress, room for the next
     return static_cast<std::size_t>(
         options.max_run == 1 ? concurrency : std::max(concurrency, 2 * options.max_run));
 }
@@ -39,8 +39,8 @@ SessionOptions session_options(const ConsumerOptions& options) {
     check_text("client_id", options.client_id);
     check_text("token", options.token);
     for (const auto& topic : options.topics) {
-        if (topic.empty()) refuse("the name of a topic is empty");
-        check_text("the name of a topic", topic);
+        if (topic.empty()) refuse("a topic's name is empty: omit topics to consume all topics");
+        check_text("a topic's name", topic);
     }
     for (const auto& [name, value] : {std::pair{"concurrency", options.concurrency},
                                       std::pair{"max_run", options.max_run}}) {
@@ -81,7 +81,7 @@ Core::Core(ConsumerOptions options)
       process_(::getpid()),
       forked_([this] { begin_anew(); }) {}
 
-/// In a child process. What was started is the parent's: its messages and threads are there.
+/// In a child process: a started consumer's messages and threads remain in the parent.
 void Core::begin_anew() {
     make_anew(mutex_);
     make_anew(progress_);
@@ -99,8 +99,7 @@ void Core::begin_anew() {
 void Core::check_process() const {
     if (!inherited_) return;
     throw std::logic_error("this consumer was started in process " + std::to_string(process_) +
-                           ", which has its messages: make one in this process, or start it after"
-                           " the fork");
+                           ": create one in this process, or start it after the fork");
 }
 
 // ---- the parallel form --------------------------------------------------------------------------
@@ -121,7 +120,7 @@ void Core::run(BatchHandler handler, std::size_t max) {
 
 void Core::start() {
     check_process();
-    if (started_) throw std::logic_error("a consumer is used once: make another one");
+    if (started_) throw std::logic_error("a consumer is used once: create a new one");
     started_ = true;
     feeder_.start();
 }
@@ -134,7 +133,7 @@ void Core::spawn_worker() {
 void Core::work() noexcept {
     try {
         work_forever();
-    } catch (const std::exception& error) {  // a bug, or no memory: what it held waits
+    } catch (const std::exception& error) {  // a bug, or no memory: its messages wait
         log_(LogLevel::error, std::string("a worker ended: ") + error.what());
     } catch (...) {
         log_(LogLevel::error, "a worker ended");
@@ -158,7 +157,7 @@ void Core::handle(std::span<const Message> batch, Lock& lock) {
     lock.unlock();
     log_.tell(options_.hooks.handle_start, batch.front());
     const auto result = call_handler(batch);
-    // Before the session may let the key's next message begin in another thread.
+    // Before the session lets the key's next message start in another thread.
     tell_ends(batch, result);
     lock.lock();
     session_.settle_batch(batch, result.done, result.outcome, now_ns());
@@ -177,8 +176,7 @@ BatchResult Core::call_handler(std::span<const Message> batch) {
     return result;
 }
 
-/// Each message of a batch has its start and its end, one after the other; those behind a failure
-/// have neither.
+/// Reports start and end of each message of a batch in turn, but not of those behind a failure.
 void Core::tell_ends(std::span<const Message> batch, const BatchResult& result) const {
     const auto ended = std::min(result.done + 1, batch.size());
     for (std::size_t index = 0; index < ended; ++index) {
@@ -267,13 +265,13 @@ void Core::wake_one() {
             spawn_worker();
             waking_ = true;
         } catch (const std::system_error& error) {
-            log_(LogLevel::error, std::string("a thread for a handler could not be started: ") +
+            log_(LogLevel::error, std::string("a handler thread could not be started: ") +
                                       error.what());
         }
     }
 }
 
-/// Something changed: lets go on whoever waited for it. The caller holds the mutex.
+/// Wakes all that wait for a change. The caller holds the mutex.
 void Core::turn() {
     if (feeder_.failure() && !session_.stopping()) session_.stop(now_ns());
     feeder_.turn();
@@ -310,7 +308,7 @@ void Core::close() {
     join_workers();
 }
 
-/// Finishes what is handled, gives back the rest, and tells the proxy.
+/// Waits for handlers, releases the rest, and sends the verdicts.
 void Core::drain() {
     Lock lock(mutex_);
     session_.stop(now_ns());
@@ -350,10 +348,10 @@ void Core::join_workers() {
     const auto left = working_;
     auto workers = std::exchange(workers_, {});
     lock.unlock();
-    // Which of them still runs a handler is not worth knowing: each keeps what it needs alive.
+    // Running workers are detached as well: each keeps its own data alive.
     for (auto& worker : workers) left > 0 ? worker.detach() : worker.join();
     if (left > 0) {
-        log_(LogLevel::warning, std::to_string(left) + " handlers go on after the drain");
+        log_(LogLevel::warning, std::to_string(left) + " handlers continue after the drain");
     }
 }
 

@@ -1,4 +1,4 @@
-// The shell of a consumer: hands the messages of a `Session` to handlers, and drains at the end.
+// The shell of a consumer: passes the messages of a `Session` to handlers, and drains at the end.
 #pragma once
 
 #include <orderlane/consumer.hpp>
@@ -25,26 +25,26 @@
 
 namespace orderlane::detail {
 
-/// What a handler is given, and what it makes of it: so many are ok, then the outcome.
+/// Handles messages, and returns how many are ok and the outcome of the next one.
 using BatchHandler = std::function<BatchResult(std::span<const Message>)>;
 
-/// Shared by the consumer and its workers: one that is left behind at the end keeps it alive.
+/// Shared by the consumer and its workers: an abandoned worker keeps it alive.
 class Core : public std::enable_shared_from_this<Core> {
 public:
-    /// Throws std::invalid_argument for options that make no sense.
+    /// Throws std::invalid_argument for invalid options.
     explicit Core(ConsumerOptions options);
 
     /// Handles messages, `max` of a run at a time, until `stop`; then drains.
     void run(BatchHandler handler, std::size_t max);
-    /// The next message, waiting for one; nothing at the end. Starts the consumer.
+    /// Waits for the next message; nothing at the end. Starts the consumer.
     [[nodiscard]] std::optional<Message> next();
-    /// A message of `next` has ended.
+    /// Ends a message of `next`.
     void settle(const Message& message, const Outcome& outcome);
     void stop();
-    /// Ends what `next` began, as `run` does; nothing if that was done.
+    /// Drains after `next`, as `run` does; does nothing the second time.
     void close();
 
-    /// Throws std::logic_error in a child of the process that started it.
+    /// Throws std::logic_error in a child of the process that started the consumer.
     void check_process() const;
 
     [[nodiscard]] const Log& log() const noexcept { return log_; }
@@ -53,7 +53,7 @@ public:
 
 private:
     using Lock = std::unique_lock<std::mutex>;
-    /// A thread that waits for a message.
+    /// A thread waiting for a message.
     struct Waiter {
         std::condition_variable woken;
         bool is_woken = false;
@@ -80,7 +80,7 @@ private:
 
     const ConsumerOptions options_;
     const Log log_;
-    mutable std::mutex mutex_;  // guards all below
+    mutable std::mutex mutex_;  // guards the members below
     Session session_;
     Feeder feeder_;
     BatchHandler handler_;
@@ -89,17 +89,17 @@ private:
     bool closed_ = false;
     bool stop_called_ = false;
     bool hard_ = false;
-    /// One at a time is woken or started; at work, it wakes the next if there is more to do. So
-    /// quick handlers keep few threads busy, and slow ones get all that they may have.
+    /// One thread at a time is woken or started, and wakes the next if there is more work. So fast
+    /// handlers keep few threads busy, and slow ones use all that are allowed.
     bool waking_ = false;
-    std::vector<Waiter*> idle_;  // the last one is woken first: its caches are warm
+    std::vector<Waiter*> idle_;  // the last one is woken first: warm caches
     std::condition_variable progress_;
     std::vector<std::thread> workers_;
     std::size_t working_ = 0;  // workers that have not ended
     /// Messages of `next` without a verdict, with the threads that took them.
     std::map<const LeaseState*, std::pair<std::thread::id, Message>> delivered_;
     const ::pid_t process_;
-    bool inherited_ = false;  // another process started it
+    bool inherited_ = false;  // started in another process
     ForkHandler forked_;
 };
 

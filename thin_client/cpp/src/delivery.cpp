@@ -19,7 +19,7 @@ std::string new_message_id() {
 }
 
 std::int32_t key_hash(std::string_view key) {
-    if (!detail::is_utf8(key)) throw std::invalid_argument("the sharding key is no UTF-8");
+    if (!detail::is_utf8(key)) throw std::invalid_argument("the sharding key is not UTF-8");
     std::uint32_t value = 0;
     for (const char16_t unit : detail::utf16_units(key)) value = 31 * value + unit;
     return static_cast<std::int32_t>(value);
@@ -28,22 +28,22 @@ std::int32_t key_hash(std::string_view key) {
 namespace detail {
 namespace {
 
-/// The property that holds a message's unique id, in RocketMQ and here.
+/// The property that holds a message's unique id, as in RocketMQ.
 constexpr const char* unique_id = "UNIQ_KEY";
-/// What the proxy takes in one request by default, and how much of it a batch fills.
+/// The proxy's default request limit, and the part of it that a batch fills.
 constexpr std::size_t max_request_bytes = 5'000'000, batch_bytes = 2'000'000;
-/// Longest that one try may take; then the next one begins.
+/// Limit of one try; after that the next one begins.
 constexpr Nanos longest_try_ns = 3'000 * ms;
 
 constexpr int unknown_error = 10, illegal = 11, timed_out = 12, not_allowed = 71;
 
-/// Codes after which the same message is sent again under the same id: unknown error, time-out, too
+/// Codes after which the same message is resent under the same id: unknown error, timeout, too
 /// fast, shutting down, behind one that failed.
 bool is_tried_again(int code) {
     return code == unknown_error || code == timed_out || code == 15 || code == 20 || code == 70;
 }
 
-/// After these nobody knows whether it was stored.
+/// Codes after which the message may or may not have been stored.
 bool is_doubtful(int code) { return code == unknown_error || code == timed_out; }
 
 [[noreturn]] void refuse(const Outgoing& message, const std::string& why) {
@@ -73,7 +73,7 @@ void check(const Outgoing& message) {
         refuse(message, "delay is negative: expected 0 or more");
     }
     const auto check_text = [&](const std::string& text) {
-        if (!is_utf8(text)) refuse(message, "topic, key, tag or a property is no UTF-8");
+        if (!is_utf8(text)) refuse(message, "topic, key, tag or a property is not UTF-8");
     };
     check_text(message.topic);
     check_text(message.key.value_or(""));
@@ -91,7 +91,7 @@ void choose_queue(const Outgoing& from, WireMessage& to) {
         const int place = from.queue->partition();
         if (place >= 0) to.key = SendKey(from.topic, true, place);
     } else if (const auto key = sharding_key(from)) {
-        if (!is_utf8(*key)) refuse(from, "its sharding key is no UTF-8");
+        if (!is_utf8(*key)) refuse(from, "its sharding key is not UTF-8");
         message.__set_hashId(key_hash(*key));
         to.key = SendKey(from.topic, false, message.hashId);
     }
@@ -120,7 +120,7 @@ WireMessage wire_message(const Outgoing& from, const Sender& sender) {
     return to;
 }
 
-/// Bytes on the wire, a little too high.
+/// An upper estimate of a message's size on the wire.
 std::size_t size_of(const gen::producer::Message& message) {
     std::size_t size = message.body.size() + message.topic.size() + message.key.size() +
                        message.tags.size() + message.token.size() + 160;
@@ -138,7 +138,7 @@ std::vector<Delivery> deliveries(std::span<const Outgoing> messages, const Sende
         auto message = wire_message(each, sender);
         const auto size = size_of(message.message);
         if (size > max_request_bytes) {
-            refuse(each, "it has " + std::to_string(size) + " bytes; a request takes " +
+            refuse(each, "it has " + std::to_string(size) + " bytes; the limit is " +
                              std::to_string(max_request_bytes));
         }
         if (requests.empty() || size > room || message.deliver_at_s) {
@@ -193,7 +193,7 @@ std::optional<Nanos> Delivery::pause_after(const gen::producer::Result& result, 
         return {};
     }
     std::string text = result.msg.empty() ? "no reason given" : result.msg;
-    // Of a batch some may be stored, unless it was refused whole.
+    // A batch may be stored in part, unless it was refused whole.
     const bool is_known =
         sent.size() == 1 || result.code == illegal || result.code == not_allowed;
     const bool is_detailed = result.__isset.messages && result.messages.size() == sent.size();
@@ -203,7 +203,7 @@ std::optional<Nanos> Delivery::pause_after(const gen::producer::Result& result, 
         int code = is_known ? result.code : unknown_error;
         if (is_detailed) {
             code = result.messages[place].code;
-            // Absent: as the one before.
+            // Absent: same as the previous one.
             if (code != 0 && !result.messages[place].msg.empty()) text = result.messages[place].msg;
         }
         if (code == 0) {
@@ -241,7 +241,7 @@ Nanos Delivery::pause(const std::map<std::size_t, Reason>& reasons, std::optiona
         failures.push_back({messages_[index].id, reason.text, reason.code, doubtful});
     }
     const auto text = sentence(failures.front().reason,
-                               any_doubtful ? "may be stored nevertheless" : "not stored");
+                               any_doubtful ? "may have been stored" : "not stored");
     throw SendFailed(text, code, std::move(failures), ids());
 }
 
@@ -254,7 +254,7 @@ SendFailed Delivery::not_sent(const std::string& why) const {
 std::vector<SendFailure> Delivery::untried() const {
     std::vector<SendFailure> failures;
     for (const auto* each : open()) {
-        failures.push_back({each->id, "not sent: an earlier part failed", {}, false});
+        failures.push_back({each->id, "not sent: an earlier part of the batch failed", {}, false});
     }
     return failures;
 }

@@ -1,4 +1,4 @@
-// What a producer sends, and whether to try again. Pure.
+// A producer's requests and retries. Pure.
 #pragma once
 
 #include <orderlane/producer.hpp>
@@ -18,43 +18,42 @@
 
 namespace orderlane::detail {
 
-/// A message as it goes on the wire.
+/// A message in wire form.
 struct WireMessage {
     gen::producer::Message message;
     std::string id;
-    /// Seconds since 1970 at which it shall be delivered; nothing: at once.
+    /// Delivery time in seconds since 1970; nothing: at once.
     std::optional<std::int64_t> deliver_at_s;
-    /// What keeps its order, if it keeps one.
+    /// Its scope of order; nothing: unordered.
     std::optional<SendKey> key;
 };
 
-/// Some messages on their way in one request, tried until their deadline. What is known to be
-/// stored is not sent again.
+/// The messages of one request, tried until its deadline. Messages known to be stored are not sent
+/// again.
 class Delivery {
 public:
     Delivery(std::vector<WireMessage> messages, Nanos deadline_ns)
         : messages_(std::move(messages)), deadline_ns_(deadline_ns) {}
 
     [[nodiscard]] Nanos deadline_ns() const noexcept { return deadline_ns_; }
-    /// How long the next try may take.
+    /// Limit of the next try.
     [[nodiscard]] Nanos try_ns(Nanos now) const;
-    /// The messages to send now; a delayed one stands alone.
+    /// The messages to send now; a delayed one is alone.
     [[nodiscard]] std::vector<const WireMessage*> open() const;
     [[nodiscard]] std::vector<std::string> ids() const;
-    /// By what those that are not known to be stored keep their order.
+    /// The order keys of messages not known to be stored.
     [[nodiscard]] std::vector<SendKey> keys() const;
 
-    /// Nothing if all is stored, else how long to wait before the next try. Throws SendFailed.
+    /// Nothing if all is stored, else the wait before the next try. Throws SendFailed.
     [[nodiscard]] std::optional<Nanos> pause_after(const gen::producer::Result& result, Nanos now,
                                                    double jitter);
-    /// How long to wait before the next try; `sent`: the request may have arrived. Throws
-    /// SendFailed.
+    /// The wait before the next try; `sent`: the request may have arrived. Throws SendFailed.
     [[nodiscard]] Nanos pause_after(const Error& error, bool sent, Nanos now, double jitter);
-    /// What to throw instead of a first try.
+    /// The exception instead of a first try.
     [[nodiscard]] SendFailed not_sent(const std::string& why) const;
-    /// Its messages as failures: they were not tried, since an earlier part of the call failed.
+    /// Failures of its messages, which were not tried because an earlier part of the call failed.
     [[nodiscard]] std::vector<SendFailure> untried() const;
-    /// So many tries in a row have failed.
+    /// The number of consecutive failed tries.
     [[nodiscard]] int failures() const noexcept { return failures_; }
 
 private:
@@ -75,15 +74,15 @@ private:
     int failures_ = 0;
 };
 
-/// What a producer puts on every message.
+/// Fields that a producer sets on every message.
 struct Sender {
     std::string token;
     TraceContext trace = {};
     std::int64_t now_s = 0;
 };
 
-/// Cuts messages into requests, in their order. Throws std::invalid_argument that says which
-/// message cannot be sent, and why.
+/// Splits messages into requests, in order. Throws std::invalid_argument for an invalid message,
+/// with an explanation.
 [[nodiscard]] std::vector<Delivery> deliveries(std::span<const Outgoing> messages,
                                                const Sender& sender, Nanos deadline_ns);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Nanos never = std::numeric_limits<Nanos>::max();
 
-/// What a proxy calls itself; nothing if that is no address.
+/// The proxy's own name for itself; nothing if it is not a valid address.
 std::optional<Address> named_address(const Home& home) {
     try {
         return parse_address(home.address);
@@ -39,7 +39,7 @@ void Feeder::close() {
     {
         const Lock lock(site_.mutex);
         for (const auto& line : lines_) close(*line);
-        lines.swap(lines_);  // none opens another once it is closed
+        lines.swap(lines_);  // closed lines do not open others
     }
     for (const auto& line : lines) {
         if (line->thread.joinable()) line->thread.join();
@@ -84,9 +84,9 @@ void Feeder::turn(Line& line) {
 void Feeder::abandon() noexcept {
     for (const auto& line : lines_) {
         orderlane::detail::abandon(line->connection);
-        make_anew(line->thread);  // it is not there: it can be neither joined nor detached
+        make_anew(line->thread);  // no such thread here: cannot be joined or detached
     }
-    make_anew(lines_);  // what they wait for may be in use
+    make_anew(lines_);  // their locks may be held
 }
 
 void Feeder::close(Line& line) {
@@ -98,7 +98,7 @@ void Feeder::close(Line& line) {
 void Feeder::run(Line& line) noexcept {
     try {
         line.home ? control_forever(line) : pull_forever(line);
-    } catch (...) {  // a bug: it must reach the application, not hang or end it
+    } catch (...) {  // a bug: report it to the application
         const Lock lock(site_.mutex);
         failure_ = std::current_exception();
         site_.changed();
@@ -126,15 +126,15 @@ void Feeder::pull_forever(Line& line) {
 void Feeder::pull_once(Line& line) {
     try {
         if (!line.connection) {
-            // Which one is next changes in this thread alone.
+            // Only this thread advances to the next one.
             line.connection.emplace(proxies_.next(), line.interrupt, proxies_.timeout_ns());
         }
         wire::PullRequest request;
         {
             const Lock lock(site_.mutex);
-            if (site_.session.stopping()) return;  // while it connected
+            if (site_.session.stopping()) return;  // during connecting
             request = site_.session.begin_pull(now_ns());
-            turn();  // with a pull at the proxy, verdicts hurry
+            turn();  // a waiting pull makes verdicts urgent
         }
         const Nanos timeout_ns = request.maxLingerTime * ms + proxies_.timeout_ns();
         const auto response = line.connection->call(PullCall{request}, timeout_ns);
@@ -162,13 +162,13 @@ void Feeder::pull_failed(Line& line, const Error& error) {
     }
     site_.log.tell(site_.hooks.error, error);
     if (error.retriable() && is_news(failures)) {
-        site_.log(LogLevel::warning, std::string("pull failed, trying again: ") + error.what());
+        site_.log(LogLevel::warning, std::string("pull failed, retrying: ") + error.what());
     }
 }
 
 // ---- settling and extending ---------------------------------------------------------------------
 
-/// Has a line for each proxy that the session names, and none for others.
+/// Keeps one line for each proxy that the session names.
 void Feeder::meet_homes() {
     const auto& homes = site_.session.homes();
     const auto is_wanted = [&](const HomePtr& home) {
@@ -243,16 +243,16 @@ void Feeder::control_failed(Line& line, const Error& error) {
     }
     if (is_news(failures)) {
         site_.log(LogLevel::warning,
-                  std::string("settling or extending failed, trying again: ") + error.what());
+                  std::string("settle or extend failed, retrying: ") + error.what());
     }
     site_.log.tell(site_.hooks.error, error);
     tell_lost(lost);
 }
 
-/// Connects to the proxy that holds the leases, if need be.
+/// Connects to the proxy that holds the leases, if not connected.
 ///
-/// Behind a forwarded port its own name for itself may lead nowhere; then the address that its
-/// pull went to is the way.
+/// Its own name for itself may be unreachable, for example behind a forwarded port; then this uses
+/// the address of the pull that returned the leases.
 void Feeder::connect_home(Line& line) {
     if (line.connection && !line.connection->stale()) return;
     const auto connect = [&](const Address& to) {

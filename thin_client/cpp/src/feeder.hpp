@@ -1,5 +1,5 @@
-// Keeps a `Session` fed with threads: one pulls; one for each proxy that holds leases settles and
-// extends, on a connection of its own, since a waiting pull occupies the other.
+// Keeps a `Session` supplied. One thread pulls; another for each proxy that holds leases settles
+// and extends on its own connection, because a waiting pull occupies the first one.
 #pragma once
 
 #include "connection.hpp"
@@ -21,7 +21,7 @@
 
 namespace orderlane::detail {
 
-/// What a feeder works on: the session and all else here is guarded by the mutex.
+/// Shared data of a feeder, guarded by the mutex, including the session.
 struct FeederSite {
     std::mutex& mutex;
     Session& session;
@@ -37,27 +37,27 @@ public:
     Feeder(FeederSite site, Proxies proxies);
     ~Feeder() { close(); }
 
-    /// Begins to pull. The caller holds the mutex.
+    /// Starts to pull. The caller holds the mutex.
     void start();
-    /// The session changed: starts what has become due. The caller holds the mutex.
+    /// Wakes lines whose work has become due. The caller holds the mutex.
     void turn();
-    /// What ended it; null while it goes on. The caller holds the mutex.
+    /// The failure that ended it; null while running. The caller holds the mutex.
     [[nodiscard]] std::exception_ptr failure() const noexcept { return failure_; }
-    /// Ends all threads and connections; what is under way is given up. The caller does not hold
+    /// Ends all threads and connections; requests in flight are cancelled. The caller does not hold
     /// the mutex.
     void close();
-    /// In a child process: lets go of the parent's connections and threads.
+    /// In a child process: releases the parent's connections and threads.
     void abandon() noexcept;
 
 private:
-    /// One thread's connection, and what wakes the thread.
+    /// A thread's connection and wake-up.
     struct Line {
         HomePtr home;       // null: the line of pulls
-        Address pulled_at;  // where the pulls went that named it
+        Address pulled_at;  // address of the pulls that named it
         Interrupt interrupt = {};
         std::optional<Connection> connection = {};
         bool closed = false;
-        Nanos planned_ns = 0;  // 0: the thread does not sleep, so it need not be woken
+        Nanos planned_ns = 0;  // 0: the thread is awake
         std::condition_variable changed = {};
         std::atomic<bool> ended = false;
         std::thread thread = {};
@@ -65,7 +65,7 @@ private:
     using Lock = std::unique_lock<std::mutex>;
 
     [[nodiscard]] std::optional<Nanos> due_at(const Line& line) const;
-    /// True when something is due, false when the line is closed.
+    /// True when work is due, false when the line is closed.
     bool wait(Line& line, Lock& lock);
     void turn(Line& line);
     static void close(Line& line);

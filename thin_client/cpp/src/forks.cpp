@@ -13,7 +13,7 @@ struct Registry {
     std::set<const ForkHandler*> handlers;
 };
 
-/// Never destroyed: a client may outlive it otherwise.
+/// Never destroyed: a client might outlive it.
 Registry& registry() {
     static auto& made = *new Registry;
     return made;
@@ -31,7 +31,7 @@ void in_child() {
 ForkHandler::ForkHandler(std::function<void()> in_child_process)
     : in_child_(std::move(in_child_process)) {
     static const int failed = ::pthread_atfork(before, in_parent, in_child);
-    static_cast<void>(failed);  // no memory: a fork will not succeed either
+    static_cast<void>(failed);  // no memory: fork() would fail too
     const std::lock_guard lock(registry().mutex);
     registry().handlers.insert(this);
 }

@@ -1,7 +1,7 @@
-// What a child process does with the clients that it inherited by fork().
+// Handles clients that a child process inherits by fork().
 //
-// A fork copies sockets, locks and names, but no threads: two processes then read one stream of
-// answers, and a lock may be held by nobody. What holds such things has a ForkHandler.
+// A fork copies sockets, locks and names, but no threads: two processes would then read one stream
+// of answers, and a lock may remain held for ever. Owners of such objects have a ForkHandler.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace orderlane::detail {
 
-/// Calls a function in each child process that fork() makes, before any other code runs there.
+/// Calls a function in each child process of fork(), before any other code runs there.
 class ForkHandler {
 public:
     explicit ForkHandler(std::function<void()> in_child);
@@ -22,8 +22,8 @@ private:
     std::function<void()> in_child_;
 };
 
-/// Makes the object anew and leaves what it held, in a child process: its lock may be held by a
-/// thread that is not there, or one may have been in the middle of changing it.
+/// Reconstructs an object in a child process without destroying its old value: its lock may be held
+/// by a thread of the parent, or a change may have been interrupted.
 template <class T, class... Arguments>
 void make_anew(T& object, Arguments&&... arguments) {
     std::construct_at(&object, std::forward<Arguments>(arguments)...);

@@ -17,12 +17,12 @@ using Json = nlohmann::json;
 
 [[noreturn]] void refuse(std::string_view text) {
     throw std::invalid_argument("sharding path '" + std::string(text) +
-                                "' is not served: expected members and elements only, as in"
+                                "' is not valid: expected names and indexes only, for example"
                                 " $.order.lines[0]['customer id']");
 }
 
-/// The name at the beginning: letters, digits, _ and -, beginning with a letter or _. What is not
-/// ASCII counts as a letter.
+/// The leading name: letters, digits, _ and -, starting with a letter or _. Non-ASCII characters
+/// count as letters.
 std::string_view word(std::string_view text) {
     const auto begins = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_' || c > 127; };
     std::size_t length = 0;
@@ -34,7 +34,7 @@ std::string_view word(std::string_view text) {
     return text.substr(0, length);
 }
 
-/// Whole numbers of 64 bits in full, others in as few digits as name them.
+/// 64-bit integers in full, other numbers in the fewest digits that round-trip.
 std::string number_text(double number) {
     const bool is_whole = std::trunc(number) == number;
     if (is_whole && number >= -0x1p63 && number < 0x1p63) {
@@ -49,23 +49,23 @@ std::string number_text(double number) {
     const auto written =
         std::to_chars(digits.data(), digits.data() + digits.size(), number, format);
     std::string text(digits.data(), written.ptr);
-    if (!is_plain) {  // e-07 is e-7
+    if (!is_plain) {  // e-07 becomes e-7
         const auto exponent = text.find('e') + 2;
         text.erase(exponent, text.find_first_not_of('0', exponent) - exponent);
     }
     return text;
 }
 
-/// As JSON; `room`: for so many arrays and objects in one another.
+/// Canonical JSON; `room`: remaining depth of arrays and objects.
 std::string canonical(const Json& value, int room = 100) {
     if (value.is_number_float()) return number_text(value.get<double>());
     if (!value.is_structured()) return value.dump();
     if (room == 0) {
         throw std::invalid_argument(
-            "the sharding key has more than 100 arrays and objects in one another");
+            "the sharding key nests more than 100 arrays and objects");
     }
     std::string text;
-    for (const auto& [name, each] : value.items()) {  // of an object, sorted
+    for (const auto& [name, each] : value.items()) {  // an object's are sorted
         if (!text.empty()) text += ',';
         if (value.is_object()) text += Json(name).dump() + ':';
         text += canonical(each, room - 1);
@@ -107,17 +107,17 @@ JsonPath::JsonPath(std::string_view text) {
 }
 
 std::optional<std::string> JsonPath::find(std::string_view body) const {
-    const bool is_marked = body.starts_with("\xef\xbb\xbf");  // which the parser would skip
+    const bool is_marked = body.starts_with("\xef\xbb\xbf");  // a mark that the parser would skip
     const auto document = is_marked ? Json(Json::value_t::discarded)
                                     : Json::parse(body, nullptr, false);
     if (document.is_discarded()) {
         throw std::invalid_argument(
-            "the body is no JSON, so its sharding path finds nothing in it");
+            "cannot read the sharding key: the body is not JSON");
     }
     const Json* value = &document;
     for (const auto& step : steps_) {
         if (const auto* member = std::get_if<std::string>(&step)) {
-            const auto found = value->find(*member);  // of what is no object: end
+            const auto found = value->find(*member);  // end unless an object
             if (found == value->end()) return {};
             value = &*found;
         } else {

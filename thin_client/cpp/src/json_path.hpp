@@ -1,4 +1,4 @@
-// The value at a path of a JSON body, as the text of a sharding key. Pure.
+// The value at a path of a JSON body, as a sharding key. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace orderlane::detail {
 
-/// `$.a.b[0]['a name']`: members and elements, one after the other.
+/// `$.a.b[0]['a name']`: a sequence of names and indexes.
 class JsonPath {
 public:
-    /// Throws std::invalid_argument, in a sentence, for anything else.
+    /// Throws std::invalid_argument with an explanation for any other path.
     explicit JsonPath(std::string_view text);
 
-    /// Strings without the blanks around them, anything else as canonical JSON: members sorted, no
-    /// blanks, whole numbers of 64 bits in full and others as doubles in as few digits as name them.
-    /// Nothing if there is nothing there, or null. Throws std::invalid_argument if the body is no
-    /// JSON, or the value is nested too deep.
+    /// Returns a string without surrounding blanks, any other value as canonical JSON: members
+    /// sorted, no spaces, 64-bit integers in full, other numbers as doubles in the fewest digits
+    /// that round-trip. Nothing if the value is missing or null. Throws std::invalid_argument if
+    /// the body is not JSON, or the value is nested too deeply.
     [[nodiscard]] std::optional<std::string> find(std::string_view body) const;
 
 private:

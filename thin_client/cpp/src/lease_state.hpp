@@ -1,4 +1,4 @@
-// What changes about a lease while its message is in the application's hands. Thread-safe.
+// The state of a lease that changes while the application has its message. Thread-safe.
 #pragma once
 
 #include "clock.hpp"
@@ -13,16 +13,16 @@ class LeaseState {
 public:
     explicit LeaseState(Nanos deadline) : deadline_ns(deadline) {}
 
-    /// When the lease ends unless extended, on `now_ns`.
+    /// When the lease expires unless extended, on `now_ns`.
     std::atomic<Nanos> deadline_ns;
-    /// True once the proxy has said, or its silence means, that someone else may get the message.
+    /// True once the message may be delivered to another client.
     std::atomic<bool> lost = false;
     /// Asks the handler to end.
     std::stop_source stop;
-    /// The source of the batch that it is handled in; set before a handler sees the message.
+    /// The stop source of its batch; set before a handler sees the message.
     std::optional<std::stop_source> batch_stop;
 
-    /// Runs callbacks of the application: never call it under a lock.
+    /// Runs callbacks of the application: do not call it under a lock.
     void request_stop() {
         stop.request_stop();
         if (batch_stop) batch_stop->request_stop();

@@ -50,7 +50,7 @@ std::vector<LeasePtr> Leases::take(Nanos now, std::size_t max) {
         const LeasePtr lease = ready_.front();
         ready_.pop_front();
         if (lease->deadline_ns() <= now) {
-            ready_.push_back(lease);  // other keys', so their order does not matter
+            ready_.push_back(lease);  // a different key each: any order
             continue;
         }
         ++open_;
@@ -147,7 +147,7 @@ LeasePtr read_lease(const wire::Message& each, const wire::Context& context, Nan
     const auto& has = each.__isset;
     if (!has.leaseId || !has.value || !has.offset) {
         throw ProtocolError("a message of " + context.topic + "/" + context.qid +
-                            " came without body, offset or lease");
+                            " has no body, offset or lease");
     }
     auto lease = std::make_shared<Lease>();
     lease->context = context;
@@ -179,7 +179,7 @@ std::vector<LeasePtr> read_leases(const wire::PullResponse& part, const HomePtr&
     if (part.__isset.leaseMs && part.leaseMs != 0) length_ms = part.leaseMs;
     if (context.topic.empty() || context.qid.empty() || length_ms <= 0) {
         throw ProtocolError(
-            "a pull was answered with messages, but without topic, qid or leaseMs");
+            "the answer to a pull has messages, but no topic, qid or leaseMs");
     }
     std::unordered_map<std::string, std::uint64_t> run_of;
     leases.reserve(part.messages.size());

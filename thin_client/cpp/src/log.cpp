@@ -25,7 +25,7 @@ void Log::operator()(LogLevel level, const std::string& text) const noexcept {
         } else if (level != LogLevel::info) {
             std::fprintf(stderr, "orderlane: %s\n", text.c_str());
         }
-    } catch (...) {  // a logger that fails has nowhere to say so
+    } catch (...) {  // a failing logger cannot be reported
     }
 }
 

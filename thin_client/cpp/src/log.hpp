@@ -1,4 +1,4 @@
-// Log lines, and hooks that must not break their caller. Thread-safe.
+// Log lines, and hooks whose failures are contained. Thread-safe.
 #pragma once
 
 #include <orderlane/options.hpp>
@@ -14,13 +14,13 @@ public:
     explicit Log(Logger logger) : logger_(std::move(logger)) {}
     void operator()(LogLevel level, const std::string& text) const noexcept;
 
-    /// Calls a hook, if it is set; what it throws is logged and goes no further.
+    /// Calls a hook, if it is set; exceptions are logged and otherwise ignored.
     template <class Hook, class... Arguments>
     void tell(const Hook& hook, const Arguments&... arguments) const noexcept {
         if (hook) guard([&] { hook(arguments...); });
     }
 
-    /// Calls the application's code; what it throws is logged and goes no further.
+    /// Calls the application's code; exceptions are logged and otherwise ignored.
     template <class Call>
     void guard(const Call& call) const noexcept {
         try {
@@ -36,7 +36,7 @@ private:
     Logger logger_;
 };
 
-/// `std::runtime_error: no` of a standard exception, `int` of an odd one.
+/// `std::runtime_error: no` for a standard exception, `int` for any other.
 [[nodiscard]] std::string describe(const std::exception_ptr& error);
 
 }  // namespace orderlane::detail

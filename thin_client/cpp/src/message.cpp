@@ -45,7 +45,7 @@ Outcome Outcome::retry_after(std::chrono::milliseconds pause) {
     if (pause.count() < 0) {
         throw std::invalid_argument("the pause before a retry is " +
                                     std::to_string(pause.count()) +
-                                    " ms: it should be 0 or more");
+                                    " ms: expected 0 or more");
     }
     Outcome outcome(Kind::retry);
     outcome.pause_ = pause;

@@ -30,7 +30,7 @@ public:
           proxies_(options_.servers, options_.tls, options_.timeout),
           random_(std::random_device()()),
           forked_([this] { begin_anew(); }) {
-        if (!detail::is_utf8(options_.token)) throw std::invalid_argument("token is no UTF-8");
+        if (!detail::is_utf8(options_.token)) throw std::invalid_argument("token is not UTF-8");
     }
 
     std::vector<std::string> send(std::span<const Outgoing> messages, Nanos timeout_ns);
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] Nanos timeout_ns() const noexcept { return proxies_.timeout_ns(); }
 
 private:
-    /// A call, from when it is made to its end. While it is its turn it has the connection.
+    /// A call, from its start to its end. It owns the connection while it is current.
     class Turn {
     public:
         explicit Turn(Impl& impl) : impl_(impl) {
@@ -50,7 +50,7 @@ private:
             impl_.order_.leave(number_, failed_);
             impl_.left_.notify_all();
         }
-        /// False: time was up before.
+        /// False: timed out.
         [[nodiscard]] bool wait_until(Nanos deadline_ns) {
             std::unique_lock lock(impl_.mutex_);
             const auto left = std::chrono::nanoseconds(deadline_ns - detail::now_ns());
@@ -69,7 +69,7 @@ private:
         std::vector<detail::SendKey> failed_;
     };
 
-    /// In a child process: calls under way belong to threads of the parent.
+    /// In a child process: calls in progress belong to threads of the parent.
     void begin_anew() {
         detail::make_anew(mutex_);
         detail::make_anew(left_);
@@ -89,7 +89,7 @@ private:
     std::mutex mutex_;
     std::condition_variable left_;
     detail::SendOrder order_;  // guarded by the mutex
-    // What follows belongs to the call whose turn it is.
+    // Owned by the current call:
     detail::Proxies proxies_;
     detail::Interrupt interrupt_;
     std::optional<detail::Connection> connection_;
@@ -132,11 +132,11 @@ std::vector<std::string> Producer::Impl::send(std::span<const Outgoing> messages
     return ids;
 }
 
-/// Throws SendFailed if the call may not go, once it is its turn.
+/// Throws SendFailed if the call must not be sent.
 void Producer::Impl::check_turn(Turn& turn, const std::vector<detail::Delivery>& requests) {
     const auto& first = requests.front();
     if (!turn.wait_until(first.deadline_ns())) {
-        throw first.not_sent("its time was up while it waited for earlier sends");
+        throw first.not_sent("timed out while waiting for earlier sends");
     }
     for (const auto& request : requests) {
         if (turn.held_back(request.keys())) {
@@ -151,11 +151,11 @@ void Producer::Impl::deliver(detail::Delivery& request) {
     }
 }
 
-/// Nothing if all is stored, else how long to wait before the next try. Throws SendFailed.
+/// Nothing if all is stored, else the wait before the next try. Throws SendFailed.
 std::optional<Nanos> Producer::Impl::try_once(detail::Delivery& request) {
     const auto complain = [&](const std::string& why) {
         if (detail::is_news(request.failures())) {
-            log_(LogLevel::warning, "sending failed, trying again: " + why);
+            log_(LogLevel::warning, "send failed, retrying: " + why);
         }
     };
     bool sent = false;
@@ -183,7 +183,7 @@ std::optional<Nanos> Producer::Impl::try_once(detail::Delivery& request) {
 wire::Result Producer::Impl::call(const std::vector<const detail::WireMessage*>& messages,
                                   Nanos try_ns) {
     const auto timeout_ms = try_ns / detail::ms;
-    const Nanos timeout_ns = try_ns + 500 * detail::ms;  // its own answer may need a moment
+    const Nanos timeout_ns = try_ns + 500 * detail::ms;  // time for its own answer
     if (messages.front()->deliver_at_s) return call_delayed(*messages.front(), try_ns);
     if (messages.size() == 1) {
         return connection_->call(detail::SendCall{messages.front()->message, timeout_ms},
@@ -208,7 +208,7 @@ wire::Result Producer::Impl::call_delayed(const detail::WireMessage& each, Nanos
     message.__set_uuid(each.id);
     message.__set_version(from.version);
     message.__set_properties(from.properties);
-    if (from.__isset.key) message.properties["KEYS"] = from.key;  // as RocketMQ keeps it
+    if (from.__isset.key) message.properties["KEYS"] = from.key;  // as in RocketMQ
     if (from.__isset.token) message.__set_token(from.token);
     const auto answer = connection_->call(detail::SendDelayCall{message, try_ns / detail::ms},
                                           try_ns + 500 * detail::ms);

@@ -11,8 +11,8 @@ Proxies::Proxies(const Servers& servers, const std::optional<Tls>& tls,
       tls_(tls ? std::make_unique<const TlsSettings>(*tls) : nullptr),
       timeout_ns_(nanos(timeout)) {
     if (timeout_ns_ <= 0) {
-        throw std::invalid_argument("a time-out is " + std::to_string(timeout.count()) +
-                                    " ms: it should be above 0");
+        throw std::invalid_argument("a timeout is " + std::to_string(timeout.count()) +
+                                    " ms: expected more than 0");
     }
 }
 

@@ -1,4 +1,4 @@
-// Where proxies are, and how they are spoken to.
+// The proxies of a client, and how to connect to them.
 #pragma once
 
 #include <orderlane/options.hpp>
@@ -16,21 +16,21 @@
 
 namespace orderlane::detail {
 
-/// The proxies that a client was told of; after a failure the next one is used.
+/// The proxies in rotation; after a failure the next one is used.
 class Proxies {
 public:
-    /// Throws std::invalid_argument, in a sentence, for what is no address, file or time-out.
+    /// Throws std::invalid_argument with an explanation for an invalid address, file or timeout.
     Proxies(const Servers& servers, const std::optional<Tls>& tls,
             std::chrono::milliseconds timeout);
 
-    /// Where to connect now.
+    /// The target of the next connection.
     [[nodiscard]] Destination next() const;
-    /// Where to connect to reach one proxy.
+    /// The target for one proxy.
     [[nodiscard]] Destination at(const Address& address) const { return {address, tls_.get()}; }
-    /// Use the next one; of a name with several addresses, in the next round, the next of them.
+    /// Advances to the next proxy; with each round, also to the next address of a name.
     void go_on() noexcept { ++tried_; }
     [[nodiscard]] std::size_t size() const noexcept { return addresses_.size(); }
-    /// How long a connection, and an answer, may take.
+    /// Limit of a connection, and of an answer.
     [[nodiscard]] Nanos timeout_ns() const noexcept { return timeout_ns_; }
 
 private:

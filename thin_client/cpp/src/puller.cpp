@@ -27,7 +27,7 @@ public:
             throw std::invalid_argument("group is empty: expected the name of a consumer group");
         }
         for (const auto* text : {&options_.group, &options_.client_id, &options_.token}) {
-            if (!detail::is_utf8(*text)) throw std::invalid_argument("an option is no UTF-8");
+            if (!detail::is_utf8(*text)) throw std::invalid_argument("an option is not UTF-8");
         }
         if (options_.client_id.empty()) options_.client_id = detail::default_client_id();
     }
@@ -42,7 +42,7 @@ private:
     typename Call::Answer call(const Call& call, Nanos wait_ns);
     void connect();
     [[nodiscard]] wire::Context context_of(const Message& message) const;
-    /// What every request says of who is asking.
+    /// Sets the client's fields of a request.
     template <class Request>
     void sign(Request& request) const {
         request.__set_groupId(options_.group);

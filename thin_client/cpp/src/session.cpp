@@ -7,13 +7,13 @@
 namespace orderlane::detail {
 namespace {
 
-/// How long a pull may wait: a quarter of the lease, so that what it brings has most of its lease
-/// left (S4); and before any lease was seen.
+/// Limits of a pull's wait. It waits for a quarter of the lease, so that its messages have most of
+/// their lease left (S4), and for the first linger before the first lease.
 constexpr Nanos min_linger_ns = 20 * ms, first_linger_ns = 1'000 * ms, max_linger_ns = 10'000 * ms;
-/// Pause after an answer that is empty although its pull could have waited: a proxy that shuts
+/// Pause after an empty answer that came before the pull's wait was over: the proxy is shutting
 /// down.
 constexpr Nanos early_pause_ns = 50 * ms;
-/// A proxy that has messages answers a pull within this; one that does not lets the pull wait.
+/// A proxy with messages answers a pull within this; without messages it lets the pull wait.
 constexpr Nanos answer_due_ns = 3 * ms;
 constexpr Nanos first_backoff_ns = 50 * ms, max_backoff_ns = 5'000 * ms;
 
@@ -134,7 +134,7 @@ wire::PullRequest Session::begin_pull(Nanos now) {
     return request;
 }
 
-/// Id of the pull that begins now, and when it was first sent (S9).
+/// The id of the pull that begins now, and when that id was first sent (S9).
 std::pair<std::string, Nanos> Session::next_id(Nanos now) {
     const auto failed = std::exchange(failed_pull_, std::nullopt);
     if (failed) {
@@ -212,7 +212,7 @@ std::optional<Nanos> Session::control_at(const Home& home) const {
 
 Control Session::begin_control(const HomePtr& home, Nanos now) {
     if (home->extend_at_ns && *home->extend_at_ns <= now) {
-        const auto due = plan_extends(*home);  // the lease it was planned for may be gone
+        const auto due = plan_extends(*home);  // the lease that set the time may be gone
         if (due && *due <= now) return begin_extend(*home, now);
     }
     const auto flush = flush_at(*home);
@@ -282,7 +282,7 @@ std::optional<Nanos> Session::flush_at(const Home& home) const {
 wire::ExtendRequest Session::begin_extend(Home& home, Nanos now) {
     home.extending = leases_of(home);
     home.asked_ns = now;
-    // Of several lengths the shortest: the proxy would cap a longer one without saying so.
+    // With several lengths, use the shortest: the proxy caps a longer one silently.
     home.asked_length_ns = (*std::min_element(home.extending->begin(), home.extending->end(),
                                               [](const auto& a, const auto& b) {
                                                   return a->length_ns < b->length_ns;
@@ -301,7 +301,7 @@ wire::ExtendRequest Session::begin_extend(Home& home, Nanos now) {
     return request;
 }
 
-/// The leases to keep alive at a proxy; O(n).
+/// The leases to extend at a proxy; O(n).
 std::vector<LeasePtr> Session::leases_of(const Home& home) const {
     std::vector<LeasePtr> found;
     for (const auto& lease : leases_) {

@@ -1,4 +1,4 @@
-// What a consuming client does next: pure, the same as in the clients of other languages.
+// Decides what a consuming client does next. Pure, and the same in all languages.
 //
 // The shell around it owns sockets, threads and the clock. It asks `pull_at` and `control_at` when
 // something is due, sends what `begin_pull` and `begin_control` return, reports the answer or the
@@ -7,24 +7,25 @@
 // Rules; tests name them:
 //
 // S1  A verdict rides on the next pull to the proxy that holds its lease.
-// S2  A verdict waits for the next pull, `ack_linger_ns` at most. But what it releases may be just
-//     what a pull at the proxy waits for: it is sent at once if no message waits here meanwhile,
-//     and otherwise once that pull has not been answered for 3 ms. (One whose key goes on here
-//     releases nothing.) While some are under way others gather.
-// S3  A verdict is sent again until an answer confirms it or its lease cannot be alive, and never
+// S2  A verdict waits for the next pull, `ack_linger_ns` at most. If it may make a message
+// available
+//     to a pull already waiting at the proxy (no further message of its key is held here), it is
+//     sent at once if no message waits here, and otherwise once that pull has been unanswered for
+//     3 ms. While a settle is in flight, further verdicts accumulate.
+// S3  A verdict is resent until an answer confirms it or its lease must have expired, and never
 //     after that.
-// S4  A lease runs from the moment its pull was *sent*. A message whose lease has run out goes to a
-//     handler only after an extend has confirmed it: a stopped proxy's answer may come late.
-// S5  With a third of its length gone a lease is extended, whether its message is handled or waits.
-// S6  Of one order key at most one message, or one batch, is with a handler, even if the proxy
-//     erred.
-// S7  At most `concurrency` handlers are at work, and `prefetch` more messages wait here.
-// S8  After `stop` no message goes to a handler: what waits, and what still arrives, is given back.
-// S9  A pull that failed is repeated under the same id: its answer may be lost, and its proxy gives
-//     it again. Its leases run from the *first* sending. Once they must be over a pull has a new
+// S4  A lease runs from the moment its pull was *sent*. After it has expired, its message goes to a
+//     handler only if an extend has confirmed it: a stopped proxy's answer may arrive late.
+// S5  A lease is extended after a third of its length, whether its message is handled or waits.
+// S6  At most one message, or one batch, of an order key is with a handler, even if the proxy errs.
+// S7  At most `concurrency` handlers have messages, and at most `prefetch` more messages wait here.
+// S8  After `stop` no message goes to a handler: waiting messages and later arrivals are released.
+// S9  A failed pull is repeated under the same id: if its answer was lost, the proxy sends it
+// again.
+//     Its leases run from the *first* sending. Once they must have expired, the next pull has a new
 //     id.
-// S10 What came together of one order key is a run: at the first of it that does not end well,
-//     those behind it are given back with the verdict.
+// S10 Messages of one order key that arrive together form a run: when one fails, those behind it
+//     are released with its verdict.
 #pragma once
 
 #include <orderlane/errors.hpp>
@@ -44,46 +45,46 @@
 
 namespace orderlane::detail {
 
-/// How long to wait after so many failures in a row; `jitter` in [0, 1) spreads clients.
+/// The wait after consecutive failures; `jitter` in [0, 1) spreads clients.
 [[nodiscard]] Nanos backoff_ns(int failures, double jitter);
-/// Whether the next pull goes to another address: not where an answer may be waiting (S9).
+/// Whether the next pull goes to another address; not if an answer may be waiting here (S9).
 [[nodiscard]] bool tries_elsewhere(const Error& error, int failures);
-/// True for the 1st, 2nd, 4th, 8th … failure in a row: a long outage is logged less and less.
+/// True for the 1st, 2nd, 4th, 8th … consecutive failure: a long outage is logged ever less often.
 [[nodiscard]] bool is_news(int failures);
 
-/// What a session is told once.
+/// Options of a session.
 struct SessionOptions {
     std::string group;
-    std::vector<std::string> topics = {};  // empty: any topic of the group
+    std::vector<std::string> topics = {};  // empty: all topics of the group
     std::string client_id;
     std::string version;
     std::string token = {};
-    /// Handlers at work at most.
+    /// Maximum number of handlers with messages.
     std::size_t concurrency = 8;
-    /// Messages that wait here beside theirs at most.
+    /// Maximum number of messages buffered beyond those.
     std::size_t prefetch = 8;
     Nanos ack_linger_ns = 20 * ms;
-    /// Consecutive messages of an order key that may come together.
+    /// Maximum number of consecutive messages of an order key in one delivery.
     int max_run = 1;
-    /// Makes the ids of pulls unique: processes may share a client id, one after the other.
+    /// Makes pull ids unique: successive processes may share a client id.
     std::string request_prefix = {};
 };
 
 using Control = std::variant<std::monostate, wire::AckRequest, wire::ExtendRequest>;
 
-/// One consumer's state, guarded by its owner; all times on `now_ns`.
+/// The state of one consumer, guarded by its owner; all times on `now_ns`.
 class Session {
 public:
     explicit Session(SessionOptions options);
 
     [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
-    /// Before the first pull, in another process: two that ask under one name would get each
-    /// other's answers.
+    /// Sets new names in another process, before the first pull: two clients with one name would
+    /// get each other's answers.
     void rename(std::string client_id, std::string request_prefix) {
         options_.client_id = std::move(client_id);
         options_.request_prefix = std::move(request_prefix);
     }
-    /// Proxies that hold leases of ours or wait for verdicts, by address.
+    /// Proxies that hold our leases or await verdicts, by address.
     [[nodiscard]] const std::map<std::string, HomePtr>& homes() const noexcept { return homes_; }
     [[nodiscard]] bool stopping() const noexcept { return stopping_; }
     [[nodiscard]] int pull_failures() const noexcept { return pull_failures_; }
@@ -91,54 +92,54 @@ public:
 
     // ---- messages and handlers ----
 
-    /// How often `take` may give something now; too high while leases that ran out wait.
+    /// How many `take` calls may succeed now; too high while expired leases wait.
     [[nodiscard]] std::size_t takeable() const noexcept;
-    /// Handlers at work.
+    /// Running handlers.
     [[nodiscard]] std::size_t open() const noexcept { return leases_.open(); }
-    /// True if nothing is under way or waits to be sent.
+    /// True if nothing is in flight or waiting to be sent.
     [[nodiscard]] bool flushed() const;
-    /// True if nothing is held either.
+    /// True if, in addition, no lease is held.
     [[nodiscard]] bool drained() const { return leases_.size() == 0 && flushed(); }
     /// The messages with handlers.
     [[nodiscard]] std::vector<Message> open_messages() const;
 
-    /// Gives the next message to a handler, or none (S4, S6, S7); with `max` above 1 consecutive
-    /// messages of its run as well.
+    /// Returns the next message for a handler, or none (S4, S6, S7); with `max` above 1, also
+    /// consecutive messages of its run.
     [[nodiscard]] std::vector<Message> take(Nanos now, std::size_t max = 1);
-    /// A handler is done with a message, of a batch with the first. Throws std::logic_error if it
-    /// was not with one.
+    /// Ends the handling of a message, for a batch the first. Throws std::logic_error if no handler
+    /// had it.
     void settle(const Message& message, const Outcome& outcome, Nanos now);
-    /// A handler is done with a batch: the first `done` are ok, the next one ended with `outcome`,
-    /// and those behind it are given back.
+    /// Ends the handling of a batch: the first `done` are ok, `outcome` applies to the next one,
+    /// and those behind it are released.
     void settle_batch(std::span<const Message> batch, std::size_t done, const Outcome& outcome,
                       Nanos now);
-    /// Pull no more, and give back what waits (S8).
+    /// Stops pulling, and releases waiting messages (S8).
     void stop(Nanos now);
 
     // ---- pulling ----
 
-    /// When the next pull is due; nothing while none is.
+    /// When the next pull is due; nothing if none is.
     [[nodiscard]] std::optional<Nanos> pull_at() const;
-    /// What to send now, verdicts inside (S1). An answer or a failure has to follow.
+    /// The pull to send now, including verdicts (S1). An answer or a failure must follow.
     [[nodiscard]] wire::PullRequest begin_pull(Nanos now);
-    /// Takes the messages in; returns how many came. Throws ProtocolError for a malformed answer;
-    /// then nothing has changed, and `pull_failed` has to follow.
+    /// Adds the messages; returns their number. Throws ProtocolError for a malformed answer; then
+    /// nothing has changed, and `pull_failed` must follow.
     std::size_t pull_answered(const wire::PullResponse& response, Nanos now);
-    /// The pull had no answer, or a bad one, or no connection could be made for it; its verdicts
-    /// go again (S3).
+    /// Handles a pull that had no answer, a bad one, or no connection; its verdicts are resent
+    /// (S3).
     void pull_failed(Nanos now, double jitter);
 
     // ---- settling and extending ----
 
-    /// When a settle or extend is due at a proxy (S2, S5); nothing while none is.
+    /// When a settle or extend is due at a proxy (S2, S5); nothing if none is.
     [[nodiscard]] std::optional<Nanos> control_at(const Home& home) const;
-    /// What to send there now, if anything. An answer or a failure has to follow.
+    /// The request to send there now, if any. An answer or a failure must follow.
     [[nodiscard]] Control begin_control(const HomePtr& home, Nanos now);
-    /// The settle or extend was answered; returns messages with handlers whose lease is lost.
+    /// Handles the answer; returns messages with handlers whose lease is lost.
     [[nodiscard]] std::vector<Message> control_answered(const HomePtr& home,
                                                         const wire::AckAnswer& answer);
-    /// No answer: all goes again (S3). Returns messages with handlers whose lease is lost: its time
-    /// is up, and its proxy says nothing.
+    /// Handles a missing answer: everything is resent (S3). Returns messages with handlers whose
+    /// lease has expired without an answer from the proxy.
     [[nodiscard]] std::vector<Message> control_failed(const HomePtr& home, Nanos now,
                                                       double jitter);
 
@@ -149,7 +150,7 @@ private:
         Nanos sent_ns = 0;
         Nanos linger_ns = 0;
         Verdicts verdicts = {};
-        HomePtr home = {};  // whose verdicts these are
+        HomePtr home = {};  // home of these verdicts
     };
 
     void judge(const Lease& lease, const Outcome& outcome, Nanos now, bool hurry = true);
@@ -171,12 +172,12 @@ private:
     std::size_t low_water_;
     std::optional<Pull> pull_;
     std::optional<Pull> failed_pull_;  // to be repeated
-    std::uint64_t pulls_ = 0;          // ids given so far
+    std::uint64_t pulls_ = 0;          // ids used so far
     std::uint64_t runs_ = 0;
-    std::optional<Nanos> lease_ns_;  // the longest of those that came last, if any came
-    HomePtr pull_home_;              // where the connection for pulls leads, if known
+    std::optional<Nanos> lease_ns_;  // the longest of the most recent leases
+    HomePtr pull_home_;              // the pull connection's proxy, if known
     Nanos pull_retry_at_ns_ = 0;
-    int pull_failures_ = 0;  // in a row
+    int pull_failures_ = 0;  // consecutive
     Nanos linger_ns_;
 };
 

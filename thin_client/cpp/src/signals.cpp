@@ -14,20 +14,20 @@
 namespace orderlane {
 namespace {
 
-/// What the handler writes to; -1: nobody listens. A handler gets nothing but the signal's number,
-/// so this one thing has to be the process's.
+/// The signal handler's target; -1: none. A handler receives only the signal's number, so this must
+/// be global to the process.
 std::atomic<int> event{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 
 constexpr std::uint64_t one_signal = 1;
-/// Beyond any count of signals: the waiter is to end.
+/// Beyond any count of signals: ends the waiter.
 constexpr std::uint64_t the_end = std::uint64_t{1} << 32;
 
 void on_signal(int) {
     const int saved = errno;
     const int to = event;
     if (to >= 0 && ::write(to, &one_signal, sizeof one_signal) < 0) {
-        // Its counter is full: there are signals enough.
+        // The counter is full: the waiter will wake up anyway.
     }
     errno = saved;
 }
@@ -40,7 +40,7 @@ StopOnSignals::StopOnSignals(std::vector<Consumer*> consumers) {
     int nobody = -1;
     if (!event.compare_exchange_strong(nobody, made.get())) {
         throw std::logic_error(
-            "there is a StopOnSignals already: give all consumers to one of them");
+            "there is already a StopOnSignals: pass all consumers to a single one");
     }
     waiter_ = std::jthread([consumers = std::move(consumers), made = std::move(made)] {
         std::uint64_t count = 0;

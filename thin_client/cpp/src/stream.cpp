@@ -26,11 +26,11 @@ std::string reason_of(int error) { return std::generic_category().message(error)
 StreamError failure(int error) { return {Kind::broke, reason_of(error)}; }
 
 void check_interrupt(const Interrupt& interrupt) {
-    if (interrupt.tripped()) throw StreamError(Kind::interrupted, "it was closed");
+    if (interrupt.tripped()) throw StreamError(Kind::interrupted, "closed");
 }
 
-/// Waits until the socket is ready, or something else is to be said of it. What is there already
-/// counts also when time is up: it may be this process that stood still.
+/// Waits until the socket is ready, fails, or times out. Data that is already there counts even
+/// after the deadline: this process may have been stopped.
 void wait_for(int socket, short events, Nanos deadline, const Interrupt& interrupt) {
     for (;;) {
         const Nanos left = std::max<Nanos>(deadline - now_ns(), 0);
@@ -41,7 +41,7 @@ void wait_for(int socket, short events, Nanos deadline, const Interrupt& interru
         if (ready < 0 && errno != EINTR) throw failure(errno);
         check_interrupt(interrupt);
         if (ready > 0 && polled[0].revents != 0) return;
-        if (left == 0) throw StreamError(Kind::timeout, "time is up");
+        if (left == 0) throw StreamError(Kind::timeout, "timed out");
     }
 }
 
@@ -73,13 +73,13 @@ std::vector<Resolved> look_up(const Address& address, int flags) {
     return found;
 }
 
-/// The addresses of a host, asked anew each time. The system's look-up knows no time limit, so a
-/// thread makes it, which is left alone when time is up.
+/// Resolves the addresses of a host. The system's lookup has no time limit, so it runs in a thread,
+/// which is abandoned after the deadline.
 std::vector<Resolved> resolve(const Address& address, Nanos deadline, const Interrupt& interrupt) {
     try {
         return look_up(address, AI_NUMERICHOST);
     } catch (const StreamError&) {
-        // A name, then.
+        // It is a name.
     }
     std::packaged_task<std::vector<Resolved>()> task(
         [address] { return look_up(address, 0); });
@@ -92,7 +92,9 @@ std::vector<Resolved> resolve(const Address& address, Nanos deadline, const Inte
     constexpr auto slice = std::chrono::milliseconds(20);
     while (answer.wait_for(slice) != std::future_status::ready) {
         check_interrupt(interrupt);
-        if (now_ns() >= deadline) throw StreamError(Kind::timeout, "its name was not resolved");
+        if (now_ns() >= deadline) {
+            throw StreamError(Kind::timeout, "its name was not resolved in time");
+        }
     }
     return answer.get();
 }
@@ -174,7 +176,7 @@ void Stream::handshake(Nanos deadline) {
         try {
             done = tls_->handshake();
         } catch (const std::runtime_error&) {
-            send_raw(tls_->outgoing(), deadline);  // the alert: it tells the other side why
+            send_raw(tls_->outgoing(), deadline);  // send the alert
             throw;
         }
         send_raw(tls_->outgoing(), deadline);
@@ -205,7 +207,7 @@ void Stream::read(std::span<char> buffer, Nanos deadline) {
                 throw StreamError(Kind::broke, error.what());
             }
             if (count == 0) {
-                if (tls_->ended()) throw StreamError(Kind::ended, "it ended");
+                if (tls_->ended()) throw StreamError(Kind::ended, "ended by the proxy");
                 std::array<char, 16'384> raw;
                 tls_->feed({raw.data(), receive_raw(raw, deadline)});
             }
@@ -218,7 +220,7 @@ bool Stream::stale() const noexcept {
     pollfd polled{socket_.get(), POLLIN, 0};
     if (::poll(&polled, 1, 0) <= 0) return false;
     if (!tls_) return true;
-    // With TLS there may be session tickets to read, which mean nothing; only an end counts.
+    // With TLS, session tickets may arrive; only the end of the stream counts.
     char byte = 0;
     return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
 }
@@ -240,7 +242,7 @@ std::size_t Stream::receive_raw(std::span<char> buffer, Nanos deadline) {
     for (;;) {
         const auto count = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
         if (count > 0) return static_cast<std::size_t>(count);
-        if (count == 0) throw StreamError(Kind::ended, "it ended");
+        if (count == 0) throw StreamError(Kind::ended, "ended by the proxy");
         if (errno == EAGAIN) {
             wait_for(socket_.get(), POLLIN, deadline, interrupt_);
         } else if (errno != EINTR) {

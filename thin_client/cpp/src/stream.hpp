@@ -1,4 +1,4 @@
-// Bytes to a proxy and back, within a deadline: TCP, with TLS over it if wanted.
+// A byte stream to a proxy with deadlines: TCP, optionally with TLS.
 #pragma once
 
 #include <orderlane/options.hpp>
@@ -17,7 +17,7 @@
 
 namespace orderlane::detail {
 
-/// A file descriptor and its end.
+/// Owns a file descriptor.
 class Descriptor {
 public:
     explicit Descriptor(int number = -1) noexcept : number_(number) {}
@@ -27,7 +27,7 @@ public:
         return *this;
     }
     ~Descriptor();
-    /// Closes it now.
+    /// Closes it early.
     void close() noexcept;
     [[nodiscard]] int get() const noexcept { return number_; }
 
@@ -35,7 +35,7 @@ private:
     int number_;
 };
 
-/// Makes what waits on a stream end, from another thread; once, and for good.
+/// Cancels waits on a stream from another thread, once and permanently.
 class Interrupt {
 public:
     Interrupt();
@@ -47,16 +47,16 @@ private:
     Descriptor event_;
 };
 
-/// Where a connection is to lead.
+/// The target of a connection.
 struct Destination {
     Address address;
-    /// Null: no TLS. Outlives the connection.
+    /// Null: no TLS. Must outlive the connection.
     const TlsSettings* tls = nullptr;
-    /// Of the addresses that a name stands for: how many to pass over at first.
+    /// Number of addresses to skip at first, if the name has several.
     std::size_t turn = 0;
 };
 
-/// Why bytes did not come or go.
+/// A failure of a stream.
 class StreamError : public std::runtime_error {
 public:
     enum class Kind { timeout, ended, broke, interrupted };
@@ -67,25 +67,25 @@ private:
     Kind kind_;
 };
 
-/// One connection. Every method throws StreamError; afterwards it cannot be used.
+/// One connection. Every method throws StreamError, after which it must not be used.
 class Stream {
 public:
-    /// Connects; a name with several addresses has each of them tried, in shares of the time.
-    /// `interrupt` has to outlive the stream.
+    /// Connects; if a name has several addresses, each gets a share of the time. `interrupt` must
+    /// outlive the stream.
     Stream(const Destination& to, const Interrupt& interrupt, Nanos deadline);
 
     void write(std::string_view bytes, Nanos deadline);
     /// Fills the buffer.
     void read(std::span<char> buffer, Nanos deadline);
-    /// True if the other side has ended the connection, or sent what nobody asked for.
+    /// True if the other side has closed the connection, or sent unexpected data.
     [[nodiscard]] bool stale() const noexcept;
-    /// In a child process: closes the parent's socket here, and says nothing over it.
+    /// In a child process: closes the parent's socket without sending anything.
     void abandon() noexcept { socket_.close(); }
 
 private:
     void handshake(Nanos deadline);
     void send_raw(std::string_view bytes, Nanos deadline);
-    /// Some bytes; never none.
+    /// Receives at least one byte.
     std::size_t receive_raw(std::span<char> buffer, Nanos deadline);
 
     const Interrupt& interrupt_;

@@ -6,8 +6,8 @@
 namespace orderlane::detail {
 namespace {
 
-/// The character that begins at `at`, which moves behind it; nothing if the bytes are malformed,
-/// and then `at` moves by one byte.
+/// Decodes the character at `at`, and moves `at` behind it; for malformed bytes returns nothing and
+/// moves `at` by one byte.
 std::optional<char32_t> next_character(std::string_view text, std::size_t& at) noexcept {
     const auto first = static_cast<unsigned char>(text[at++]);
     if (first < 0x80) return first;

@@ -1,4 +1,4 @@
-// UTF-8, as far as the wire and the key hash need it. Pure.
+// UTF-8 helpers for the wire and the key hash. Pure.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,19 @@
 
 namespace orderlane::detail {
 
-/// True for well-formed UTF-8: the proxy could not read the whole request for anything else.
+/// True for well-formed UTF-8; with anything else the proxy could not decode the request.
 [[nodiscard]] bool is_utf8(std::string_view text) noexcept;
 
-/// At most so many characters of the text, with U+FFFD for what is no UTF-8.
+/// At most `max_characters` of the text, with U+FFFD for malformed bytes.
 [[nodiscard]] std::string sendable(std::string_view text, std::size_t max_characters);
 
-/// The key that a text stands for: without the blanks around it, as Java's `String.trim` has them.
+/// The text without surrounding blanks, as Java's `String.trim` defines them.
 [[nodiscard]] std::string plain_key(std::string_view text);
 
 /// The UTF-16 units of well-formed UTF-8.
 [[nodiscard]] std::u16string utf16_units(std::string_view text);
 
-/// So many random bytes in lower-case hexadecimal digits.
+/// Random bytes as lower-case hexadecimal digits.
 [[nodiscard]] std::string random_hex(std::size_t bytes);
 
 }  // namespace orderlane::detail

@@ -9,7 +9,7 @@
 namespace orderlane::detail {
 namespace {
 
-/// OpenSSL's first reason in the queue of this thread, which is emptied.
+/// Returns OpenSSL's first reason in this thread's queue, and empties the queue.
 std::string first_reason() {
     const unsigned long code = ERR_get_error();
     ERR_clear_error();
@@ -35,7 +35,7 @@ TlsSettings::TlsSettings(const Tls& options)
     : context_(SSL_CTX_new(TLS_client_method())), server_name_(options.server_name) {
     if (!context_) throw std::runtime_error("TLS cannot be set up: " + first_reason());
     if (options.cert_file.empty() != options.key_file.empty()) {
-        throw std::invalid_argument("tls has one of cert_file and key_file: expected both or none");
+        throw std::invalid_argument("tls has one of cert_file and key_file: expected both or neither");
     }
     SSL_CTX* context = context_.get();
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
@@ -62,7 +62,7 @@ TlsSession::TlsSession(const TlsSettings& settings, const std::string& host)
     : session_(SSL_new(settings.context())) {
     incoming_ = BIO_new(BIO_s_mem());
     outgoing_ = BIO_new(BIO_s_mem());
-    if (!session_ || incoming_ == nullptr || outgoing_ == nullptr) fail("cannot begin");
+    if (!session_ || incoming_ == nullptr || outgoing_ == nullptr) fail("cannot start");
     SSL* session = session_.get();
     SSL_set_bio(session, incoming_, outgoing_);
     SSL_set_connect_state(session);
@@ -103,7 +103,7 @@ std::size_t TlsSession::read(std::span<char> buffer) {
 void TlsSession::write(std::string_view bytes) {
     ERR_clear_error();
     std::size_t written = 0;
-    // The memory behind it takes everything at once.
+    // The memory buffer behind it accepts everything at once.
     if (SSL_write_ex(session_.get(), bytes.data(), bytes.size(), &written) != 1 ||
         written != bytes.size()) {
         fail("writing failed");

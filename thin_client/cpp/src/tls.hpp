@@ -1,4 +1,4 @@
-// TLS as a filter between bytes and bytes, by OpenSSL; it does no I/O.
+// TLS as a filter between byte buffers, by OpenSSL; no I/O.
 #pragma once
 
 #include <orderlane/options.hpp>
@@ -17,10 +17,10 @@ struct FreeTls {
     void operator()(SSL* session) const noexcept { SSL_free(session); }
 };
 
-/// What all connections of a client have in common.
+/// TLS settings of all connections of a client.
 class TlsSettings {
 public:
-    /// Throws std::invalid_argument if a file cannot be used, naming it.
+    /// Throws std::invalid_argument that names a file that cannot be used.
     explicit TlsSettings(const Tls& options);
 
     [[nodiscard]] SSL_CTX* context() const noexcept { return context_.get(); }
@@ -31,21 +31,21 @@ private:
     std::string server_name_;
 };
 
-/// One connection's side. Methods throw std::runtime_error for what TLS refuses.
+/// One connection's TLS state. Methods throw std::runtime_error for TLS failures.
 class TlsSession {
 public:
     TlsSession(const TlsSettings& settings, const std::string& host);
 
-    /// Goes on with the handshake; true once it is done. What it wants to send is `outgoing`.
+    /// Continues the handshake; true once it is done. Send `outgoing` after each call.
     bool handshake();
-    /// Takes received bytes in.
+    /// Adds received bytes.
     void feed(std::string_view bytes);
-    /// Decrypted bytes, as many as are there; 0: more have to be fed.
+    /// Reads available decrypted bytes; 0: feed more.
     std::size_t read(std::span<char> buffer);
     void write(std::string_view bytes);
-    /// What has to be sent now.
+    /// Bytes to send now.
     [[nodiscard]] std::string outgoing();
-    /// True if the other side has said that it sends no more.
+    /// True if the other side has announced the end of its data.
     [[nodiscard]] bool ended() const noexcept;
 
 private:

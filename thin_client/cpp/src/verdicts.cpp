@@ -10,7 +10,7 @@
 namespace orderlane::detail {
 namespace {
 
-/// Characters of an exception's text that go to the operator.
+/// Characters of an exception's text shown to operators.
 constexpr std::size_t max_reason = 200;
 
 wire::Nack nack(std::int64_t lease_id, const Outcome& outcome) {

@@ -1,4 +1,4 @@
-// Verdicts on their way to the proxy that holds the leases, grouped as on the wire. Pure.
+// Verdicts for the proxy that holds their leases, grouped as on the wire. Pure.
 #pragma once
 
 #include <orderlane/outcome.hpp>
@@ -18,24 +18,24 @@ namespace orderlane::detail {
 
 namespace wire = gen::consumer;
 
-/// Verdicts on leases of one proxy, in no order; sending them twice has the effect of once.
+/// Verdicts on leases of one proxy, in no order. Sending them is idempotent.
 class Verdicts {
 public:
-    /// When the oldest came in; nothing if there is none.
+    /// When the oldest was added; nothing if empty.
     std::optional<Nanos> since_ns;
-    /// After this no lease among them can be alive.
+    /// After this all their leases have expired.
     Nanos useful_until_ns = 0;
-    /// Whether they may release what a pull waits for.
+    /// Whether they may release a message that a pull waits for.
     bool hurry = false;
 
     [[nodiscard]] bool empty() const noexcept { return !since_ns; }
     [[nodiscard]] std::size_t size() const noexcept;
-    /// Adds the verdict on one lease. The context goes back to the proxy as it came.
+    /// Adds the verdict on one lease. The context is echoed to the proxy unchanged.
     void add(const wire::Context& context, std::int64_t lease_id, const Outcome& outcome,
              Nanos deadline_ns, Nanos now);
-    /// What goes on the wire.
+    /// The wire form.
     [[nodiscard]] std::vector<wire::AckBatch> batches() const;
-    /// Takes those of another in, as after a send that failed.
+    /// Adds the verdicts of a failed request.
     void absorb(Verdicts&& other);
 
 private:

@@ -1,14 +1,14 @@
-// What a client says of itself.
+// Name, version and id of a client.
 #pragma once
 
 #include <string>
 
 namespace orderlane::detail {
 
-/// Name and version of this library, as the proxy's statistics show it.
+/// Name and version of this library, shown in the proxy's statistics.
 inline constexpr const char* client_version = "orderlane-cpp/" ORDERLANE_VERSION;
 
-/// `host@process-1f2e`: unique, and says to an operator where to look.
+/// `host@process-1f2e`: unique, and tells operators where the client runs.
 [[nodiscard]] std::string default_client_id();
 
 }  // namespace orderlane::detail

@@ -31,17 +31,17 @@ inline Session session_with(std::size_t concurrency = 2, std::size_t prefetch = 
 struct From {
     std::string home = "a:1";
     int lease_ms = 3000;
-    /// The order key of all; by default the number of each.
+    /// The order key of all messages; by default each has its number.
     std::string key = {};
 };
 
-/// Adds a message; without a key it is in no order.
+/// Adds a message; without a key it is unordered.
 inline void add(wire::PullResponse& response, std::int64_t number, const std::string& key) {
     auto& message = response.messages.emplace_back();
     message.__set_leaseId(number);
     message.__set_offset(number);
     message.__set_value("");
-    message.__isset.offset = message.__isset.value = true;  // as reading them does
+    message.__isset.offset = message.__isset.value = true;  // as decoding does
     if (!key.empty()) message.__set_orderKey(key);
 }
 
@@ -68,7 +68,7 @@ inline std::vector<Message> take_all(Session& session, Nanos now) {
     return taken;
 }
 
-/// Pulls these messages and gives to handlers what they can take.
+/// Pulls these messages and takes as many as handlers may have.
 inline std::vector<Message> pulled(Session& session, const std::vector<int>& numbers,
                                    Nanos now = start, const From& from = {}) {
     static_cast<void>(session.begin_pull(now));
@@ -76,7 +76,7 @@ inline std::vector<Message> pulled(Session& session, const std::vector<int>& num
     return take_all(session, now);
 }
 
-/// The one settle that is due.
+/// The only settle that is due.
 inline wire::AckBatch settled(Session& session, const std::string& home, Nanos now) {
     const auto control = session.begin_control(session.homes().at(home), now);
     REQUIRE(std::holds_alternative<wire::AckRequest>(control));

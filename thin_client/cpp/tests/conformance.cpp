@@ -1,5 +1,5 @@
 // The conformance program: wraps the client so that the cases can drive it. It decides nothing.
-// Its contract is tests/conformance/clients/README.md.
+// tests/conformance/clients/README.md specifies it.
 #include "conformance_lines.hpp"
 
 #include <cstdio>

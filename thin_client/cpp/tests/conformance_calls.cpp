@@ -1,4 +1,4 @@
-// The modes that make one call for each line of JSON on standard input.
+// The modes in which each input line of JSON is one call.
 #include "conformance_lines.hpp"
 
 #include <cstdlib>
@@ -53,7 +53,7 @@ Json result(const std::string& id) {
     return {{"message_id", id}, {"error", Json()}, {"code", Json()}, {"unknown", false}};
 }
 
-/// One call: a result for each of its messages.
+/// Makes one call and returns a result for each message.
 Json send(orderlane::Producer& producer, const std::vector<orderlane::Outgoing>& messages,
           std::optional<milliseconds> timeout) {
     Json results = Json::array();
@@ -93,7 +93,7 @@ Json send(orderlane::Producer& producer, const Json& call) {
     return results;
 }
 
-/// Does it in a process that is forked for it.
+/// Runs `work` in a forked process.
 void in_child(const std::function<void()>& work) {
     const auto child = ::fork();
     if (child == 0) {

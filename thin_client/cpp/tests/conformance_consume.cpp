@@ -18,7 +18,7 @@ using orderlane::Message;
 using orderlane::Outcome;
 using std::chrono::milliseconds;
 
-/// What the body of a message asks of its handler.
+/// A message body's instructions for its handler.
 struct Task {
     milliseconds work{0};
     milliseconds block{0};
@@ -59,7 +59,7 @@ Task read_task(const Message& message, const Json& options) {
     return task;
 }
 
-/// The handler's work. Throws Stopped if the drain's time is up.
+/// Does the handler's work. Throws Stopped if the drain times out.
 void work(const Message& message, const Task& task) {
     std::mutex mutex;
     std::condition_variable_any told;
@@ -83,7 +83,7 @@ Outcome handle(const Message& message, const Json& options) {
     const auto task = read_task(message, options);
     std::this_thread::sleep_for(task.block);
     work(message, task);
-    // The type allows no future and no coroutine: a function that is not there is what is left.
+    // A future or a coroutine would not compile, so an empty function stands for unrun work.
     if (task.act == "unrun") std::function<void(const Message&)>()(message);
     if (task.act == "retry" && task.after) return Outcome::retry_after(*task.after);
     if (task.act == "retry") return Outcome::retry();
@@ -93,7 +93,7 @@ Outcome handle(const Message& message, const Json& options) {
     return Outcome::ok();
 }
 
-/// Writes what happens, and counts what ended well.
+/// Writes events, and counts messages handled successfully.
 class Witness {
 public:
     explicit Witness(const Json& options)
@@ -119,7 +119,7 @@ public:
              {"offset", message.offset},
              {"outcome", orderlane::name_of(kind)}});
     }
-    /// Of a batch, those not begun and those that have ended are told as well: passed over here.
+    /// Ignores messages of a batch that have not started or have ended.
     void lost(const Message& message) {
         const std::lock_guard lock(mutex_);
         if (quiet_ || !at_work_.contains(name_of(message))) return;
@@ -138,7 +138,7 @@ private:
     bool quiet_;
 };
 
-/// Each message of a batch with a start and an end of its own.
+/// Reports a start and an end for each message of a batch.
 orderlane::BatchResult handle_batch(const orderlane::KeyBatch& batch, const Json& options,
                                     Witness& witness) {
     for (std::size_t done = 0; done < batch.size(); ++done) {
@@ -232,7 +232,7 @@ int consume(const Json& options) {
     }
     const auto handled = witness->handled.load();
     if (handlers_go_on) {
-        // What they refer to has to stay until the process ends, and it ends now.
+        // The abandoned handlers use it until the process ends, which is now.
         static_cast<void>(witness.release());
     } else {
         witness.reset();

@@ -17,7 +17,7 @@ std::string dumped(const Json& value) {
     return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// An order key as people read it: text, or 0x and hex where it is no UTF-8.
+/// An order key in readable form: text, or 0x and hex if it is not UTF-8.
 Json key_text(const std::optional<std::string>& key) {
     if (!key) return {};
     try {

@@ -1,4 +1,4 @@
-// What the conformance program writes: lines of JSON, and the history.
+// The conformance program's output: lines of JSON, and the history.
 #pragma once
 
 #include <orderlane/orderlane.hpp>
@@ -18,13 +18,13 @@ void say(const Json& line);
 [[nodiscard]] Json message_line(const orderlane::Message& message, const char* event);
 [[nodiscard]] Json error_line(const orderlane::Error& error);
 
-/// Options that all modes have in common; each absent one keeps the client's default.
+/// Sets options of all modes; absent ones keep the client's defaults.
 [[nodiscard]] orderlane::Servers servers(const Json& options);
 [[nodiscard]] std::optional<orderlane::Tls> tls(const Json& options);
 [[nodiscard]] std::chrono::milliseconds time(const Json& options, const char* name,
                                              std::chrono::milliseconds otherwise);
 
-/// Appends events as docs/history.md says; does nothing without a file.
+/// Appends events in the format of docs/history.md; does nothing without a file.
 class History {
 public:
     explicit History(const Json& options);

@@ -1,4 +1,4 @@
-// A proxy for tests of threads: gives out what was put, in order by key, and takes verdicts.
+// A proxy for tests of threads: gives out messages in order by key, and records verdicts.
 #pragma once
 
 #include "ConsumerService.h"
@@ -23,7 +23,7 @@ namespace fake {
 
 namespace wire = orderlane::gen::consumer;
 
-/// Serves one Thrift service on a port of its own until it is destroyed.
+/// Serves one Thrift service on its own port until destroyed.
 class Server {
 public:
     explicit Server(const std::shared_ptr<apache::thrift::TProcessor>& processor)
@@ -61,7 +61,7 @@ private:
     std::thread thread_;
 };
 
-/// Of each key one message, or one run, is out at a time.
+/// Gives out at most one message, or one run, of each key at a time.
 class Messages : public wire::ConsumerServiceNull {
 public:
     void put(const std::string& key, int count) {
@@ -77,7 +77,7 @@ public:
         changed_.notify_all();
     }
 
-    /// Waits until so many leases have an outcome; false if that takes too long.
+    /// Waits until `count` leases have this outcome; false on timeout.
     bool wait_for(const std::string& outcome, std::size_t count) {
         std::unique_lock lock(mutex_);
         return changed_.wait_for(lock, std::chrono::seconds(30),
@@ -95,7 +95,7 @@ public:
     void pull(wire::PullResponse& response, const wire::PullRequest& request) override {
         std::unique_lock lock(mutex_);
         apply(request.acks);
-        // Shorter than asked for: a consumer that drains waits for its pull.
+        // Shorter than requested: a draining consumer waits for its pull.
         const auto wait = std::chrono::milliseconds(std::min(request.maxLingerTime, 50));
         changed_.wait_for(lock, wait, [&] { return has_ready(); });
         response.context.__set_topic("t");

@@ -1,4 +1,4 @@
-// What befalls a client while it connects.
+// Events while a client connects.
 #include "feeder.hpp"
 
 #include <orderlane/orderlane.hpp>
@@ -16,7 +16,7 @@ using namespace orderlane::detail;
 
 namespace {
 
-/// Listens, and does nothing by itself; room for one connection that was not accepted.
+/// A listening socket that accepts only on request, with a backlog of one connection.
 class Listener {
 public:
     Listener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -51,9 +51,9 @@ bool something_comes(const Descriptor& socket, int within_ms) {
 
 }  // namespace
 
-TEST_CASE("a consumer that is stopped while it connects pulls no more") {
+TEST_CASE("a stop during connect prevents pulls") {
     const Listener listener;
-    const auto ahead = listener.connect();  // so that the next one has to wait
+    const auto ahead = listener.connect();  // makes the next one wait
     std::mutex mutex;
     Session session(SessionOptions{.group = "g", .client_id = "c", .version = "v"});
     const orderlane::Hooks hooks;
@@ -64,13 +64,13 @@ TEST_CASE("a consumer that is stopped while it connects pulls no more") {
         const std::lock_guard lock(mutex);
         feeder.start();
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it connects
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // time to connect
     {
         const std::lock_guard lock(mutex);
         session.stop(now_ns());
     }
     const auto first = listener.accept();
-    const auto second = listener.accept();  // its second try, after a second
+    const auto second = listener.accept();  // the second try, after a second
     CHECK_FALSE(something_comes(second, 200));
     feeder.close();
 }

@@ -18,7 +18,7 @@ using namespace orderlane::detail;
 using orderlane::Outgoing;
 using orderlane::SendFailed;
 
-TEST_CASE("addresses are read as people write them") {
+TEST_CASE("common forms of addresses are parsed") {
     CHECK(parse_address("proxy") == Address{"proxy", 9713});
     CHECK(parse_address(" proxy:1 ") == Address{"proxy", 1});
     CHECK(parse_address("[::1]:80").text() == "[::1]:80");
@@ -30,7 +30,7 @@ TEST_CASE("addresses are read as people write them") {
         CHECK_THROWS_AS(static_cast<void>(parse_addresses(wrong)), std::invalid_argument);
     }
     CHECK_THROWS_WITH(static_cast<void>(parse_address("a:x")),
-                      "'a:x' is no address of a proxy: expected host:port, as in proxy:9713");
+                      "'a:x' is not a proxy address: expected host:port, for example proxy:9713");
 }
 
 TEST_CASE("text is sent as well-formed UTF-8") {
@@ -56,7 +56,7 @@ TEST_CASE("the key hash agrees with Java's") {
     CHECK_THROWS_AS(static_cast<void>(orderlane::key_hash("\xff")), std::invalid_argument);
 }
 
-TEST_CASE("keys are the texts that the proxy and all clients agree on") {
+TEST_CASE("keys match the vectors shared by the proxy and all clients") {
     std::ifstream file(KEY_VECTORS);
     const auto vectors = nlohmann::json::parse(file);
     for (const auto& vector : vectors["keys"]) {
@@ -82,13 +82,13 @@ TEST_CASE("keys are the texts that the proxy and all clients agree on") {
     }
 }
 
-TEST_CASE("a sharding path finds text, and anything else as canonical JSON") {
+TEST_CASE("a sharding path reads strings as text and other values as canonical JSON") {
     const std::string body =
         R"({"a": {"b": [{"the name": "x"}, 2.0, 2.5]}, "o": {"z": 1, "a": [true, null]},)"
         R"( "n": null, "big": 18446744073709551615})";
     const auto find = [&](const char* path) { return JsonPath(path).find(body); };
     CHECK(find("$.a.b[0]['the name']") == "x");
-    CHECK(find("$[\"a\"].b[1]") == "2");  // as the proxy has it: 2 and 2.0 are one key
+    CHECK(find("$[\"a\"].b[1]") == "2");  // as in the proxy: 2 and 2.0 are one key
     CHECK(find("$.a.b[2]") == "2.5");
     CHECK(find("$.o") == R"({"a":[true,null],"z":1})");
     CHECK(find("$.big") == "18446744073709551615");
@@ -103,7 +103,7 @@ TEST_CASE("a sharding path finds text, and anything else as canonical JSON") {
     }
 }
 
-TEST_CASE("a call that waits behind a failed one of its key does not go") {
+TEST_CASE("a call waiting behind a failed one of its key is not sent") {
     SendOrder order;
     const SendKey key("t", false, 1), other("t", false, 2);
     const auto first = order.enter(), second = order.enter();
@@ -117,7 +117,7 @@ TEST_CASE("a call that waits behind a failed one of its key does not go") {
     CHECK_FALSE(order.held_back(later, {key}));
     order.leave(second, {});
     order.leave(later, {});
-    CHECK_FALSE(order.held_back(0, {key}));  // nobody waits, so nothing is remembered
+    CHECK_FALSE(order.held_back(0, {key}));  // no call waits, so nothing is remembered
 }
 
 namespace {
@@ -137,7 +137,7 @@ orderlane::gen::producer::Result result(int code, std::vector<int> each = {}) {
 
 }  // namespace
 
-TEST_CASE("what chooses the queue: a number, a sharding key, a path, the key, or nobody") {
+TEST_CASE("the queue is chosen by number, sharding key, path, key, or not at all") {
     const auto one = [](const Outgoing& message) {
         auto made = cut({message});
         return made.front().open().front()->message;
@@ -156,7 +156,7 @@ TEST_CASE("what chooses the queue: a number, a sharding key, a path, the key, or
     CHECK(one({.topic = "t", .body = "x", .queue = orderlane::Queue::random()}).partitionId == -2);
 }
 
-TEST_CASE("what cannot be sent is refused in words") {
+TEST_CASE("invalid messages are refused with an explanation") {
     CHECK_THROWS_WITH(cut({{.topic = "", .body = "x"}}),
                       "a message to '' cannot be sent: its topic is empty");
     for (const Outgoing& wrong : std::vector<Outgoing>{
@@ -171,7 +171,7 @@ TEST_CASE("what cannot be sent is refused in words") {
     }
 }
 
-TEST_CASE("a batch is cut into requests; a delayed message stands alone") {
+TEST_CASE("a batch is split into requests; a delayed message is alone") {
     const std::string large(900'000, 'x');
     const Outgoing plain{.topic = "t", .body = large};
     CHECK(cut({plain, plain, plain}).size() == 2);
@@ -182,7 +182,7 @@ TEST_CASE("a batch is cut into requests; a delayed message stands alone") {
     CHECK(requests[1].open().front()->deliver_at_s == 1002);
 }
 
-TEST_CASE("what is stored is not sent again, and what failed is told by message") {
+TEST_CASE("stored messages are not resent, and failures are reported per message") {
     auto made = cut({{.topic = "t", .body = "1"}, {.topic = "t", .body = "2", .key = "a"},
                      {.topic = "t", .body = "3"}});
     auto& request = made.front();
@@ -197,12 +197,12 @@ TEST_CASE("what is stored is not sent again, and what failed is told by message"
         CHECK(error.code() == 11);
         REQUIRE(error.failures.size() == 1);
         CHECK(error.failures[0].message_id == error.message_ids.at(2));
-        CHECK(error.failures[0].outcome_unknown);  // the connection was lost after it was sent
+        CHECK(error.failures[0].outcome_unknown);  // the connection was lost after sending
         CHECK(error.failures[0].code == 11);
     }
 }
 
-TEST_CASE("a batch that was refused whole is stored in no part") {
+TEST_CASE("no part of a refused batch is stored") {
     auto made = cut({{.topic = "t", .body = "1"}, {.topic = "t", .body = "2"}});
     try {
         static_cast<void>(made.front().pause_after(result(71), 0, 1.0));
@@ -226,7 +226,7 @@ TEST_CASE("a send is tried until its deadline") {
     CHECK_THROWS_AS(static_cast<void>(refused.front().pause_after(no, true, 0, 1.0)), SendFailed);
 }
 
-TEST_CASE("answers that do not fit are protocol errors") {
+TEST_CASE("invalid answers are protocol errors") {
     using orderlane::ProtocolError;
     const auto length = [](const char (&bytes)[5]) {
         return frame_length(std::span<const char, 4>(bytes, 4));
@@ -245,13 +245,13 @@ TEST_CASE("answers that do not fit are protocol errors") {
     auto payload = PullCall{request}.encode(1).substr(4);
     CHECK_THROWS_WITH_AS(decode(payload), "pull number 1 was answered by message type 1 for 'pull'"
                                           " number 1", ProtocolError);
-    // A list that says it has 2 billion elements costs no memory.
+    // A list that claims 2 billion elements must not cost memory.
     const std::string hostile = std::string("\x82\x41\x01\x04pull", 8) +
                                 std::string("\x0c\x00\x29\xfc\xff\xff\xff\xff\x07", 9);
     CHECK_THROWS_AS(decode(hostile), ProtocolError);
 }
 
-TEST_CASE("options that make no sense are refused in words") {
+TEST_CASE("invalid options are refused with an explanation") {
     const auto refused = [](orderlane::ConsumerOptions options) {
         CHECK_THROWS_AS(orderlane::Consumer{options}, std::invalid_argument);
     };

@@ -1,4 +1,4 @@
-// The session's rules, one dialogue each; test_session_model.cpp plays at random.
+// The session's rules, one scenario each; test_session_model.cpp plays random ones.
 #include "answers.hpp"
 
 #include <functional>
@@ -9,7 +9,7 @@ using orderlane::ConnectionLost;
 using orderlane::ProtocolError;
 using Ids = std::vector<std::int64_t>;
 
-TEST_CASE("S1: verdicts ride to their own proxy only") {
+TEST_CASE("S1: verdicts ride only to their own proxy") {
     auto session = session_with(4, 0);
     const auto first = pulled(session, {1, 2});
     static_cast<void>(session.begin_pull(start));
@@ -34,7 +34,7 @@ TEST_CASE("S2: a verdict waits for the linger without a pull") {
     CHECK(nothing_due(session, "a:1", start + 19 * ms));
 }
 
-TEST_CASE("S2: a verdict hurries when only a pull can bring more") {
+TEST_CASE("S2: a verdict is sent at once if no message waits") {
     auto session = session_with(2, 0);
     const auto both = pulled(session, {1, 2});
     session.settle(both[0], Outcome::ok(), start + ms);
@@ -67,7 +67,7 @@ TEST_CASE("S3: a useless verdict is dropped") {
     CHECK(session.drained());
 }
 
-TEST_CASE("S4: a message that waited too long needs an extend") {
+TEST_CASE("S4: a message with an expired lease needs an extend") {
     auto session = session_with(1, 1);
     const auto first = pulled(session, {1, 2});
     const Nanos late = start + 3001 * ms;
@@ -95,7 +95,7 @@ TEST_CASE("S5: leases of several lengths are extended by the shortest") {
     CHECK(session.control_at(*home) == start + 2000 * ms);
 }
 
-TEST_CASE("S5: a refused extend loses the open ones and drops those that wait") {
+TEST_CASE("S5: a refused extend loses open leases and drops waiting ones") {
     auto session = session_with(1, 2);
     const auto open = pulled(session, {1, 2});
     const auto extend = extended(session, "a:1", start + 1000 * ms);
@@ -118,7 +118,7 @@ TEST_CASE("S6: messages of a key wait for each other, those of other keys do not
     CHECK(session.take(start).at(0).lease_id == 2);
 }
 
-TEST_CASE("S7: room is what is not held") {
+TEST_CASE("S7: held messages reduce the capacity") {
     auto session = session_with(2, 4);
     CHECK(session.begin_pull(start).maxBatchSize == 6);
     session.pull_answered(answer({1, 2, 3, 4, 5, 6}), start);
@@ -132,7 +132,7 @@ TEST_CASE("S7: room is what is not held") {
     CHECK(session.begin_pull(start).maxBatchSize == 4);
 }
 
-TEST_CASE("S8: what waits at stop, and what arrives after it, goes back") {
+TEST_CASE("S8: a stop releases waiting messages and later arrivals") {
     auto session = session_with(1, 2);
     const auto open = pulled(session, {1, 2});
     static_cast<void>(session.begin_pull(start));
@@ -156,7 +156,7 @@ TEST_CASE("S9: a failed pull is repeated and its leases run from the first sendi
     CHECK(session.begin_pull(start + 520 * ms).requestId != first.requestId);
 }
 
-TEST_CASE("S9: once its leases must be over a failed pull is not repeated") {
+TEST_CASE("S9: a failed pull is not repeated once its leases must have expired") {
     auto session = session_with();
     pulled(session, {1}, start, {.lease_ms = 400});
     const auto first = session.begin_pull(start);
@@ -168,9 +168,9 @@ TEST_CASE("S9: once its leases must be over a failed pull is not repeated") {
     CHECK(again.requestId != late.requestId);
 }
 
-TEST_CASE("S9: only a connection that broke is tried at the same address, and once") {
+TEST_CASE("S9: only a broken connection is retried at the same address, and once") {
     using orderlane::detail::tries_elsewhere;
-    const ConnectionLost broke("it closed", true);
+    const ConnectionLost broke("closed", true);
     CHECK_FALSE(tries_elsewhere(broke, 1));
     CHECK(tries_elsewhere(broke, 2));
     CHECK(tries_elsewhere(ConnectionLost("no answer within 3 s"), 1));
@@ -193,7 +193,7 @@ TEST_CASE("S10: a run is handled in sequence and ends at the first failure") {
     CHECK(pull.acks[0].released == Ids{3, 4});
 }
 
-TEST_CASE("S10: another answer's messages of the key are no part of the run") {
+TEST_CASE("S10: messages of another answer do not join the run") {
     auto session = session_with(4, 8);
     static_cast<void>(session.begin_pull(start));
     session.pull_answered(answer({1, 2}, {.key = "k"}), start);
@@ -217,7 +217,7 @@ TEST_CASE("a batch is the run, up to its limit, and counts as one handler (S6, S
         CHECK(session.take(start, 3).at(0).lease_id == 4);
         CHECK(session.begin_pull(start).acks.at(0).acked == Ids{1, 2, 3});
     }
-    SUBCASE("the second fails: what is behind it goes back (S10)") {
+    SUBCASE("the second fails: those behind it are released (S10)") {
         session.settle_batch(batch, 1, Outcome::reject("bad"), start);
         const auto acks = session.begin_pull(start).acks.at(0);
         CHECK(acks.acked == Ids{1});
@@ -226,11 +226,11 @@ TEST_CASE("a batch is the run, up to its limit, and counts as one handler (S6, S
         CHECK(acks.released == Ids{3, 4});
         CHECK(session.open() == 0);
     }
-    SUBCASE("less is done than was given: the rest goes back") {
+    SUBCASE("some are not done: they are released") {
         session.settle_batch(batch, 1, Outcome::ok(), start);
         CHECK(session.begin_pull(start).acks.at(0).released == Ids{2, 3, 4});
     }
-    SUBCASE("at stop what is with the handler stays there (S8)") {
+    SUBCASE("a stop does not affect messages with handlers (S8)") {
         session.stop(start);
         CHECK(settled(session, "a:1", start).released == Ids{4});
         session.settle_batch(batch, 3, Outcome::ok(), start);
@@ -252,7 +252,7 @@ TEST_CASE("an early empty answer pauses pulling") {
     CHECK(*session.pull_at() > start + ms);
     static_cast<void>(session.begin_pull(start + 60 * ms));
     session.pull_answered({}, start + 1060 * ms);
-    CHECK(*session.pull_at() <= start + 1060 * ms);  // after a full wait it goes on at once
+    CHECK(*session.pull_at() <= start + 1060 * ms);  // after a full wait it is due
 }
 
 TEST_CASE("backoff grows to a limit and spreads") {
@@ -288,7 +288,7 @@ TEST_CASE("a malformed answer changes nothing") {
     }
 }
 
-TEST_CASE("a repeated message is taken in once") {
+TEST_CASE("a repeated message is added once") {
     auto session = session_with(4, 4);
     CHECK(pulled(session, {1, 2}).size() == 2);
     CHECK(pulled(session, {1, 2}).empty());
@@ -302,13 +302,13 @@ TEST_CASE("settling twice is an error that names the message") {
                          "t/q#1 at 1: not with a handler", std::logic_error);
 }
 
-TEST_CASE("status is a line") {
+TEST_CASE("status is one line") {
     auto session = session_with();
     pulled(session, {1, 2, 3});
     CHECK(session.status() == "g open=2 ready=1 held=3 pulling=no homes=1");
 }
 
-TEST_CASE("a long outage is logged less and less") {
+TEST_CASE("a long outage is logged ever less often") {
     std::vector<int> news;
     for (int number = 1; number < 100; ++number) {
         if (orderlane::detail::is_news(number)) news.push_back(number);
@@ -316,7 +316,7 @@ TEST_CASE("a long outage is logged less and less") {
     CHECK(news == std::vector<int>{1, 2, 4, 8, 16, 32, 64});
 }
 
-TEST_CASE("verdicts say what an outcome says, in sendable text") {
+TEST_CASE("verdicts carry the outcome, in sendable text") {
     auto session = session_with(4);
     const auto messages = pulled(session, {1, 2, 3, 4});
     session.settle(messages[0], Outcome::retry_after(std::chrono::seconds(2)), start);
@@ -332,7 +332,7 @@ TEST_CASE("verdicts say what an outcome says, in sendable text") {
     CHECK(nacked.at(3).reason == "\xEF\xBF\xBD!");
 }
 
-TEST_CASE("the token is in every request") {
+TEST_CASE("every request carries the token") {
     Session session(SessionOptions{.group = "g", .client_id = "c", .version = "v", .token = "key"});
     CHECK(session.begin_pull(start).token == "key");
     session.pull_answered(answer({1}), start);

@@ -1,5 +1,5 @@
-// A session in every order of pulls, ends, losses and failures, at random: what the rules say is
-// asked of each step. A failure names its seed.
+// A session with random pulls, ends, losses and failures: each step is checked against the rules. A
+// failure names its seed.
 #include "answers.hpp"
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::size_t concurrency = 3, prefetch = 3;
 
-/// What the test knows of one lease.
+/// The test's state of one lease.
 struct Given {
     std::string key;
     std::string home;
     Nanos deadline = 0;
     bool taken = false;     // was with a handler
-    bool settled = false;   // its verdict is given, by a handler, a stop or a failed run
+    bool settled = false;   // has a verdict, by a handler, a stop or a failed run
     bool confirmed = false;
     bool lost = false;
     bool in_flight = false;
@@ -46,7 +46,7 @@ public:
         check();
     }
 
-    /// In the end every lease has its verdict confirmed, or was lost.
+    /// Finally every lease has its verdict confirmed, or is lost.
     void finish() {
         while (!batches_.empty()) settle();
         stop();
@@ -117,7 +117,7 @@ private:
         }
     }
 
-    /// The verdicts of a request: each given, not confirmed, not under way already.
+    /// The verdicts of a request: each given, not confirmed, not already in flight.
     std::vector<std::int64_t> carried(const std::vector<wire::AckBatch>& acks,
                                       const std::string& home) {
         std::vector<std::int64_t> numbers;
@@ -208,7 +208,7 @@ private:
             } else if (const auto* extend = std::get_if<wire::ExtendRequest>(&control)) {
                 Under under{home, true, now_, extend->ms * ms, {}};
                 for (const auto& each : extend->leases) under.numbers.push_back(each.leaseId);
-                std::vector<std::int64_t> expected;  // S5: all, those that wait as well
+                std::vector<std::int64_t> expected;  // S5: all, including waiting ones
                 for (const auto& [number, each] : given_) {
                     if (each.home == address && held(each)) expected.push_back(number);
                 }
@@ -252,7 +252,7 @@ private:
             useful |= pending(each, home.address) && each.deadline > now_;
         }
         for (auto& [number, each] : given_) {
-            if (!useful && pending(each, home.address)) each.confirmed = true;  // S3: given up
+            if (!useful && pending(each, home.address)) each.confirmed = true;  // S3: dropped
         }
     }
 
@@ -280,7 +280,7 @@ private:
         return answer;
     }
 
-    /// S2, S3: while a verdict waits, its proxy is known and will be asked.
+    /// S2, S3: while a verdict waits, its proxy is known and a request is due.
     void check() const {
         for (const auto& [number, each] : given_) {
             if (!pending(each, each.home)) continue;
@@ -311,7 +311,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("the session keeps its rules in whatever order things happen") {
+TEST_CASE("the session keeps its rules in any order of events") {
     for (unsigned seed = 1; seed <= 150; ++seed) {
         INFO("seed ", seed);
         Play play(seed);

@@ -1,4 +1,4 @@
-// The threads around the session, against a proxy in this process. Made to be run with sanitizers.
+// The threads around the session, against a proxy in this process. Intended for sanitizers.
 #include "fake_proxy.hpp"
 
 #include <orderlane/orderlane.hpp>
@@ -32,7 +32,7 @@ ConsumerOptions options_for(const fake::Proxy& proxy) {
     return options;
 }
 
-/// Stops the consumer once so many messages have ended so.
+/// Stops the consumer once `count` messages have this outcome.
 std::jthread stop_after(Consumer& consumer, fake::Proxy& proxy, const char* outcome,
                         std::size_t count) {
     return std::jthread([&consumer, &proxy, outcome, count] {
@@ -43,7 +43,7 @@ std::jthread stop_after(Consumer& consumer, fake::Proxy& proxy, const char* outc
 
 }  // namespace
 
-TEST_CASE("keys are handled in parallel, each in its order, and everything is acked") {
+TEST_CASE("keys are handled in parallel, each in order, and all messages are acked") {
     fake::Proxy proxy;
     constexpr int keys = 20, each = 25;
     for (int key = 0; key < keys; ++key) proxy.messages->put("k" + std::to_string(key), each);
@@ -79,7 +79,7 @@ TEST_CASE("keys are handled in parallel, each in its order, and everything is ac
     CHECK(consumer.abandoned() == 0);
 }
 
-TEST_CASE("what a handler throws is an outcome, and reaches the operator") {
+TEST_CASE("a thrown value is an outcome, and reaches operators") {
     fake::Proxy proxy;
     proxy.messages->put("a", 1);
     Consumer consumer(options_for(proxy));
@@ -88,7 +88,7 @@ TEST_CASE("what a handler throws is an outcome, and reaches the operator") {
         consumer.run([](const Message&) { throw std::domain_error("no"); });
         CHECK(proxy.messages->last_reason() == "std::domain_error: no");
     }
-    SUBCASE("what is no exception: retry") {
+    SUBCASE("another type: retry") {
         const auto stopper = stop_after(consumer, proxy, "retry", 1);
         consumer.run([](const Message&) { throw 7; });
         CHECK(proxy.messages->last_reason() == "int");
@@ -98,13 +98,13 @@ TEST_CASE("what a handler throws is an outcome, and reaches the operator") {
         consumer.run([](const Message&) { throw Outcome::reject("bad"); });
         CHECK(proxy.messages->last_reason() == "bad");
     }
-    SUBCASE("Stopped: given back") {
+    SUBCASE("Stopped: released") {
         const auto stopper = stop_after(consumer, proxy, "defer", 1);
         consumer.run([](const Message&) { throw orderlane::Stopped(); });
     }
 }
 
-TEST_CASE("batches hold the messages of one key, and end where the handler says") {
+TEST_CASE("batches hold messages of one key, and are acked up to the handler's result") {
     fake::Proxy proxy;
     proxy.messages->put("a", 4);
     auto options = options_for(proxy);
@@ -142,7 +142,7 @@ TEST_CASE("the serial form: verdicts by scope, and the destructor drains") {
     CHECK(proxy.messages->last_reason() == "its scope ended without a verdict");
 }
 
-TEST_CASE("at the end of the drain handlers are asked to end, and are waited for") {
+TEST_CASE("the drain timeout asks handlers to end, and waits for them") {
     fake::Proxy proxy;
     proxy.messages->put("a", 1);
     auto options = options_for(proxy);
@@ -159,11 +159,11 @@ TEST_CASE("at the end of the drain handlers are asked to end, and are waited for
     CHECK(consumer.abandoned() == 0);
 }
 
-TEST_CASE("a time without end is long") {
+TEST_CASE("unlimited times are capped") {
     fake::Proxy proxy;
     proxy.messages->put("a", 1);
     auto options = options_for(proxy);
-    SUBCASE("the longest that there is") {
+    SUBCASE("the longest possible") {
         options.request_timeout = options.ack_linger = options.drain_timeout =
             std::chrono::milliseconds::max();
     }
@@ -182,7 +182,7 @@ TEST_CASE("a time without end is long") {
     CHECK(proxy.messages->with("ok") == std::vector<std::int64_t>{1});
 }
 
-TEST_CASE("a handler that takes no notice is left alone") {
+TEST_CASE("a handler that ignores the stop is abandoned") {
     fake::Proxy proxy;
     proxy.messages->put("a", 1);
     auto options = options_for(proxy);
@@ -200,7 +200,7 @@ TEST_CASE("a handler that takes no notice is left alone") {
     *released = true;
     while (consumer.abandoned() > 0) std::this_thread::sleep_for(1ms);
     CHECK(*ended);
-    CHECK(proxy.messages->with("ok").empty());  // nobody is there to tell
+    CHECK(proxy.messages->with("ok").empty());  // its verdict is not sent
 }
 
 TEST_CASE("a signal drains") {
@@ -213,7 +213,7 @@ TEST_CASE("a signal drains") {
     CHECK(proxy.messages->with("ok").size() >= 1);
 }
 
-TEST_CASE("without a proxy a consumer tries again until it is stopped") {
+TEST_CASE("without a proxy a consumer retries until it is stopped") {
     ConsumerOptions options{.servers = "127.0.0.1:1", .group = "g"};
     options.logger = [](LogLevel, std::string_view) {};
     std::atomic<int> errors = 0;
@@ -230,7 +230,7 @@ TEST_CASE("without a proxy a consumer tries again until it is stopped") {
     CHECK_THROWS_AS(consumer.run([](const Message&) {}), std::logic_error);
 }
 
-TEST_CASE("next() wants the last verdict first, and says so") {
+TEST_CASE("next() requires the previous verdict") {
     fake::Proxy proxy;
     proxy.messages->put("k", 2);
     Consumer consumer(options_for(proxy));
@@ -249,7 +249,7 @@ TEST_CASE("next() wants the last verdict first, and says so") {
 
 namespace {
 
-/// The exit code of a child process that does it; 1 for what is thrown.
+/// The exit code of a child process that runs `work`; 1 for an exception.
 int in_child(const std::function<bool()>& work) {
     const auto child = ::fork();
     if (child == 0) {
@@ -267,7 +267,7 @@ int in_child(const std::function<bool()>& work) {
 
 }  // namespace
 
-TEST_CASE("a consumer that was not started begins anew in a child process") {
+TEST_CASE("a consumer that was not started can start in a child process") {
     fake::Proxy proxy;
     proxy.messages->put("k", 1);
     Consumer unused(options_for(proxy));
@@ -278,7 +278,7 @@ TEST_CASE("a consumer that was not started begins anew in a child process") {
     CHECK(proxy.messages->wait_for("ok", 1));
 }
 
-TEST_CASE("a consumer that was started belongs to its process") {
+TEST_CASE("a started consumer belongs to its process") {
     fake::Proxy proxy;
     proxy.messages->put("k", 1);
     Consumer started(options_for(proxy));
@@ -314,7 +314,7 @@ public:
 
 }  // namespace
 
-TEST_CASE("threads share a producer; what is refused for a while is sent again") {
+TEST_CASE("threads share a producer; messages refused temporarily are resent") {
     const auto store = std::make_shared<Store>();
     const fake::Server server(
         std::make_shared<orderlane::gen::producer::ProducerServiceProcessor>(store));
@@ -336,7 +336,7 @@ TEST_CASE("threads share a producer; what is refused for a while is sent again")
     CHECK(producer.send_batch(std::vector<orderlane::Outgoing>{}).empty());
 }
 
-TEST_CASE("a producer that was made before a fork sends in each process") {
+TEST_CASE("a producer created before a fork sends in each process") {
     const auto store = std::make_shared<Store>();
     const fake::Server server(
         std::make_shared<orderlane::gen::producer::ProducerServiceProcessor>(store));

@@ -189,7 +189,7 @@ test("thrown values determine outcomes", () => {
   assert.equal(outcomeName(undefined), "ok");
   assert.equal(outcomeName(new Reject("x")), "reject");
   assert.equal(outcomeName(outcomeOf("a text")), "retry");
-  assert.throws(() => new Retry({ afterMs: -1 }), /should be 0 or more/);
+  assert.throws(() => new Retry({ afterMs: -1 }), /expected 0 or more/);
 });
 
 test("a reason is short and valid text", () => {

@@ -1,4 +1,4 @@
-// What can go wrong between a client and a proxy. Ask `retriable()`, never for the class.
+// Failures between a client and a proxy. Check `retriable()` instead of the class.
 #pragma once
 
 #include <optional>
@@ -8,17 +8,17 @@
 
 namespace orderlane {
 
-/// The kinds of Error, for those who count them.
+/// The kinds of Error, for statistics.
 enum class ErrorKind { connection, refused, fault, protocol, send };
 
 /// Base of the errors below.
 class Error : public std::runtime_error {
 public:
-    /// What kind of error this is.
+    /// The kind of this error.
     [[nodiscard]] ErrorKind kind() const noexcept { return kind_; }
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     [[nodiscard]] bool retriable() const noexcept { return retriable_; }
-    /// The proxy's code, if one came: 400, 404, or 500 and above; of sends see `SendFailed`.
+    /// The proxy's code, if any: 400, 401, 403, 404, or from 500 on; for sends see `SendFailed`.
     [[nodiscard]] std::optional<int> code() const noexcept { return code_; }
 
 protected:
@@ -31,10 +31,10 @@ private:
     std::optional<int> code_;
 };
 
-/// The connection could not be made, or ended before the answer came. Effect unknown.
+/// The connection failed, or ended before the answer. The request's effect is unknown.
 class ConnectionLost : public Error {
 public:
-    /// `broke`: it stood, and ended suddenly; another one to the same proxy may do.
+    /// `broke`: an established connection ended suddenly; reconnecting to the same proxy may help.
     explicit ConnectionLost(const std::string& text, bool broke = false)
         : Error(ErrorKind::connection, text, true), broke_(broke) {}
     [[nodiscard]] bool broke() const noexcept { return broke_; }
@@ -43,20 +43,20 @@ private:
     bool broke_;
 };
 
-/// The proxy answered that it failed, or does not know the method.
+/// The proxy failed, or does not implement the method.
 class ProxyFault : public Error {
 public:
     ProxyFault(const std::string& text, bool retriable)
         : Error(ErrorKind::fault, text, retriable) {}
 };
 
-/// The answer is not what the contract says: another kind of server, or a bug.
+/// The answer violates the protocol: another kind of server, or a bug.
 class ProtocolError : public Error {
 public:
     explicit ProtocolError(const std::string& text) : Error(ErrorKind::protocol, text, false) {}
 };
 
-/// The proxy refused the request; the code is 400, 401, 404, or 500 and above.
+/// The proxy refused the request; the code is 400, 401, 403, 404, or from 500 on.
 class Refused : public Error {
 public:
     Refused(int code, const std::string& text)
@@ -69,15 +69,15 @@ struct SendFailure {
     std::string reason;
     /// The proxy's code (`Result` in producer_proxy.thrift); nothing if no proxy answered.
     std::optional<int> code;
-    /// True if it may be stored nevertheless.
+    /// True if the message may have been stored.
     bool outcome_unknown = false;
 };
 
-/// A message, or a part of a batch, was not stored, or nobody knows whether it was.
+/// Messages were not stored, or their outcome is unknown.
 ///
-/// `failures` has each message of the call that is not known to be stored; all others of
-/// `message_ids` are. Sent again under its id (property UNIQ_KEY), a consumer can tell that it is
-/// the same.
+/// `failures` has each message of the call not known to be stored; all others of `message_ids` are
+/// stored. Consumers recognize a message sent again under its id (property UNIQ_KEY) as a
+/// duplicate.
 class SendFailed : public Error {
 public:
     SendFailed(const std::string& text, std::optional<int> code, std::vector<SendFailure> failed,
@@ -86,7 +86,7 @@ public:
           failures(std::move(failed)),
           message_ids(std::move(ids)) {}
 
-    /// True if some of the failures may be stored nevertheless.
+    /// True if some of the failed messages may have been stored.
     [[nodiscard]] bool outcome_unknown() const noexcept {
         for (const auto& each : failures) {
             if (each.outcome_unknown) return true;
@@ -95,7 +95,7 @@ public:
     }
 
     std::vector<SendFailure> failures;
-    /// Of all messages of the call, in their order.
+    /// The ids of all messages of the call, in order.
     std::vector<std::string> message_ids;
 };
 

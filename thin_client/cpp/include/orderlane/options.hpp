@@ -1,4 +1,4 @@
-// What a client can be told.
+// Options of clients.
 #pragma once
 
 #include <orderlane/errors.hpp>
@@ -17,9 +17,9 @@
 
 namespace orderlane {
 
-/// Where proxies listen: `host:port` (port 9713 by default, `[::1]:9713` for IPv6), several
-/// separated by commas, or a list. The next is tried when one fails. A name with several addresses
-/// has each of them tried in turn, and is resolved anew for every connection.
+/// Proxy addresses: `host:port` (port 9713 by default, `[::1]:9713` for IPv6), several separated by
+/// commas, or a list. When one fails, the next is tried. A name is resolved for each connection,
+/// and all its addresses are tried in turn.
 class Servers {
 public:
     Servers() = default;
@@ -33,41 +33,41 @@ private:
     std::vector<std::string> texts_;
 };
 
-/// TLS to the proxy: 1.2 or newer; its certificate and the host's name are always checked.
+/// TLS to the proxy: 1.2 or newer; its certificate and the host's name are always verified.
 struct Tls {
-    /// PEM with the certificates to trust; empty: those of the system.
+    /// PEM file with the trusted certificates; empty: the system's.
     std::string ca_file = {};
-    /// PEM with the client's certificate chain, and its key; both, or none.
+    /// PEM files with the client's certificate chain, and its key; both or neither.
     std::string cert_file = {};
     std::string key_file = {};
-    /// The name that the proxy's certificate must have; empty: the host of the address.
+    /// The expected name in the proxy's certificate; empty: the host of the address.
     std::string server_name = {};
 };
 
 enum class LogLevel { info, warning, error };
 
-/// Where log lines go; empty: warnings and errors go to standard error.
+/// Receives log lines; empty: warnings and errors go to standard error.
 using Logger = std::function<void(LogLevel, std::string_view)>;
 
-/// Told what a consumer does, for histories and metrics. Set what you need; never block. They are
-/// called in the consumer's threads, several at a time; what they throw is logged and goes no
-/// further.
+/// Callbacks for a consumer's events, for histories and metrics; all are optional. They are called
+/// in the consumer's threads, concurrently, and must not block. Exceptions are logged and otherwise
+/// ignored.
 struct Hooks {
-    /// The message goes to a handler.
+    /// A handler gets the message.
     std::function<void(const Message&)> handle_start = {};
-    /// Its handler ended; called before the next message of its key can begin.
+    /// The message's handler ended; called before the next message of its key can start.
     std::function<void(const Message&, Outcome::Kind)> handle_end = {};
-    /// A pull was answered with so many messages.
+    /// A pull was answered with this number of messages.
     std::function<void(std::size_t)> pulled = {};
-    /// A settle carried so many verdicts, `not_held` of them on leases that were over. Verdicts
-    /// that ride on pulls are not reported.
+    /// A settle carried `settled` verdicts, `not_held` of them on expired leases. Verdicts that
+    /// ride on pulls are not reported.
     std::function<void(std::size_t settled, std::size_t not_held)> settled = {};
-    /// The message is with a handler, and may now go to someone else as well.
+    /// The message is with a handler, and may now be delivered to another client.
     std::function<void(const Message&)> lease_lost = {};
-    /// A request failed; it will be tried again if the error is retriable.
+    /// A request failed; it is retried if the error is retriable.
     std::function<void(const Error&)> error = {};
-    /// Opens a span for the handling of a message: what is returned lives until the handler ends.
-    /// `Message::trace()` is its parent.
+    /// Opens a span for the handling of a message: the returned object lives until the handler
+    /// ends. `Message::trace()` is its parent.
     std::function<std::shared_ptr<void>(const Message&)> span = {};
 };
 
@@ -78,24 +78,24 @@ struct ConsumerOptions {
     std::string group;
     /// Topics of the group; empty: all of them.
     std::vector<std::string> topics = {};
-    /// Keys handled in parallel; handlers run in so many threads at most.
+    /// Number of keys handled in parallel, and maximum number of handler threads.
     int concurrency = 8;
-    /// Messages that wait here meanwhile; by default as many as `concurrency`. 0 leaves every
-    /// waiting message to other clients.
+    /// Messages buffered beyond those being handled; 0 leaves them to other clients. Default:
+    /// `concurrency`, and with runs at least twice `max_run`.
     std::optional<int> prefetch = {};
-    /// Consecutive messages of one order key that may come together, to be handled one after the
-    /// other. More makes a busy key faster; at the first that fails those behind it go back.
-    /// `prefetch` is then at least twice as many by default.
+    /// Number of consecutive messages of one order key that may arrive together, to be handled in
+    /// sequence. More makes a busy key faster. When one fails, those behind it are released.
     int max_run = 1;
-    /// Shown to operators; by default host, process and something random.
+    /// Name shown to operators. Default: host, process and a random part.
     std::string client_id = {};
-    /// How long an ack waits for the next pull to ride on.
+    /// How long an ack waits to ride on the next pull.
     std::chrono::milliseconds ack_linger{20};
-    /// For a connection or an answer; a pull's own wait comes on top. Below the length of a lease.
+    /// Limits the wait for a connection or an answer, beyond a pull's own wait. Keep it below the
+    /// lease length.
     std::chrono::milliseconds request_timeout{3'000};
-    /// How long handlers may go on after `stop`.
+    /// How long handlers may continue after `stop`.
     std::chrono::milliseconds drain_timeout{30'000};
-    /// Tells the proxy who is asking; empty: none.
+    /// Authenticates the client; empty: none.
     std::string token = {};
     std::optional<Tls> tls = {};
     Hooks hooks = {};

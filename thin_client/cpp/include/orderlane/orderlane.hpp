@@ -1,4 +1,4 @@
-// Everything: consumer, producer, one-shot calls, signals.
+// All headers: consumer, producer, puller, signals.
 #pragma once
 
 #include <orderlane/consumer.hpp>

@@ -1,4 +1,4 @@
-// What a handler makes of a message.
+// A handler's result for a message.
 #pragma once
 
 #include <chrono>
@@ -8,33 +8,33 @@
 
 namespace orderlane {
 
-/// How the handling of a message ended. A handler returns one, throws one, or returns nothing (ok).
+/// The result of a handler, which returns one, throws one, or returns nothing (ok).
 ///
-/// Any other exception that leaves a handler means `retry()`; its text goes to the operator.
+/// Any other exception means `retry()`; its text is shown to operators.
 class Outcome {
 public:
     enum class Kind { ok, retry, reject, defer };
 
     /// Handled: the message is finished.
     [[nodiscard]] static Outcome ok() { return Outcome(Kind::ok); }
-    /// Again, after the group's next retry interval; its order key waits meanwhile.
+    /// Redeliver after the group's next retry interval; the order key waits meanwhile.
     [[nodiscard]] static Outcome retry(std::string reason = {}) {
         return Outcome(Kind::retry, std::move(reason));
     }
-    /// Again, so long from now. Throws std::invalid_argument for a negative time.
+    /// Redeliver after this time. Throws std::invalid_argument if it is negative.
     [[nodiscard]] static Outcome retry_after(std::chrono::milliseconds pause);
     /// No retry will help: the group's failure policy applies at once.
     [[nodiscard]] static Outcome reject(std::string reason = {}) {
         return Outcome(Kind::reject, std::move(reason));
     }
-    /// Given back unhandled, at once and without counting an attempt.
+    /// Release unhandled, at once, without counting an attempt.
     [[nodiscard]] static Outcome defer() { return Outcome(Kind::defer); }
 
     [[nodiscard]] Kind kind() const noexcept { return kind_; }
     [[nodiscard]] bool is_ok() const noexcept { return kind_ == Kind::ok; }
-    /// Of `retry_after`.
+    /// The time of `retry_after`.
     [[nodiscard]] std::optional<std::chrono::milliseconds> pause() const noexcept { return pause_; }
-    /// For the operator; empty if there is none.
+    /// Shown to operators; may be empty.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
 
 private:
@@ -49,7 +49,7 @@ private:
 /// `ok`, `retry`, `reject` or `defer`.
 [[nodiscard]] const char* name_of(Outcome::Kind kind) noexcept;
 
-/// Thrown by `Message::throw_if_stopped`: a handler that lets it pass gives its message back.
+/// Thrown by `Message::throw_if_stopped`: a handler that lets it pass releases its message.
 struct Stopped {};
 
 }  // namespace orderlane

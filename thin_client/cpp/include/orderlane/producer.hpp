@@ -1,4 +1,4 @@
-// The producer: stores messages, those of one sharding key in their order.
+// The producer: stores messages, those of one sharding key in order.
 #pragma once
 
 #include <orderlane/options.hpp>
@@ -16,11 +16,11 @@
 
 namespace orderlane {
 
-/// A queue named by the producer, instead of by a key.
+/// A queue chosen by the producer instead of by a key.
 class Queue {
 public:
-    /// The queue's place in the order by broker name, then id. A message for a place that its topic
-    /// does not have is refused, a negative one by std::invalid_argument, any other with code 11.
+    /// The queue's position in the order by broker name, then id. A negative position is refused
+    /// with std::invalid_argument, one that the topic does not have with code 11.
     [[nodiscard]] static Queue number(int place) { return Queue(place < 0 ? none : place); }
     static Queue number(bool) = delete;
     /// Any queue.
@@ -33,60 +33,60 @@ private:
     int partition_;
 };
 
-/// One message to send. What chooses its queue: `queue`, else `sharding_key`, else what
-/// `sharding_path` finds, else the key; with none of them the queues take turns.
+/// One message to send. Its queue is chosen by `queue`, else `sharding_key`, else the value at
+/// `sharding_path`, else the key; without any of them, round robin.
 struct Outgoing {
     std::string topic;
     std::string body;
-    /// By which it can be found, and which orders it in groups that use KEY.
+    /// Finds the message, and orders it in groups that use KEY.
     std::optional<std::string> key = {};
-    /// All messages of one go to one queue, in the order of sending. Blanks around a key (U+0000 to
-    /// U+0020) are no part of it.
+    /// Sends all messages of one key to one queue, in the order of sending. Surrounding blanks
+    /// (U+0000 to U+0020) are not part of a key.
     std::optional<std::string> sharding_key = {};
-    /// Where the sharding key stands in a JSON body: `$.a.b[0]['a name']`, names and places alone.
+    /// The sharding key's place in a JSON body: `$.a.b[0]['a name']`, names and indexes only.
     std::optional<std::string> sharding_path = {};
     std::optional<Queue> queue = {};
     std::optional<std::string> tag = {};
-    /// UNIQ_KEY among them is the message's id; else one is made.
+    /// UNIQ_KEY sets the message's id; by default one is generated.
     std::map<std::string, std::string> properties = {};
-    /// Delivered so much later, in whole seconds; needs a broker with delays.
+    /// Postpones the delivery, in whole seconds; needs a broker with delays.
     std::optional<std::chrono::milliseconds> delay = {};
 };
 
 /// Options of a Producer. All but `servers` have defaults.
 struct ProducerOptions {
     Servers servers;
-    /// How long a send may try.
+    /// Limits a send.
     std::chrono::milliseconds timeout{10'000};
     std::string token = {};
     std::optional<Tls> tls = {};
-    /// The trace that a message belongs to; it travels as properties.
+    /// Returns the trace context of a message, which travels in its properties.
     std::function<TraceContext()> trace = {};
     Logger logger = {};
 };
 
-/// Sends messages; may be shared by threads, which then wait for each other.
+/// Sends messages. Threads may share it; their calls then wait for each other.
 ///
-/// A message is sent again under the same id until it is stored or time is up, so it may be stored
-/// twice; consumers can tell by `message_id`. One call at a time goes out, in the order of calling.
-/// When one fails, calls that wait behind it with messages of its keys fail too, unsent: what the
-/// application sends again is not overtaken. Calls made later go. In a process that was forked it
-/// makes a connection of its own.
+/// A message is resent under the same id until it is stored or time is up, so it may be stored
+/// twice; consumers recognize duplicates by `message_id`. One call is sent at a time, in the order
+/// of calling. When a call fails, calls already waiting with messages of the same keys fail too,
+/// unsent, so they cannot overtake a message that the application sends again. Later calls are
+/// sent. After a fork it opens its own connection in the child.
 class Producer {
 public:
-    /// Throws std::invalid_argument, in a sentence, for options that make no sense.
+    /// Throws std::invalid_argument with an explanation for invalid options.
     explicit Producer(ProducerOptions options);
     Producer(Producer&&) noexcept;
     Producer& operator=(Producer&&) noexcept;
     ~Producer();
 
-    /// Stores one message and returns its id. Throws SendFailed, or std::invalid_argument for what
-    /// cannot be sent. `timeout`: for this call.
+    /// Stores one message and returns its id. Throws SendFailed, or std::invalid_argument for an
+    /// invalid message. `timeout` overrides the producer's.
     std::string send(const Outgoing& message,
                      std::optional<std::chrono::milliseconds> timeout = {});
 
-    /// Stores messages, those of one sharding key in their order, and returns their ids. Throws as
-    /// `send`; large batches go in several requests, and after one that failed none follows.
+    /// Stores messages, those of one sharding key in order, and returns their ids. Throws as
+    /// `send`. Large batches take several requests; none is sent after one that failed.
     std::vector<std::string> send_batch(std::span<const Outgoing> messages,
                                         std::optional<std::chrono::milliseconds> timeout = {});
     std::vector<std::string> send_batch(const std::vector<Outgoing>& messages,
@@ -94,7 +94,7 @@ public:
         return send_batch(std::span<const Outgoing>(messages), timeout);
     }
 
-    /// Ends the connection; another send opens a new one.
+    /// Closes the connection; another send opens a new one.
     void close();
 
 private:
@@ -102,11 +102,11 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
-/// 32 upper-case hexadecimal digits, unique.
+/// A unique id: 32 upper-case hexadecimal digits.
 [[nodiscard]] std::string new_message_id();
 
 /// Java's `String.hashCode`: the queue of a sharding key is the absolute value of its remainder by
-/// the number of queues. Throws std::invalid_argument if the key is no UTF-8.
+/// the number of queues. Throws std::invalid_argument if the key is not UTF-8.
 [[nodiscard]] std::int32_t key_hash(std::string_view key);
 
 }  // namespace orderlane

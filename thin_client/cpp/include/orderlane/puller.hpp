@@ -1,4 +1,4 @@
-// Pull, settle and extend one by one, for scripts and tests: no threads, nothing by itself.
+// Single pulls, settles and extends, for scripts and tests: no threads, nothing automatic.
 #pragma once
 
 #include <orderlane/options.hpp>
@@ -16,33 +16,34 @@ struct PullerOptions {
     std::string group;
     std::vector<std::string> topics = {};
     std::string client_id = {};
-    /// For connecting, and for an answer beyond a pull's own wait.
+    /// Limits the wait for a connection or an answer, beyond a pull's own wait.
     std::chrono::milliseconds request_timeout{3'000};
     std::string token = {};
     std::optional<Tls> tls = {};
 };
 
-/// Takes messages of a group and says what became of them, call by call. For one thread at a time.
+/// Pulls and settles messages of a group call by call. Not thread-safe.
 ///
-/// Nothing is extended, retried or kept in order here: of several messages pulled, those of one
-/// `order_key` have to be handled one after the other, each before its `time_left()` is over. Every
-/// method throws ConnectionLost, Refused, ProxyFault or ProtocolError; another call connects anew.
+/// It extends, retries and orders nothing: of the messages pulled, handle those of one `order_key`
+/// one after the other, each within its `time_left()`. Every method may throw ConnectionLost,
+/// Refused, ProxyFault or ProtocolError; the next call reconnects.
 class Puller {
 public:
-    /// Throws std::invalid_argument, in a sentence, for options that make no sense.
+    /// Throws std::invalid_argument with an explanation for invalid options.
     explicit Puller(PullerOptions options);
     Puller(Puller&&) noexcept;
     Puller& operator=(Puller&&) noexcept;
     ~Puller();
 
-    /// Takes up to so many messages, waiting for a first one; empty if none came.
+    /// Pulls up to `max_messages`, waiting up to `wait` for the first; possibly none.
     [[nodiscard]] std::vector<Message> pull(
         int max_messages = 1, std::chrono::milliseconds wait = std::chrono::seconds(1));
-    /// False: its lease was over, so that someone else may have got it.
+    /// Sends the outcome. False: its lease had expired, and another client may have the message.
     bool settle(const Message& message, const Outcome& outcome = Outcome::ok());
-    /// Lets the lease end so long from now, one visibility time-out at most; false: it is over.
+    /// Makes the lease expire this long from now, at most one visibility timeout. False: it had
+    /// already expired.
     bool extend(const Message& message, std::chrono::milliseconds length);
-    /// Ends the connection; another call opens a new one.
+    /// Closes the connection; another call opens a new one.
     void close();
 
 private:

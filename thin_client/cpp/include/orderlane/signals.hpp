@@ -1,4 +1,4 @@
-// SIGTERM and SIGINT drain consumers.
+// Drains consumers on SIGTERM and SIGINT.
 #pragma once
 
 #include <orderlane/consumer.hpp>
@@ -9,14 +9,14 @@
 
 namespace orderlane {
 
-/// While it lives, SIGTERM and SIGINT stop the consumers; a second one asks handlers to end at
-/// once. There can be one at a time in a process, since signals belong to the process.
+/// While it exists, SIGTERM and SIGINT stop the consumers; a second signal asks handlers to end at
+/// once. There can be only one per process, since signals belong to the process.
 ///
-/// The handler of the signals only wakes a thread, which calls `stop`. Destroyed, it restores what
-/// was.
+/// The signal handler only wakes a thread, which calls `stop`. The destructor restores the previous
+/// handlers.
 class StopOnSignals {
 public:
-    /// Throws std::logic_error if there is another one.
+    /// Throws std::logic_error if there is already one.
     template <class... Others>
     explicit StopOnSignals(Consumer& consumer, Others&... others)
         : StopOnSignals(std::vector<Consumer*>{&consumer, &others...}) {}
