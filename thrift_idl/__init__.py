@@ -1,10 +1,10 @@
-"""The contract between thin clients and the proxy: two .thrift files and the code made from them.
+"""The contract between thin clients and the proxy: two .thrift files and the generated code.
 
 ``consumer`` and ``producer`` hold the structs of consumer_proxy.thrift and producer_proxy.thrift;
 ``consumer_service`` and ``producer_service`` the generated ``METHOD_args`` and ``METHOD_result``.
-Everyone else imports these four names, never ``thrift_idl.gen``. A field that was not on the wire
-is None, required or not: the accelerated codec does not check. Nothing hand-written lives in
-``gen/``; ``python thrift_idl/regenerate.py`` makes it.
+Other packages import these four names, never ``thrift_idl.gen``. A field absent on the wire is None,
+even if required: the accelerated codec does not check. ``python thrift_idl/regenerate.py`` generates
+``gen/``, which has no hand-written code.
 """
 
 from __future__ import annotations

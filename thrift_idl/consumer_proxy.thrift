@@ -1,11 +1,11 @@
 /**
- * What thin clients ask of the consumer proxy.
+ * The consumer proxy's interface for thin clients.
  *
- * Field ids below 70 and all names beside them are DDMQ's, so that its clients work unmodified.
- * Ids from 70 on are orderlane's own; every one of them is optional, and old clients never see them.
+ * Field ids below 70 and their names are DDMQ's, so that its clients work unmodified. Ids from 70 on
+ * are orderlane's; all of them are optional, and old clients never see them.
  *
- * Transport: framed. Protocol: compact, or binary (told apart by a frame's first byte, answered in
- * kind). A field called "absent" below is one that was not sent; it differs from an empty one.
+ * Transport: framed. Protocol: compact or binary, detected by a frame's first byte; the answer
+ * uses the same. "Absent" below means that a field was not sent, which differs from an empty one.
  *
  * Ids are never reused. After a change run thrift_idl/regenerate.py.
  */
@@ -14,87 +14,87 @@ namespace java orderlane.client.gen.consumer
 namespace go consumer
 namespace cpp orderlane.gen.consumer
 
-/** One message in the hands of a client. */
+/** One message delivered to a client. */
 struct Message {
-    /** The producer's message key (several are joined by spaces); absent if it gave none. */
+    /** The producer's message key (several are joined by spaces); absent if none. */
     1: string key,
-    /** The body, as it was produced. */
+    /** The body as produced. */
     2: binary value,
-    /** The producer's tag; absent if it gave none. */
+    /** The producer's tag; absent if none. */
     3: string tag,
-    /** Place in its queue, counted in messages from 0. Old clients ack by it. */
+    /** Position in the queue, in messages from 0. Old clients ack by it. */
     4: i64 offset,
-    /** The application's properties; names reserved by the broker are left out; absent if none. */
+    /** The application's properties, without names reserved by the broker; absent if none. */
     5: optional map<string, string> properties,
-    /** Names this delivery for acks. Counts from 1 within (topic, qid as shown by pull); below 2^53. */
+    /** Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53. */
     70: optional i64 leaseId,
-    /** Which hand-out of this message it is: 1 for the first. Released ones are not counted. */
+    /** Counts deliveries of this message, 1 for the first. Released ones are not counted. */
     71: optional i32 attempt,
-    /** When the producer made the message: milliseconds since 1970. */
+    /** The producer's timestamp: milliseconds since 1970. */
     72: optional i64 bornAtMs,
-    /** The value by which the message keeps its order; absent: it is in no order. */
+    /** The order key's value; absent: the message is unordered. */
     73: optional binary orderKey,
-    /** Unique and the same over redeliveries and a producer's retries: for de-duplication. */
+    /** Unique, and the same over redeliveries and the producer's retries: for deduplication. */
     74: optional string messageId
 }
 
-/** Where a batch comes from. All fields are absent in an answer without messages. */
+/** The source of a batch. All fields are absent in an answer without messages. */
 struct Context {
-    /** The consumer group that was asked for. */
+    /** The requested consumer group. */
     1: string groupId,
     2: string topic,
     /**
-     * The queue. Opaque to clients. From pull it is "broker_queue#k", k naming the period of
-     * ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
+     * The queue. Opaque to clients. In pull it is "broker_queue#k", where k identifies the period
+     * of ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
      */
     3: string qid
 }
 
-/** The verdicts on messages of one context, by offset; further contexts hang on as a linked list. */
+/** Verdicts on messages of one context, by offset; further contexts follow as a linked list. */
 struct ConsumeResult {
-    /** Where the offsets belong; its groupId counts for this link alone. */
+    /** The context of the offsets; its groupId applies to this link only. */
     1: Context context,
-    /** Offsets of messages that were handled; absent: none. */
+    /** Offsets of handled messages; absent: none. */
     3: list<i64> successOffsets,
-    /** Offsets of messages to be given out again after the retry interval; absent: none. */
+    /** Offsets of messages to redeliver after the retry interval; absent: none. */
     4: list<i64> failOffsets,
-    /** The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit. */
+    /** Verdicts on the next context. A chain has at most 61 links; lists of AckBatch have no such limit. */
     10: optional ConsumeResult& nextResult,
-    /** Who is asking, when this is the argument of submit. */
+    /** Authenticates the client, if this is the argument of submit. */
     75: optional string token
 }
 
-/** One lease that the client could not turn into a success. */
+/** A lease whose message failed. */
 struct Nack {
     1: required i64 leaseId,
-    /** Milliseconds until the message may come again; absent: the group's next retry interval. */
+    /** Milliseconds until the retry; absent: the group's next retry interval. */
     2: optional i32 retryAfterMs,
-    /** True: straight to the group's failure policy, no further try. Default false. */
+    /** True: apply the group's failure policy at once, without a retry. Default false. */
     3: optional bool reject,
-    /** Why, for the operator: one short sentence; absent: none given. */
+    /** One short sentence for operators; absent: no reason. */
     4: optional string reason
 }
 
-/** The verdicts on messages of one context, by lease id. Repeating one has no further effect. */
+/** Verdicts on messages of one context, by lease id. Repeating one has no effect. */
 struct AckBatch {
-    /** Context of the PullResponse that brought the leases, returned as it was. */
+    /** The context of the leases' PullResponse, unchanged. */
     1: required Context context,
-    /** Leases whose messages were handled; absent: none. */
+    /** Leases of handled messages; absent: none. */
     2: optional list<i64> acked,
-    /** Leases whose messages failed; absent: none. */
+    /** Leases of failed messages; absent: none. */
     3: optional list<Nack> nacked,
-    /** Leases given back unhandled: no attempt is counted; absent: none. */
+    /** Leases released unhandled, without counting an attempt; absent: none. */
     4: optional list<i64> released
 }
 
-/** Asks for messages; the verdicts on earlier ones ride along and are applied first. */
+/** Requests messages. Verdicts on earlier ones ride along and are applied first. */
 struct PullRequest {
     1: required string groupId,
-    /** Messages of this topic only; absent: of any topic of the group. */
+    /** Limits messages to this topic; absent: all topics of the group. */
     2: optional string topic,
-    /** Messages wanted at most; absent: the group's max_pull_batch (8 for clients that use no id above 69). */
+    /** Maximum number of messages; absent: the group's max_pull_batch (8 for clients that use no id above 69). */
     10: optional i32 maxBatchSize,
-    /** Milliseconds to wait when there is nothing to give: 20 at least, 30,000 at most (1,500 for clients that use no id above 69). */
+    /** Milliseconds to wait for a message, from 20 to 30,000 (1,500 for clients that use no id above 69). */
     11: optional i32 maxLingerTime,
     /** Verdicts by offset; absent: none. */
     50: optional ConsumeResult result,
@@ -103,53 +103,54 @@ struct PullRequest {
     /** Verdicts by lease id, instead of result; absent: none. */
     70: optional list<AckBatch> acks,
     /**
-     * Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
-     * id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
-     * answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
+     * Identifies this pull within clientId, which must be set too; up to 256 characters. Repeating
+     * an id returns the same answer, without leases that have expired: a client repeats a pull whose
+     * answer was lost, and counts its leases from the first sending. The last 4 answers are kept.
      */
     71: optional string requestId,
-    /** Names the client on the operator's pages; any text up to 256 bytes. */
+    /** The name shown to operators; any text up to 256 bytes. */
     72: optional string clientId,
     /**
-     * Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
-     * handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
-     * in the same request. A run is extended, ends and is given back as one; an ack inside it counts
-     * once those ahead of it are finished. Only messages that never failed come in runs.
+     * Maximum number of consecutive messages of one order key in a batch. Default 1. More is for
+     * clients that handle such a run in sequence and stop at its first failure, which they nack,
+     * releasing the rest in the same request. A run is extended, expires and is released as one; an
+     * ack inside it takes effect once those ahead of it are finished. Only messages that never
+     * failed are delivered in runs.
      */
     73: optional i32 maxRun,
-    /** True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false. */
+    /** True: the answer may hold batches of several queues, maxBatchSize in all. Default false. */
     74: optional bool manyQueues,
-    /** Who is asking. */
+    /** Authenticates the client. */
     75: optional string token,
-    /** Messages of any of these topics; excludes field 2. */
+    /** Limits messages to these topics; excludes field 2. */
     76: optional list<string> topics
 }
 
 /** A batch of one queue, and with manyQueues further ones. */
 struct PullResponse {
-    /** Where the messages come from; no field of it is set when there are none. */
+    /** The source of the messages; none of its fields is set if there are no messages. */
     1: Context context,
-    /** In the order of handing out; empty when the wait ended without a message. */
+    /** In delivery order; empty if the wait ended without a message. */
     2: list<Message> messages,
-    /** Batches of further queues; theirs are empty. Absent: none. */
+    /** Batches of further queues, without a more of their own. Absent: none. */
     70: optional list<PullResponse> more,
     /**
-     * Milliseconds for which this batch's leases last, counted by the client from when it sent the
-     * pull. In an entry of more: absent means as in the outer answer.
+     * Length of this batch's leases in milliseconds, from the time when the client sent the pull.
+     * Absent in an entry of more: as in the outer answer.
      */
     71: optional i32 leaseMs,
-    /** host:port of the proxy that holds these leases; settle and extend go there. As leaseMs. */
+    /** host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs. */
     72: optional string home
 }
 
-/** Asks for a group's offsets. */
+/** Requests a group's offsets. */
 struct ConsumeStatsRequest {
     1: required string group,
     /** Absent: all topics of the group. */
     2: optional string topic,
     /** Name and version of the client library; for statistics only. */
     3: optional string version,
-    /** Who is asking. */
+    /** Authenticates the client. */
     75: optional string token
 }
 
@@ -157,69 +158,69 @@ struct ConsumeStatsRequest {
 struct ConsumeStats {
     1: string group,
     2: string topic,
-    /** By queue: the committed offset, the next one that the group needs. */
+    /** By queue: the committed offset, the next one the group needs. */
     3: map<string, i64> consumeOffsets,
-    /** By queue: the end offset, the next one that the broker will write. */
+    /** By queue: the end offset, the next one the broker writes. */
     4: map<string, i64> produceOffsets
 }
 
-/** Asks for messages by offset, for bulk readers: no leases, no order keys. */
+/** Requests messages by offset, for bulk readers: no leases, no order keys. */
 struct FetchRequest {
-    /** Names one reader of the group; unique. */
+    /** Identifies one reader of the group; unique. */
     1: required string consumerId,
     2: required string groupId,
-    /** Not looked at; DDMQ's clients send one. */
+    /** Ignored; sent by DDMQ's clients. */
     3: required string cluster,
     /**
-     * By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
+     * By topic, by queue: the first offset to return. Absent or empty: the queues assigned to this
      * consumerId, from the committed offset.
      */
     4: optional map<string, map<string, i64>> fetchOffset,
     /**
-     * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
-     * as an answer holds.
+     * Maximum number of messages per queue; absent: the group's max_pull_batch, or with format 1 as
+     * many as an answer holds.
      */
     10: optional i32 maxBatchSize,
     /**
-     * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
-     * least, 30,000 at most.
+     * Milliseconds to wait while no queue has a message, or bulk readers are throttled; from 20 to
+     * 30,000.
      */
     11: optional i32 maxLingerTime,
     /** Name and version of the client library; for statistics only. */
     60: optional string version,
     /** 0 (default): messages; 1: stored records. */
     70: optional i32 format,
-    /** Who is asking. */
+    /** Authenticates the client. */
     75: optional string token
 }
 
-/** What one queue has to give. */
+/** The messages or records of one queue. */
 struct QidResponse {
     1: required string topic,
     2: required string qid,
     /**
-     * The offset to ask for next; set also when there are no messages. With format 1 the records are
-     * those of all offsets before it; it is further only in an entry without records, where the
-     * broker has the offsets between no more.
+     * The next offset to request; set even if there are no messages. With format 1 the records cover
+     * all offsets before it. In an entry without records it may skip offsets that the broker no
+     * longer has.
      */
     3: optional i64 nextRequestOffset,
-    /** Messages by rising offset; may be empty. Empty with format 1. */
+    /** Messages by ascending offset; may be empty. Empty with format 1. */
     10: required list<Message> messages,
     /**
-     * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+     * With format 1: unmodified slices of the broker's log, with all tags; the reader decodes them.
      * Empty if there are none.
      */
     70: optional binary records,
     /**
-     * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
-     * not tell, or was not asked.
+     * The incarnation of the topic, as in QueueRange. Absent: the broker does not report it, or was
+     * not asked.
      */
     11: optional i64 life
 }
 
-/** One entry for every queue asked for. */
+/** One entry per requested queue. */
 struct FetchResponse {
-    /** 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that. */
+    /** 0 or absent: success; 401: the token is missing or unknown; 403: not allowed. */
     1: optional i32 code,
     10: required list<QidResponse> results
 }
@@ -228,23 +229,23 @@ struct FetchResponse {
 struct AckResult {
     1: required string consumerId,
     2: required string groupId,
-    /** Not looked at; DDMQ's clients send one. */
+    /** Ignored; sent by DDMQ's clients. */
     3: required string cluster,
-    /** By topic, by queue: the next offset that the group needs. */
+    /** By topic, by queue: the next offset the group needs. */
     4: required map<string, map<string, i64>> offsets,
-    /** Who is asking. */
+    /** Authenticates the client. */
     75: optional string token
 }
 
-/** A request that cannot be served. */
+/** The proxy refused the request. */
 exception PullException {
     /**
-     * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-     * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
-     * may succeed later, or at another proxy.
+     * 400: the request is invalid, or not supported by this version; 401: the token is missing or
+     * unknown; 403: not allowed; 404: no such group or topic. From 500 on: the same request may
+     * succeed later, or at another proxy.
      */
     1: i32 code,
-    /** For people: what was wrong, where, and what would be right. */
+    /** A readable text: what was wrong, where, and what would be right. */
     2: string message
 }
 
@@ -252,43 +253,43 @@ exception PullException {
 struct AckRequest {
     1: required string groupId,
     2: required list<AckBatch> acks,
-    /** Names the client on the operator's pages. */
+    /** The name shown to operators. */
     72: optional string clientId,
-    /** Who is asking. */
+    /** Authenticates the client. */
     75: optional string token
 }
 
-/** Names one lease. */
+/** Identifies one lease. */
 struct LeaseRef {
-    /** Context of the PullResponse that brought the lease, returned as it was. */
+    /** The context of the lease's PullResponse, unchanged. */
     1: required Context context,
     2: required i64 leaseId
 }
 
-/** The leases of a request that were no longer held: what was asked for them had no effect. */
+/** The leases of a request that were no longer held: the request had no effect on them. */
 struct AckAnswer {
     1: required list<LeaseRef> notHeld
 }
 
-/** Asks for more time. */
+/** Extends leases. */
 struct ExtendRequest {
     1: required string groupId,
     2: required list<LeaseRef> leases,
-    /** Milliseconds from now until the leases shall end; one visibility timeout at most. */
+    /** Milliseconds from now until the leases expire; at most one visibility timeout. */
     3: required i32 ms,
-    /** Names the client on the operator's pages. */
+    /** The name shown to operators. */
     72: optional string clientId,
-    /** Who is asking. */
+    /** Authenticates the client. */
     75: optional string token
 }
 
-/** Asks for the offsets of every queue of some topics. */
+/** Requests the offsets of all queues of some topics. */
 struct RangesRequest {
     1: required string groupId,
     2: required list<string> topics,
-    /** Asks for the first offset stored at or after this time too: milliseconds since 1970. */
+    /** Also requests the first offset stored at or after this time: milliseconds since 1970. */
     3: optional i64 timestampMs,
-    /** Who is asking. */
+    /** Authenticates the client. */
     75: optional string token
 }
 
@@ -296,37 +297,37 @@ struct RangesRequest {
 struct QueueRange {
     1: required string topic,
     2: required string qid,
-    /** The oldest offset that the broker still has. */
+    /** The oldest offset the broker still has. */
     3: required i64 beginOffset,
-    /** The next offset that the broker will write. */
+    /** The next offset the broker writes. */
     4: required i64 endOffset,
-    /** The next offset that the group needs; absent: it never committed one here. */
+    /** The next offset the group needs; absent: never committed. */
     5: optional i64 committedOffset,
-    /** The first offset stored at or after the time asked for; absent: no time was asked for. */
+    /** The first offset stored at or after the requested time; absent: no time was requested. */
     6: optional i64 offsetAtTimestamp,
     /**
-     * The incarnation of the topic: another one once it was deleted and created again, so that offsets
-     * begin anew. Absent: its broker does not tell.
+     * The incarnation of the topic, which changes when the topic is deleted and created again, and
+     * offsets restart. Absent: the broker does not report it.
      */
     7: optional i64 life
 }
 
 service ConsumerService {
-    /** Applies the verdicts, then gives messages, waiting for some if there are none. */
+    /** Applies verdicts, then returns messages, waiting for the first if necessary. */
     PullResponse pull(1: PullRequest request) throws (1: PullException error),
-    /** Applies verdicts by offset. Always true. */
+    /** Applies verdicts by offset. Always returns true. */
     bool submit(1: ConsumeResult result) throws (1: PullException error),
     list<ConsumeStats> getConsumeStats(1: ConsumeStatsRequest request) throws (1: PullException error),
     /** Reads by offset, for bulk readers. */
     FetchResponse fetch(1: FetchRequest request),
     /**
-     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+     * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
      */
     bool ack(1: AckResult result),
-    /** Applies verdicts by lease id at once. */
+    /** Applies verdicts by lease id. */
     AckAnswer settle(1: AckRequest request) throws (1: PullException error),
-    /** Makes leases last longer; also asks whether they are still held. */
+    /** Extends leases, and reports which are no longer held. */
     AckAnswer extend(1: ExtendRequest request) throws (1: PullException error),
     list<QueueRange> ranges(1: RangesRequest request) throws (1: PullException error)
 }

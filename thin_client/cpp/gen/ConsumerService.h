@@ -24,14 +24,14 @@ class ConsumerServiceIf {
   virtual ~ConsumerServiceIf() {}
 
   /**
-   * Applies the verdicts, then gives messages, waiting for some if there are none.
+   * Applies verdicts, then returns messages, waiting for the first if necessary.
    *
    * @param request
    */
   virtual void pull(PullResponse& _return, const PullRequest& request) = 0;
 
   /**
-   * Applies verdicts by offset. Always true.
+   * Applies verdicts by offset. Always returns true.
    *
    * @param result
    */
@@ -46,22 +46,22 @@ class ConsumerServiceIf {
   virtual void fetch(FetchResponse& _return, const FetchRequest& request) = 0;
 
   /**
-   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+   * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
    *
    * @param result
    */
   virtual bool ack(const AckResult& result) = 0;
 
   /**
-   * Applies verdicts by lease id at once.
+   * Applies verdicts by lease id.
    *
    * @param request
    */
   virtual void settle(AckAnswer& _return, const AckRequest& request) = 0;
 
   /**
-   * Makes leases last longer; also asks whether they are still held.
+   * Extends leases, and reports which are no longer held.
    *
    * @param request
    */
@@ -1064,7 +1064,7 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
     return poprot_;
   }
   /**
-   * Applies the verdicts, then gives messages, waiting for some if there are none.
+   * Applies verdicts, then returns messages, waiting for the first if necessary.
    *
    * @param request
    */
@@ -1072,7 +1072,7 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
   void send_pull(const PullRequest& request);
   void recv_pull(PullResponse& _return);
   /**
-   * Applies verdicts by offset. Always true.
+   * Applies verdicts by offset. Always returns true.
    *
    * @param result
    */
@@ -1091,8 +1091,8 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
   void send_fetch(const FetchRequest& request);
   void recv_fetch(FetchResponse& _return);
   /**
-   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+   * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
    *
    * @param result
    */
@@ -1100,7 +1100,7 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
   void send_ack(const AckResult& result);
   bool recv_ack();
   /**
-   * Applies verdicts by lease id at once.
+   * Applies verdicts by lease id.
    *
    * @param request
    */
@@ -1108,7 +1108,7 @@ class ConsumerServiceClient : virtual public ConsumerServiceIf {
   void send_settle(const AckRequest& request);
   void recv_settle(AckAnswer& _return);
   /**
-   * Makes leases last longer; also asks whether they are still held.
+   * Extends leases, and reports which are no longer held.
    *
    * @param request
    */
@@ -1181,7 +1181,7 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
   }
  public:
   /**
-   * Applies the verdicts, then gives messages, waiting for some if there are none.
+   * Applies verdicts, then returns messages, waiting for the first if necessary.
    *
    * @param request
    */
@@ -1196,7 +1196,7 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
   }
 
   /**
-   * Applies verdicts by offset. Always true.
+   * Applies verdicts by offset. Always returns true.
    *
    * @param result
    */
@@ -1235,8 +1235,8 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
   }
 
   /**
-   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+   * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
    *
    * @param result
    */
@@ -1250,7 +1250,7 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
   }
 
   /**
-   * Applies verdicts by lease id at once.
+   * Applies verdicts by lease id.
    *
    * @param request
    */
@@ -1265,7 +1265,7 @@ class ConsumerServiceMultiface : virtual public ConsumerServiceIf {
   }
 
   /**
-   * Makes leases last longer; also asks whether they are still held.
+   * Extends leases, and reports which are no longer held.
    *
    * @param request
    */
@@ -1322,7 +1322,7 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
     return poprot_;
   }
   /**
-   * Applies the verdicts, then gives messages, waiting for some if there are none.
+   * Applies verdicts, then returns messages, waiting for the first if necessary.
    *
    * @param request
    */
@@ -1330,7 +1330,7 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
   int32_t send_pull(const PullRequest& request);
   void recv_pull(PullResponse& _return, const int32_t seqid);
   /**
-   * Applies verdicts by offset. Always true.
+   * Applies verdicts by offset. Always returns true.
    *
    * @param result
    */
@@ -1349,8 +1349,8 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
   int32_t send_fetch(const FetchRequest& request);
   void recv_fetch(FetchResponse& _return, const int32_t seqid);
   /**
-   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-   * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+   * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+   * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
    *
    * @param result
    */
@@ -1358,7 +1358,7 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
   int32_t send_ack(const AckResult& result);
   bool recv_ack(const int32_t seqid);
   /**
-   * Applies verdicts by lease id at once.
+   * Applies verdicts by lease id.
    *
    * @param request
    */
@@ -1366,7 +1366,7 @@ class ConsumerServiceConcurrentClient : virtual public ConsumerServiceIf {
   int32_t send_settle(const AckRequest& request);
   void recv_settle(AckAnswer& _return, const int32_t seqid);
   /**
-   * Makes leases last longer; also asks whether they are still held.
+   * Extends leases, and reports which are no longer held.
    *
    * @param request
    */

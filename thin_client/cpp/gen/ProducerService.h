@@ -24,7 +24,7 @@ class ProducerServiceIf {
   virtual ~ProducerServiceIf() {}
 
   /**
-   * Stores one message; timeout in milliseconds. Code 0 means stored.
+   * Stores one message; timeout in milliseconds. Code 0: stored.
    *
    * @param message
    * @param timeout
@@ -32,15 +32,15 @@ class ProducerServiceIf {
   virtual void sendSync(Result& _return, const Message& message, const int64_t timeout) = 0;
 
   /**
-   * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-   * it is the first failure's, and the messages' results say which are.
+   * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+   * the first failure's code, and the messages' results say which are stored.
    *
    * @param messages
    */
   virtual void sendBatchSync(Result& _return, const std::vector<Message> & messages) = 0;
 
   /**
-   * As sendSync; here too the answer comes after the message was stored.
+   * As sendSync; the answer is also sent after the message is stored.
    *
    * @param message
    */
@@ -570,7 +570,7 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
     return poprot_;
   }
   /**
-   * Stores one message; timeout in milliseconds. Code 0 means stored.
+   * Stores one message; timeout in milliseconds. Code 0: stored.
    *
    * @param message
    * @param timeout
@@ -579,8 +579,8 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
   void send_sendSync(const Message& message, const int64_t timeout);
   void recv_sendSync(Result& _return);
   /**
-   * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-   * it is the first failure's, and the messages' results say which are.
+   * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+   * the first failure's code, and the messages' results say which are stored.
    *
    * @param messages
    */
@@ -588,7 +588,7 @@ class ProducerServiceClient : virtual public ProducerServiceIf {
   void send_sendBatchSync(const std::vector<Message> & messages);
   void recv_sendBatchSync(Result& _return);
   /**
-   * As sendSync; here too the answer comes after the message was stored.
+   * As sendSync; the answer is also sent after the message is stored.
    *
    * @param message
    */
@@ -659,7 +659,7 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
   }
  public:
   /**
-   * Stores one message; timeout in milliseconds. Code 0 means stored.
+   * Stores one message; timeout in milliseconds. Code 0: stored.
    *
    * @param message
    * @param timeout
@@ -675,8 +675,8 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
   }
 
   /**
-   * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-   * it is the first failure's, and the messages' results say which are.
+   * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+   * the first failure's code, and the messages' results say which are stored.
    *
    * @param messages
    */
@@ -691,7 +691,7 @@ class ProducerServiceMultiface : virtual public ProducerServiceIf {
   }
 
   /**
-   * As sendSync; here too the answer comes after the message was stored.
+   * As sendSync; the answer is also sent after the message is stored.
    *
    * @param message
    */
@@ -754,7 +754,7 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
     return poprot_;
   }
   /**
-   * Stores one message; timeout in milliseconds. Code 0 means stored.
+   * Stores one message; timeout in milliseconds. Code 0: stored.
    *
    * @param message
    * @param timeout
@@ -763,8 +763,8 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
   int32_t send_sendSync(const Message& message, const int64_t timeout);
   void recv_sendSync(Result& _return, const int32_t seqid);
   /**
-   * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-   * it is the first failure's, and the messages' results say which are.
+   * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+   * the first failure's code, and the messages' results say which are stored.
    *
    * @param messages
    */
@@ -772,7 +772,7 @@ class ProducerServiceConcurrentClient : virtual public ProducerServiceIf {
   int32_t send_sendBatchSync(const std::vector<Message> & messages);
   void recv_sendBatchSync(Result& _return, const int32_t seqid);
   /**
-   * As sendSync; here too the answer comes after the message was stored.
+   * As sendSync; the answer is also sent after the message is stored.
    *
    * @param message
    */

@@ -76,7 +76,7 @@ typedef struct _Message__isset {
 } _Message__isset;
 
 /**
- * One message in the hands of a client.
+ * One message delivered to a client.
  */
 class Message : public virtual ::apache::thrift::TBase {
  public:
@@ -99,43 +99,43 @@ class Message : public virtual ::apache::thrift::TBase {
 
   virtual ~Message() noexcept;
   /**
-   * The producer's message key (several are joined by spaces); absent if it gave none.
+   * The producer's message key (several are joined by spaces); absent if none.
    */
   std::string key;
   /**
-   * The body, as it was produced.
+   * The body as produced.
    */
   std::string value;
   /**
-   * The producer's tag; absent if it gave none.
+   * The producer's tag; absent if none.
    */
   std::string tag;
   /**
-   * Place in its queue, counted in messages from 0. Old clients ack by it.
+   * Position in the queue, in messages from 0. Old clients ack by it.
    */
   int64_t offset;
   /**
-   * The application's properties; names reserved by the broker are left out; absent if none.
+   * The application's properties, without names reserved by the broker; absent if none.
    */
   std::map<std::string, std::string>  properties;
   /**
-   * Names this delivery for acks. Counts from 1 within (topic, qid as shown by pull); below 2^53.
+   * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
    */
   int64_t leaseId;
   /**
-   * Which hand-out of this message it is: 1 for the first. Released ones are not counted.
+   * Counts deliveries of this message, 1 for the first. Released ones are not counted.
    */
   int32_t attempt;
   /**
-   * When the producer made the message: milliseconds since 1970.
+   * The producer's timestamp: milliseconds since 1970.
    */
   int64_t bornAtMs;
   /**
-   * The value by which the message keeps its order; absent: it is in no order.
+   * The order key's value; absent: the message is unordered.
    */
   std::string orderKey;
   /**
-   * Unique and the same over redeliveries and a producer's retries: for de-duplication.
+   * Unique, and the same over redeliveries and the producer's retries: for deduplication.
    */
   std::string messageId;
 
@@ -221,7 +221,7 @@ typedef struct _Context__isset {
 } _Context__isset;
 
 /**
- * Where a batch comes from. All fields are absent in an answer without messages.
+ * The source of a batch. All fields are absent in an answer without messages.
  */
 class Context : public virtual ::apache::thrift::TBase {
  public:
@@ -238,13 +238,13 @@ class Context : public virtual ::apache::thrift::TBase {
 
   virtual ~Context() noexcept;
   /**
-   * The consumer group that was asked for.
+   * The requested consumer group.
    */
   std::string groupId;
   std::string topic;
   /**
-   * The queue. Opaque to clients. From pull it is "broker_queue#k", k naming the period of
-   * ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
+   * The queue. Opaque to clients. In pull it is "broker_queue#k", where k identifies the period
+   * of ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
    */
   std::string qid;
 
@@ -292,7 +292,7 @@ typedef struct _ConsumeResult__isset {
 } _ConsumeResult__isset;
 
 /**
- * The verdicts on messages of one context, by offset; further contexts hang on as a linked list.
+ * Verdicts on messages of one context, by offset; further contexts follow as a linked list.
  */
 class ConsumeResult : public virtual ::apache::thrift::TBase {
  public:
@@ -308,23 +308,23 @@ class ConsumeResult : public virtual ::apache::thrift::TBase {
 
   virtual ~ConsumeResult() noexcept;
   /**
-   * Where the offsets belong; its groupId counts for this link alone.
+   * The context of the offsets; its groupId applies to this link only.
    */
   Context context;
   /**
-   * Offsets of messages that were handled; absent: none.
+   * Offsets of handled messages; absent: none.
    */
   std::vector<int64_t>  successOffsets;
   /**
-   * Offsets of messages to be given out again after the retry interval; absent: none.
+   * Offsets of messages to redeliver after the retry interval; absent: none.
    */
   std::vector<int64_t>  failOffsets;
   /**
-   * The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit.
+   * Verdicts on the next context. A chain has at most 61 links; lists of AckBatch have no such limit.
    */
   ::std::shared_ptr<ConsumeResult> nextResult;
   /**
-   * Who is asking, when this is the argument of submit.
+   * Authenticates the client, if this is the argument of submit.
    */
   std::string token;
 
@@ -382,7 +382,7 @@ typedef struct _Nack__isset {
 } _Nack__isset;
 
 /**
- * One lease that the client could not turn into a success.
+ * A lease whose message failed.
  */
 class Nack : public virtual ::apache::thrift::TBase {
  public:
@@ -401,15 +401,15 @@ class Nack : public virtual ::apache::thrift::TBase {
   virtual ~Nack() noexcept;
   int64_t leaseId;
   /**
-   * Milliseconds until the message may come again; absent: the group's next retry interval.
+   * Milliseconds until the retry; absent: the group's next retry interval.
    */
   int32_t retryAfterMs;
   /**
-   * True: straight to the group's failure policy, no further try. Default false.
+   * True: apply the group's failure policy at once, without a retry. Default false.
    */
   bool reject;
   /**
-   * Why, for the operator: one short sentence; absent: none given.
+   * One short sentence for operators; absent: no reason.
    */
   std::string reason;
 
@@ -465,7 +465,7 @@ typedef struct _AckBatch__isset {
 } _AckBatch__isset;
 
 /**
- * The verdicts on messages of one context, by lease id. Repeating one has no further effect.
+ * Verdicts on messages of one context, by lease id. Repeating one has no effect.
  */
 class AckBatch : public virtual ::apache::thrift::TBase {
  public:
@@ -479,19 +479,19 @@ class AckBatch : public virtual ::apache::thrift::TBase {
 
   virtual ~AckBatch() noexcept;
   /**
-   * Context of the PullResponse that brought the leases, returned as it was.
+   * The context of the leases' PullResponse, unchanged.
    */
   Context context;
   /**
-   * Leases whose messages were handled; absent: none.
+   * Leases of handled messages; absent: none.
    */
   std::vector<int64_t>  acked;
   /**
-   * Leases whose messages failed; absent: none.
+   * Leases of failed messages; absent: none.
    */
   std::vector<Nack>  nacked;
   /**
-   * Leases given back unhandled: no attempt is counted; absent: none.
+   * Leases released unhandled, without counting an attempt; absent: none.
    */
   std::vector<int64_t>  released;
 
@@ -556,7 +556,7 @@ typedef struct _PullRequest__isset {
 } _PullRequest__isset;
 
 /**
- * Asks for messages; the verdicts on earlier ones ride along and are applied first.
+ * Requests messages. Verdicts on earlier ones ride along and are applied first.
  */
 class PullRequest : public virtual ::apache::thrift::TBase {
  public:
@@ -581,15 +581,15 @@ class PullRequest : public virtual ::apache::thrift::TBase {
   virtual ~PullRequest() noexcept;
   std::string groupId;
   /**
-   * Messages of this topic only; absent: of any topic of the group.
+   * Limits messages to this topic; absent: all topics of the group.
    */
   std::string topic;
   /**
-   * Messages wanted at most; absent: the group's max_pull_batch (8 for clients that use no id above 69).
+   * Maximum number of messages; absent: the group's max_pull_batch (8 for clients that use no id above 69).
    */
   int32_t maxBatchSize;
   /**
-   * Milliseconds to wait when there is nothing to give: 20 at least, 30,000 at most (1,500 for clients that use no id above 69).
+   * Milliseconds to wait for a message, from 20 to 30,000 (1,500 for clients that use no id above 69).
    */
   int32_t maxLingerTime;
   /**
@@ -605,32 +605,33 @@ class PullRequest : public virtual ::apache::thrift::TBase {
    */
   std::vector<AckBatch>  acks;
   /**
-   * Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
-   * id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
-   * answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
+   * Identifies this pull within clientId, which must be set too; up to 256 characters. Repeating
+   * an id returns the same answer, without leases that have expired: a client repeats a pull whose
+   * answer was lost, and counts its leases from the first sending. The last 4 answers are kept.
    */
   std::string requestId;
   /**
-   * Names the client on the operator's pages; any text up to 256 bytes.
+   * The name shown to operators; any text up to 256 bytes.
    */
   std::string clientId;
   /**
-   * Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
-   * handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
-   * in the same request. A run is extended, ends and is given back as one; an ack inside it counts
-   * once those ahead of it are finished. Only messages that never failed come in runs.
+   * Maximum number of consecutive messages of one order key in a batch. Default 1. More is for
+   * clients that handle such a run in sequence and stop at its first failure, which they nack,
+   * releasing the rest in the same request. A run is extended, expires and is released as one; an
+   * ack inside it takes effect once those ahead of it are finished. Only messages that never
+   * failed are delivered in runs.
    */
   int32_t maxRun;
   /**
-   * True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
+   * True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
    */
   bool manyQueues;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
   /**
-   * Messages of any of these topics; excludes field 2.
+   * Limits messages to these topics; excludes field 2.
    */
   std::vector<std::string>  topics;
 
@@ -758,24 +759,24 @@ class PullResponse : public virtual ::apache::thrift::TBase {
 
   virtual ~PullResponse() noexcept;
   /**
-   * Where the messages come from; no field of it is set when there are none.
+   * The source of the messages; none of its fields is set if there are no messages.
    */
   Context context;
   /**
-   * In the order of handing out; empty when the wait ended without a message.
+   * In delivery order; empty if the wait ended without a message.
    */
   std::vector<Message>  messages;
   /**
-   * Batches of further queues; theirs are empty. Absent: none.
+   * Batches of further queues, without a more of their own. Absent: none.
    */
   std::vector<PullResponse>  more;
   /**
-   * Milliseconds for which this batch's leases last, counted by the client from when it sent the
-   * pull. In an entry of more: absent means as in the outer answer.
+   * Length of this batch's leases in milliseconds, from the time when the client sent the pull.
+   * Absent in an entry of more: as in the outer answer.
    */
   int32_t leaseMs;
   /**
-   * host:port of the proxy that holds these leases; settle and extend go there. As leaseMs.
+   * host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
    */
   std::string home;
 
@@ -835,7 +836,7 @@ typedef struct _ConsumeStatsRequest__isset {
 } _ConsumeStatsRequest__isset;
 
 /**
- * Asks for a group's offsets.
+ * Requests a group's offsets.
  */
 class ConsumeStatsRequest : public virtual ::apache::thrift::TBase {
  public:
@@ -862,7 +863,7 @@ class ConsumeStatsRequest : public virtual ::apache::thrift::TBase {
    */
   std::string version;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -937,11 +938,11 @@ class ConsumeStats : public virtual ::apache::thrift::TBase {
   std::string group;
   std::string topic;
   /**
-   * By queue: the committed offset, the next one that the group needs.
+   * By queue: the committed offset, the next one the group needs.
    */
   std::map<std::string, int64_t>  consumeOffsets;
   /**
-   * By queue: the end offset, the next one that the broker will write.
+   * By queue: the end offset, the next one the broker writes.
    */
   std::map<std::string, int64_t>  produceOffsets;
 
@@ -994,7 +995,7 @@ typedef struct _FetchRequest__isset {
 } _FetchRequest__isset;
 
 /**
- * Asks for messages by offset, for bulk readers: no leases, no order keys.
+ * Requests messages by offset, for bulk readers: no leases, no order keys.
  */
 class FetchRequest : public virtual ::apache::thrift::TBase {
  public:
@@ -1016,27 +1017,27 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
 
   virtual ~FetchRequest() noexcept;
   /**
-   * Names one reader of the group; unique.
+   * Identifies one reader of the group; unique.
    */
   std::string consumerId;
   std::string groupId;
   /**
-   * Not looked at; DDMQ's clients send one.
+   * Ignored; sent by DDMQ's clients.
    */
   std::string cluster;
   /**
-   * By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
+   * By topic, by queue: the first offset to return. Absent or empty: the queues assigned to this
    * consumerId, from the committed offset.
    */
   std::map<std::string, std::map<std::string, int64_t> >  fetchOffset;
   /**
-   * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
-   * as an answer holds.
+   * Maximum number of messages per queue; absent: the group's max_pull_batch, or with format 1 as
+   * many as an answer holds.
    */
   int32_t maxBatchSize;
   /**
-   * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
-   * least, 30,000 at most.
+   * Milliseconds to wait while no queue has a message, or bulk readers are throttled; from 20 to
+   * 30,000.
    */
   int32_t maxLingerTime;
   /**
@@ -1048,7 +1049,7 @@ class FetchRequest : public virtual ::apache::thrift::TBase {
    */
   int32_t format;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -1130,7 +1131,7 @@ typedef struct _QidResponse__isset {
 } _QidResponse__isset;
 
 /**
- * What one queue has to give.
+ * The messages or records of one queue.
  */
 class QidResponse : public virtual ::apache::thrift::TBase {
  public:
@@ -1151,23 +1152,23 @@ class QidResponse : public virtual ::apache::thrift::TBase {
   std::string topic;
   std::string qid;
   /**
-   * The offset to ask for next; set also when there are no messages. With format 1 the records are
-   * those of all offsets before it; it is further only in an entry without records, where the
-   * broker has the offsets between no more.
+   * The next offset to request; set even if there are no messages. With format 1 the records cover
+   * all offsets before it. In an entry without records it may skip offsets that the broker no
+   * longer has.
    */
   int64_t nextRequestOffset;
   /**
-   * Messages by rising offset; may be empty. Empty with format 1.
+   * Messages by ascending offset; may be empty. Empty with format 1.
    */
   std::vector<Message>  messages;
   /**
-   * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+   * With format 1: unmodified slices of the broker's log, with all tags; the reader decodes them.
    * Empty if there are none.
    */
   std::string records;
   /**
-   * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
-   * not tell, or was not asked.
+   * The incarnation of the topic, as in QueueRange. Absent: the broker does not report it, or was
+   * not asked.
    */
   int64_t life;
 
@@ -1229,7 +1230,7 @@ typedef struct _FetchResponse__isset {
 } _FetchResponse__isset;
 
 /**
- * One entry for every queue asked for.
+ * One entry per requested queue.
  */
 class FetchResponse : public virtual ::apache::thrift::TBase {
  public:
@@ -1244,7 +1245,7 @@ class FetchResponse : public virtual ::apache::thrift::TBase {
 
   virtual ~FetchResponse() noexcept;
   /**
-   * 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
+   * 0 or absent: success; 401: the token is missing or unknown; 403: not allowed.
    */
   int32_t code;
   std::vector<QidResponse>  results;
@@ -1307,15 +1308,15 @@ class AckResult : public virtual ::apache::thrift::TBase {
   std::string consumerId;
   std::string groupId;
   /**
-   * Not looked at; DDMQ's clients send one.
+   * Ignored; sent by DDMQ's clients.
    */
   std::string cluster;
   /**
-   * By topic, by queue: the next offset that the group needs.
+   * By topic, by queue: the next offset the group needs.
    */
   std::map<std::string, std::map<std::string, int64_t> >  offsets;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -1370,7 +1371,7 @@ typedef struct _PullException__isset {
 } _PullException__isset;
 
 /**
- * A request that cannot be served.
+ * The proxy refused the request.
  */
 class PullException : public ::apache::thrift::TException {
  public:
@@ -1386,13 +1387,13 @@ class PullException : public ::apache::thrift::TException {
 
   virtual ~PullException() noexcept;
   /**
-   * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-   * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
-   * may succeed later, or at another proxy.
+   * 400: the request is invalid, or not supported by this version; 401: the token is missing or
+   * unknown; 403: not allowed; 404: no such group or topic. From 500 on: the same request may
+   * succeed later, or at another proxy.
    */
   int32_t code;
   /**
-   * For people: what was wrong, where, and what would be right.
+   * A readable text: what was wrong, where, and what would be right.
    */
   std::string message;
 
@@ -1454,11 +1455,11 @@ class AckRequest : public virtual ::apache::thrift::TBase {
   std::string groupId;
   std::vector<AckBatch>  acks;
   /**
-   * Names the client on the operator's pages.
+   * The name shown to operators.
    */
   std::string clientId;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -1506,7 +1507,7 @@ std::ostream& operator<<(std::ostream& out, const AckRequest& obj);
 
 
 /**
- * Names one lease.
+ * Identifies one lease.
  */
 class LeaseRef : public virtual ::apache::thrift::TBase {
  public:
@@ -1521,7 +1522,7 @@ class LeaseRef : public virtual ::apache::thrift::TBase {
 
   virtual ~LeaseRef() noexcept;
   /**
-   * Context of the PullResponse that brought the lease, returned as it was.
+   * The context of the lease's PullResponse, unchanged.
    */
   Context context;
   int64_t leaseId;
@@ -1556,7 +1557,7 @@ std::ostream& operator<<(std::ostream& out, const LeaseRef& obj);
 
 
 /**
- * The leases of a request that were no longer held: what was asked for them had no effect.
+ * The leases of a request that were no longer held: the request had no effect on them.
  */
 class AckAnswer : public virtual ::apache::thrift::TBase {
  public:
@@ -1602,7 +1603,7 @@ typedef struct _ExtendRequest__isset {
 } _ExtendRequest__isset;
 
 /**
- * Asks for more time.
+ * Extends leases.
  */
 class ExtendRequest : public virtual ::apache::thrift::TBase {
  public:
@@ -1622,15 +1623,15 @@ class ExtendRequest : public virtual ::apache::thrift::TBase {
   std::string groupId;
   std::vector<LeaseRef>  leases;
   /**
-   * Milliseconds from now until the leases shall end; one visibility timeout at most.
+   * Milliseconds from now until the leases expire; at most one visibility timeout.
    */
   int32_t ms;
   /**
-   * Names the client on the operator's pages.
+   * The name shown to operators.
    */
   std::string clientId;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -1687,7 +1688,7 @@ typedef struct _RangesRequest__isset {
 } _RangesRequest__isset;
 
 /**
- * Asks for the offsets of every queue of some topics.
+ * Requests the offsets of all queues of some topics.
  */
 class RangesRequest : public virtual ::apache::thrift::TBase {
  public:
@@ -1706,11 +1707,11 @@ class RangesRequest : public virtual ::apache::thrift::TBase {
   std::string groupId;
   std::vector<std::string>  topics;
   /**
-   * Asks for the first offset stored at or after this time too: milliseconds since 1970.
+   * Also requests the first offset stored at or after this time: milliseconds since 1970.
    */
   int64_t timestampMs;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -1787,24 +1788,24 @@ class QueueRange : public virtual ::apache::thrift::TBase {
   std::string topic;
   std::string qid;
   /**
-   * The oldest offset that the broker still has.
+   * The oldest offset the broker still has.
    */
   int64_t beginOffset;
   /**
-   * The next offset that the broker will write.
+   * The next offset the broker writes.
    */
   int64_t endOffset;
   /**
-   * The next offset that the group needs; absent: it never committed one here.
+   * The next offset the group needs; absent: never committed.
    */
   int64_t committedOffset;
   /**
-   * The first offset stored at or after the time asked for; absent: no time was asked for.
+   * The first offset stored at or after the requested time; absent: no time was requested.
    */
   int64_t offsetAtTimestamp;
   /**
-   * The incarnation of the topic: another one once it was deleted and created again, so that offsets
-   * begin anew. Absent: its broker does not tell.
+   * The incarnation of the topic, which changes when the topic is deleted and created again, and
+   * offsets restart. Absent: the broker does not report it.
    */
   int64_t life;
 

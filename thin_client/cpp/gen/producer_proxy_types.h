@@ -46,7 +46,7 @@ typedef struct _Message__isset {
 } _Message__isset;
 
 /**
- * One message to be stored.
+ * One message to store.
  */
 class Message : public virtual ::apache::thrift::TBase {
  public:
@@ -70,11 +70,11 @@ class Message : public virtual ::apache::thrift::TBase {
   virtual ~Message() noexcept;
   std::string topic;
   /**
-   * The message key, by which it can be found again; also the order key of groups that use KEY.
+   * The message key, for searches; also the order key of groups that use KEY.
    */
   std::string key;
   /**
-   * The body as text, for clients that have no field 7.
+   * The body as text, for clients without field 7.
    */
   std::string value;
   /**
@@ -84,15 +84,15 @@ class Message : public virtual ::apache::thrift::TBase {
    */
   int64_t hashId;
   /**
-   * The tag, by which groups may filter; absent: none.
+   * The tag, for groups that filter; absent: none.
    */
   std::string tags;
   /**
-   * The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue.
+   * The queue's position in the order by broker name, then id; -1: by hashId; -2: any queue.
    */
   int32_t partitionId;
   /**
-   * The body; before field 3 if both are there.
+   * The body; takes precedence over field 3.
    */
   std::string body;
   /**
@@ -100,11 +100,11 @@ class Message : public virtual ::apache::thrift::TBase {
    */
   std::string version;
   /**
-   * The application's properties; UNIQ_KEY among them makes the id of the message.
+   * The application's properties; UNIQ_KEY sets the message's id.
    */
   std::map<std::string, std::string>  properties;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -192,7 +192,7 @@ typedef struct _MessageResult__isset {
 } _MessageResult__isset;
 
 /**
- * What became of one message of a batch.
+ * The result of one message of a batch.
  */
 class MessageResult : public virtual ::apache::thrift::TBase {
  public:
@@ -208,11 +208,11 @@ class MessageResult : public virtual ::apache::thrift::TBase {
 
   virtual ~MessageResult() noexcept;
   /**
-   * As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored.
+   * As in Result; 70: not sent, so as not to overtake an earlier message that was not stored.
    */
   int32_t code;
   /**
-   * For people; absent with code 0, and where it is the same as the message's before.
+   * A readable text; absent with code 0, or if it is the same as the previous message's.
    */
   std::string msg;
 
@@ -257,7 +257,7 @@ typedef struct _Result__isset {
 } _Result__isset;
 
 /**
- * What became of a message, or of a batch.
+ * The result of a message or a batch.
  */
 class Result : public virtual ::apache::thrift::TBase {
  public:
@@ -275,20 +275,20 @@ class Result : public virtual ::apache::thrift::TBase {
   virtual ~Result() noexcept;
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+   * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
    * 71: the token is missing or unknown.
    */
   int32_t code;
   /**
-   * For people: what was wrong, and what would be right.
+   * A readable text: what was wrong, and what would be right.
    */
   std::string msg;
   /**
-   * The message's key, or what names it.
+   * The message's key or id.
    */
   std::string key;
   /**
-   * Of a batch that was not stored whole: one for each message, in their order.
+   * For a batch not stored whole: one entry per message, in order.
    */
   std::vector<MessageResult>  messages;
 
@@ -353,9 +353,9 @@ typedef struct _DelayMessage__isset {
 } _DelayMessage__isset;
 
 /**
- * A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
- * the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
- * cancel is none, or does not wait any more.
+ * A delayed message, or its cancellation. Code 31: loops are not supported. 33: the time is missing, or not
+ * available because the topic's brokers have only delay levels. 18: the brokers cannot cancel. 30: the
+ * message to cancel does not exist, or is no longer waiting.
  */
 class DelayMessage : public virtual ::apache::thrift::TBase {
  public:
@@ -383,7 +383,7 @@ class DelayMessage : public virtual ::apache::thrift::TBase {
   virtual ~DelayMessage() noexcept;
   std::string topic;
   /**
-   * What the delayed message was answered with, when action is cancel.
+   * The id from the delayed message's answer, if action is cancel.
    */
   std::string uniqDelayMsgId;
   std::string body;
@@ -396,7 +396,7 @@ class DelayMessage : public virtual ::apache::thrift::TBase {
    */
   int32_t action;
   /**
-   * When to deliver: seconds since 1970; what is past comes at once.
+   * Delivery time: seconds since 1970; past times deliver at once.
    */
   int64_t timestamp;
   /**
@@ -404,19 +404,19 @@ class DelayMessage : public virtual ::apache::thrift::TBase {
    */
   int32_t dmsgtype;
   /**
-   * Seconds between the deliveries of a loop.
+   * Seconds between deliveries of a loop.
    */
   int64_t interval;
   /**
-   * When a loop ends: seconds since 1970.
+   * End of a loop: seconds since 1970.
    */
   int64_t expire;
   /**
-   * How often a loop delivers.
+   * Number of deliveries of a loop.
    */
   int64_t times;
   /**
-   * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
+   * Chosen by the client. A repeated request adds a message; the property UNIQ_KEY identifies both.
    */
   std::string uuid;
   /**
@@ -428,7 +428,7 @@ class DelayMessage : public virtual ::apache::thrift::TBase {
    */
   std::map<std::string, std::string>  properties;
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   std::string token;
 
@@ -540,7 +540,7 @@ typedef struct _DelayResult__isset {
 } _DelayResult__isset;
 
 /**
- * What became of a delayed message.
+ * The result of a delayed message.
  */
 class DelayResult : public virtual ::apache::thrift::TBase {
  public:
@@ -557,15 +557,15 @@ class DelayResult : public virtual ::apache::thrift::TBase {
 
   virtual ~DelayResult() noexcept;
   /**
-   * 0: done. Anything else: see msg.
+   * 0: success. Others: see msg.
    */
   int32_t code;
   /**
-   * For people: what was wrong, and what would be right.
+   * A readable text: what was wrong, and what would be right.
    */
   std::string msg;
   /**
-   * Names the delayed message, for a later cancel.
+   * Identifies the delayed message, for a later cancel.
    */
   std::string uniqDelayMsgId;
 

@@ -39,22 +39,22 @@ declare class Client {
     constructor(output: thrift.TTransport, pClass: { new(trans: thrift.TTransport): thrift.TProtocol });
 
     /**
-     * Applies the verdicts, then gives messages, waiting for some if there are none.
+     * Applies verdicts, then returns messages, waiting for the first if necessary.
      */
     pull(request: PullRequest): Promise<PullResponse>;
 
     /**
-     * Applies the verdicts, then gives messages, waiting for some if there are none.
+     * Applies verdicts, then returns messages, waiting for the first if necessary.
      */
     pull(request: PullRequest, callback?: (error: ttypes.PullException, response: PullResponse)=>void): void;
 
     /**
-     * Applies verdicts by offset. Always true.
+     * Applies verdicts by offset. Always returns true.
      */
     submit(result: ConsumeResult): Promise<boolean>;
 
     /**
-     * Applies verdicts by offset. Always true.
+     * Applies verdicts by offset. Always returns true.
      */
     submit(result: ConsumeResult, callback?: (error: ttypes.PullException, response: boolean)=>void): void;
 
@@ -73,34 +73,34 @@ declare class Client {
     fetch(request: FetchRequest, callback?: (error: void, response: FetchResponse)=>void): void;
 
     /**
-     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+     * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
      */
     ack(result: AckResult): Promise<boolean>;
 
     /**
-     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+     * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
      */
     ack(result: AckResult, callback?: (error: void, response: boolean)=>void): void;
 
     /**
-     * Applies verdicts by lease id at once.
+     * Applies verdicts by lease id.
      */
     settle(request: AckRequest): Promise<AckAnswer>;
 
     /**
-     * Applies verdicts by lease id at once.
+     * Applies verdicts by lease id.
      */
     settle(request: AckRequest, callback?: (error: ttypes.PullException, response: AckAnswer)=>void): void;
 
     /**
-     * Makes leases last longer; also asks whether they are still held.
+     * Extends leases, and reports which are no longer held.
      */
     extend(request: ExtendRequest): Promise<AckAnswer>;
 
     /**
-     * Makes leases last longer; also asks whether they are still held.
+     * Extends leases, and reports which are no longer held.
      */
     extend(request: ExtendRequest, callback?: (error: ttypes.PullException, response: AckAnswer)=>void): void;
 

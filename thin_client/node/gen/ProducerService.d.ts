@@ -24,34 +24,34 @@ declare class Client {
     constructor(output: thrift.TTransport, pClass: { new(trans: thrift.TTransport): thrift.TProtocol });
 
     /**
-     * Stores one message; timeout in milliseconds. Code 0 means stored.
+     * Stores one message; timeout in milliseconds. Code 0: stored.
      */
     sendSync(message: Message, timeout: Int64): Promise<Result>;
 
     /**
-     * Stores one message; timeout in milliseconds. Code 0 means stored.
+     * Stores one message; timeout in milliseconds. Code 0: stored.
      */
     sendSync(message: Message, timeout: Int64, callback?: (error: void, response: Result)=>void): void;
 
     /**
-     * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-     * it is the first failure's, and the messages' results say which are.
+     * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+     * the first failure's code, and the messages' results say which are stored.
      */
     sendBatchSync(messages: Message[]): Promise<Result>;
 
     /**
-     * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-     * it is the first failure's, and the messages' results say which are.
+     * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+     * the first failure's code, and the messages' results say which are stored.
      */
     sendBatchSync(messages: Message[], callback?: (error: void, response: Result)=>void): void;
 
     /**
-     * As sendSync; here too the answer comes after the message was stored.
+     * As sendSync; the answer is also sent after the message is stored.
      */
     sendAsync(message: Message): Promise<Result>;
 
     /**
-     * As sendSync; here too the answer comes after the message was stored.
+     * As sendSync; the answer is also sent after the message is stored.
      */
     sendAsync(message: Message, callback?: (error: void, response: Result)=>void): void;
 

@@ -10,7 +10,7 @@ import Int64 = require('node-int64');
 
 
 /**
- * One message in the hands of a client.
+ * One message delivered to a client.
  */
 declare class Message {
     public key: string;
@@ -28,7 +28,7 @@ declare class Message {
   }
 
 /**
- * Where a batch comes from. All fields are absent in an answer without messages.
+ * The source of a batch. All fields are absent in an answer without messages.
  */
 declare class Context {
     public groupId: string;
@@ -39,7 +39,7 @@ declare class Context {
   }
 
 /**
- * The verdicts on messages of one context, by offset; further contexts hang on as a linked list.
+ * Verdicts on messages of one context, by offset; further contexts follow as a linked list.
  */
 declare class ConsumeResult {
     public context: Context;
@@ -52,7 +52,7 @@ declare class ConsumeResult {
   }
 
 /**
- * One lease that the client could not turn into a success.
+ * A lease whose message failed.
  */
 declare class Nack {
     public leaseId: Int64;
@@ -64,7 +64,7 @@ declare class Nack {
   }
 
 /**
- * The verdicts on messages of one context, by lease id. Repeating one has no further effect.
+ * Verdicts on messages of one context, by lease id. Repeating one has no effect.
  */
 declare class AckBatch {
     public context: Context;
@@ -76,7 +76,7 @@ declare class AckBatch {
   }
 
 /**
- * Asks for messages; the verdicts on earlier ones ride along and are applied first.
+ * Requests messages. Verdicts on earlier ones ride along and are applied first.
  */
 declare class PullRequest {
     public groupId: string;
@@ -110,7 +110,7 @@ declare class PullResponse {
   }
 
 /**
- * Asks for a group's offsets.
+ * Requests a group's offsets.
  */
 declare class ConsumeStatsRequest {
     public group: string;
@@ -134,7 +134,7 @@ declare class ConsumeStats {
   }
 
 /**
- * Asks for messages by offset, for bulk readers: no leases, no order keys.
+ * Requests messages by offset, for bulk readers: no leases, no order keys.
  */
 declare class FetchRequest {
     public consumerId: string;
@@ -151,7 +151,7 @@ declare class FetchRequest {
   }
 
 /**
- * What one queue has to give.
+ * The messages or records of one queue.
  */
 declare class QidResponse {
     public topic: string;
@@ -165,7 +165,7 @@ declare class QidResponse {
   }
 
 /**
- * One entry for every queue asked for.
+ * One entry per requested queue.
  */
 declare class FetchResponse {
     public code?: number;
@@ -188,7 +188,7 @@ declare class AckResult {
   }
 
 /**
- * A request that cannot be served.
+ * The proxy refused the request.
  */
 declare class PullException extends Thrift.TException {
     public code: number;
@@ -210,7 +210,7 @@ declare class AckRequest {
   }
 
 /**
- * Names one lease.
+ * Identifies one lease.
  */
 declare class LeaseRef {
     public context: Context;
@@ -220,7 +220,7 @@ declare class LeaseRef {
   }
 
 /**
- * The leases of a request that were no longer held: what was asked for them had no effect.
+ * The leases of a request that were no longer held: the request had no effect on them.
  */
 declare class AckAnswer {
     public notHeld: LeaseRef[];
@@ -229,7 +229,7 @@ declare class AckAnswer {
   }
 
 /**
- * Asks for more time.
+ * Extends leases.
  */
 declare class ExtendRequest {
     public groupId: string;
@@ -242,7 +242,7 @@ declare class ExtendRequest {
   }
 
 /**
- * Asks for the offsets of every queue of some topics.
+ * Requests the offsets of all queues of some topics.
  */
 declare class RangesRequest {
     public groupId: string;

@@ -10,7 +10,7 @@ import Int64 = require('node-int64');
 
 
 /**
- * One message to be stored.
+ * One message to store.
  */
 declare class Message {
     public topic: string;
@@ -28,7 +28,7 @@ declare class Message {
   }
 
 /**
- * What became of one message of a batch.
+ * The result of one message of a batch.
  */
 declare class MessageResult {
     public code: number;
@@ -38,7 +38,7 @@ declare class MessageResult {
   }
 
 /**
- * What became of a message, or of a batch.
+ * The result of a message or a batch.
  */
 declare class Result {
     public code: number;
@@ -50,9 +50,9 @@ declare class Result {
   }
 
 /**
- * A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
- * the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
- * cancel is none, or does not wait any more.
+ * A delayed message, or its cancellation. Code 31: loops are not supported. 33: the time is missing, or not
+ * available because the topic's brokers have only delay levels. 18: the brokers cannot cancel. 30: the
+ * message to cancel does not exist, or is no longer waiting.
  */
 declare class DelayMessage {
     public topic: string;
@@ -74,7 +74,7 @@ declare class DelayMessage {
   }
 
 /**
- * What became of a delayed message.
+ * The result of a delayed message.
  */
 declare class DelayResult {
     public code: number;

@@ -21,7 +21,7 @@ all_structs = []
 class Iface(object):
     def pull(self, request):
         """
-        Applies the verdicts, then gives messages, waiting for some if there are none.
+        Applies verdicts, then returns messages, waiting for the first if necessary.
 
         Parameters:
          - request
@@ -31,7 +31,7 @@ class Iface(object):
 
     def submit(self, result):
         """
-        Applies verdicts by offset. Always true.
+        Applies verdicts by offset. Always returns true.
 
         Parameters:
          - result
@@ -59,8 +59,8 @@ class Iface(object):
 
     def ack(self, result):
         """
-        Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-        offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+        Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+        an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
 
         Parameters:
          - result
@@ -70,7 +70,7 @@ class Iface(object):
 
     def settle(self, request):
         """
-        Applies verdicts by lease id at once.
+        Applies verdicts by lease id.
 
         Parameters:
          - request
@@ -80,7 +80,7 @@ class Iface(object):
 
     def extend(self, request):
         """
-        Makes leases last longer; also asks whether they are still held.
+        Extends leases, and reports which are no longer held.
 
         Parameters:
          - request
@@ -106,7 +106,7 @@ class Client(Iface):
 
     def pull(self, request):
         """
-        Applies the verdicts, then gives messages, waiting for some if there are none.
+        Applies verdicts, then returns messages, waiting for the first if necessary.
 
         Parameters:
          - request
@@ -142,7 +142,7 @@ class Client(Iface):
 
     def submit(self, result):
         """
-        Applies verdicts by offset. Always true.
+        Applies verdicts by offset. Always returns true.
 
         Parameters:
          - result
@@ -246,8 +246,8 @@ class Client(Iface):
 
     def ack(self, result):
         """
-        Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-        offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+        Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+        an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
 
         Parameters:
          - result
@@ -281,7 +281,7 @@ class Client(Iface):
 
     def settle(self, request):
         """
-        Applies verdicts by lease id at once.
+        Applies verdicts by lease id.
 
         Parameters:
          - request
@@ -317,7 +317,7 @@ class Client(Iface):
 
     def extend(self, request):
         """
-        Makes leases last longer; also asks whether they are still held.
+        Extends leases, and reports which are no longer held.
 
         Parameters:
          - request

@@ -18,19 +18,19 @@ all_structs = []
 
 class Message(object):
     """
-    One message in the hands of a client.
+    One message delivered to a client.
 
     Attributes:
-     - key: The producer's message key (several are joined by spaces); absent if it gave none.
-     - value: The body, as it was produced.
-     - tag: The producer's tag; absent if it gave none.
-     - offset: Place in its queue, counted in messages from 0. Old clients ack by it.
-     - properties: The application's properties; names reserved by the broker are left out; absent if none.
-     - leaseId: Names this delivery for acks. Counts from 1 within (topic, qid as shown by pull); below 2^53.
-     - attempt: Which hand-out of this message it is: 1 for the first. Released ones are not counted.
-     - bornAtMs: When the producer made the message: milliseconds since 1970.
-     - orderKey: The value by which the message keeps its order; absent: it is in no order.
-     - messageId: Unique and the same over redeliveries and a producer's retries: for de-duplication.
+     - key: The producer's message key (several are joined by spaces); absent if none.
+     - value: The body as produced.
+     - tag: The producer's tag; absent if none.
+     - offset: Position in the queue, in messages from 0. Old clients ack by it.
+     - properties: The application's properties, without names reserved by the broker; absent if none.
+     - leaseId: Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+     - attempt: Counts deliveries of this message, 1 for the first. Released ones are not counted.
+     - bornAtMs: The producer's timestamp: milliseconds since 1970.
+     - orderKey: The order key's value; absent: the message is unordered.
+     - messageId: Unique, and the same over redeliveries and the producer's retries: for deduplication.
 
     """
 
@@ -206,13 +206,13 @@ class Message(object):
 
 class Context(object):
     """
-    Where a batch comes from. All fields are absent in an answer without messages.
+    The source of a batch. All fields are absent in an answer without messages.
 
     Attributes:
-     - groupId: The consumer group that was asked for.
+     - groupId: The requested consumer group.
      - topic
-     - qid: The queue. Opaque to clients. From pull it is "broker_queue#k", k naming the period of
-    ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
+     - qid: The queue. Opaque to clients. In pull it is "broker_queue#k", where k identifies the period
+    of ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
 
     """
 
@@ -301,14 +301,14 @@ class Context(object):
 
 class ConsumeResult(object):
     """
-    The verdicts on messages of one context, by offset; further contexts hang on as a linked list.
+    Verdicts on messages of one context, by offset; further contexts follow as a linked list.
 
     Attributes:
-     - context: Where the offsets belong; its groupId counts for this link alone.
-     - successOffsets: Offsets of messages that were handled; absent: none.
-     - failOffsets: Offsets of messages to be given out again after the retry interval; absent: none.
-     - nextResult: The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit.
-     - token: Who is asking, when this is the argument of submit.
+     - context: The context of the offsets; its groupId applies to this link only.
+     - successOffsets: Offsets of handled messages; absent: none.
+     - failOffsets: Offsets of messages to redeliver after the retry interval; absent: none.
+     - nextResult: Verdicts on the next context. A chain has at most 61 links; lists of AckBatch have no such limit.
+     - token: Authenticates the client, if this is the argument of submit.
 
     """
 
@@ -437,13 +437,13 @@ class ConsumeResult(object):
 
 class Nack(object):
     """
-    One lease that the client could not turn into a success.
+    A lease whose message failed.
 
     Attributes:
      - leaseId
-     - retryAfterMs: Milliseconds until the message may come again; absent: the group's next retry interval.
-     - reject: True: straight to the group's failure policy, no further try. Default false.
-     - reason: Why, for the operator: one short sentence; absent: none given.
+     - retryAfterMs: Milliseconds until the retry; absent: the group's next retry interval.
+     - reject: True: apply the group's failure policy at once, without a retry. Default false.
+     - reason: One short sentence for operators; absent: no reason.
 
     """
 
@@ -545,13 +545,13 @@ class Nack(object):
 
 class AckBatch(object):
     """
-    The verdicts on messages of one context, by lease id. Repeating one has no further effect.
+    Verdicts on messages of one context, by lease id. Repeating one has no effect.
 
     Attributes:
-     - context: Context of the PullResponse that brought the leases, returned as it was.
-     - acked: Leases whose messages were handled; absent: none.
-     - nacked: Leases whose messages failed; absent: none.
-     - released: Leases given back unhandled: no attempt is counted; absent: none.
+     - context: The context of the leases' PullResponse, unchanged.
+     - acked: Leases of handled messages; absent: none.
+     - nacked: Leases of failed messages; absent: none.
+     - released: Leases released unhandled, without counting an attempt; absent: none.
 
     """
 
@@ -679,27 +679,28 @@ class AckBatch(object):
 
 class PullRequest(object):
     """
-    Asks for messages; the verdicts on earlier ones ride along and are applied first.
+    Requests messages. Verdicts on earlier ones ride along and are applied first.
 
     Attributes:
      - groupId
-     - topic: Messages of this topic only; absent: of any topic of the group.
-     - maxBatchSize: Messages wanted at most; absent: the group's max_pull_batch (8 for clients that use no id above 69).
-     - maxLingerTime: Milliseconds to wait when there is nothing to give: 20 at least, 30,000 at most (1,500 for clients that use no id above 69).
+     - topic: Limits messages to this topic; absent: all topics of the group.
+     - maxBatchSize: Maximum number of messages; absent: the group's max_pull_batch (8 for clients that use no id above 69).
+     - maxLingerTime: Milliseconds to wait for a message, from 20 to 30,000 (1,500 for clients that use no id above 69).
      - result: Verdicts by offset; absent: none.
      - version: Name and version of the client library; for statistics only.
      - acks: Verdicts by lease id, instead of result; absent: none.
-     - requestId: Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
-    id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
-    answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
-     - clientId: Names the client on the operator's pages; any text up to 256 bytes.
-     - maxRun: Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
-    handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
-    in the same request. A run is extended, ends and is given back as one; an ack inside it counts
-    once those ahead of it are finished. Only messages that never failed come in runs.
-     - manyQueues: True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
-     - token: Who is asking.
-     - topics: Messages of any of these topics; excludes field 2.
+     - requestId: Identifies this pull within clientId, which must be set too; up to 256 characters. Repeating
+    an id returns the same answer, without leases that have expired: a client repeats a pull whose
+    answer was lost, and counts its leases from the first sending. The last 4 answers are kept.
+     - clientId: The name shown to operators; any text up to 256 bytes.
+     - maxRun: Maximum number of consecutive messages of one order key in a batch. Default 1. More is for
+    clients that handle such a run in sequence and stop at its first failure, which they nack,
+    releasing the rest in the same request. A run is extended, expires and is released as one; an
+    ack inside it takes effect once those ahead of it are finished. Only messages that never
+    failed are delivered in runs.
+     - manyQueues: True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
+     - token: Authenticates the client.
+     - topics: Limits messages to these topics; excludes field 2.
 
     """
 
@@ -921,12 +922,12 @@ class PullResponse(object):
     A batch of one queue, and with manyQueues further ones.
 
     Attributes:
-     - context: Where the messages come from; no field of it is set when there are none.
-     - messages: In the order of handing out; empty when the wait ended without a message.
-     - more: Batches of further queues; theirs are empty. Absent: none.
-     - leaseMs: Milliseconds for which this batch's leases last, counted by the client from when it sent the
-    pull. In an entry of more: absent means as in the outer answer.
-     - home: host:port of the proxy that holds these leases; settle and extend go there. As leaseMs.
+     - context: The source of the messages; none of its fields is set if there are no messages.
+     - messages: In delivery order; empty if the wait ended without a message.
+     - more: Batches of further queues, without a more of their own. Absent: none.
+     - leaseMs: Length of this batch's leases in milliseconds, from the time when the client sent the pull.
+    Absent in an entry of more: as in the outer answer.
+     - home: host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
 
     """
 
@@ -1056,13 +1057,13 @@ class PullResponse(object):
 
 class ConsumeStatsRequest(object):
     """
-    Asks for a group's offsets.
+    Requests a group's offsets.
 
     Attributes:
      - group
      - topic: Absent: all topics of the group.
      - version: Name and version of the client library; for statistics only.
-     - token: Who is asking.
+     - token: Authenticates the client.
 
     """
 
@@ -1169,8 +1170,8 @@ class ConsumeStats(object):
     Attributes:
      - group
      - topic
-     - consumeOffsets: By queue: the committed offset, the next one that the group needs.
-     - produceOffsets: By queue: the end offset, the next one that the broker will write.
+     - consumeOffsets: By queue: the committed offset, the next one the group needs.
+     - produceOffsets: By queue: the end offset, the next one the broker writes.
 
     """
 
@@ -1290,21 +1291,21 @@ class ConsumeStats(object):
 
 class FetchRequest(object):
     """
-    Asks for messages by offset, for bulk readers: no leases, no order keys.
+    Requests messages by offset, for bulk readers: no leases, no order keys.
 
     Attributes:
-     - consumerId: Names one reader of the group; unique.
+     - consumerId: Identifies one reader of the group; unique.
      - groupId
-     - cluster: Not looked at; DDMQ's clients send one.
-     - fetchOffset: By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
+     - cluster: Ignored; sent by DDMQ's clients.
+     - fetchOffset: By topic, by queue: the first offset to return. Absent or empty: the queues assigned to this
     consumerId, from the committed offset.
-     - maxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
-    as an answer holds.
-     - maxLingerTime: Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
-    least, 30,000 at most.
+     - maxBatchSize: Maximum number of messages per queue; absent: the group's max_pull_batch, or with format 1 as
+    many as an answer holds.
+     - maxLingerTime: Milliseconds to wait while no queue has a message, or bulk readers are throttled; from 20 to
+    30,000.
      - version: Name and version of the client library; for statistics only.
      - format: 0 (default): messages; 1: stored records.
-     - token: Who is asking.
+     - token: Authenticates the client.
 
     """
 
@@ -1485,19 +1486,19 @@ class FetchRequest(object):
 
 class QidResponse(object):
     """
-    What one queue has to give.
+    The messages or records of one queue.
 
     Attributes:
      - topic
      - qid
-     - nextRequestOffset: The offset to ask for next; set also when there are no messages. With format 1 the records are
-    those of all offsets before it; it is further only in an entry without records, where the
-    broker has the offsets between no more.
-     - messages: Messages by rising offset; may be empty. Empty with format 1.
-     - records: With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+     - nextRequestOffset: The next offset to request; set even if there are no messages. With format 1 the records cover
+    all offsets before it. In an entry without records it may skip offsets that the broker no
+    longer has.
+     - messages: Messages by ascending offset; may be empty. Empty with format 1.
+     - records: With format 1: unmodified slices of the broker's log, with all tags; the reader decodes them.
     Empty if there are none.
-     - life: The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
-    not tell, or was not asked.
+     - life: The incarnation of the topic, as in QueueRange. Absent: the broker does not report it, or was
+    not asked.
 
     """
 
@@ -1634,10 +1635,10 @@ class QidResponse(object):
 
 class FetchResponse(object):
     """
-    One entry for every queue asked for.
+    One entry per requested queue.
 
     Attributes:
-     - code: 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
+     - code: 0 or absent: success; 401: the token is missing or unknown; 403: not allowed.
      - results
 
     """
@@ -1732,9 +1733,9 @@ class AckResult(object):
     Attributes:
      - consumerId
      - groupId
-     - cluster: Not looked at; DDMQ's clients send one.
-     - offsets: By topic, by queue: the next offset that the group needs.
-     - token: Who is asking.
+     - cluster: Ignored; sent by DDMQ's clients.
+     - offsets: By topic, by queue: the next offset the group needs.
+     - token: Authenticates the client.
 
     """
 
@@ -1873,13 +1874,13 @@ class AckResult(object):
 
 class PullException(TException):
     """
-    A request that cannot be served.
+    The proxy refused the request.
 
     Attributes:
-     - code: 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-    missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
-    may succeed later, or at another proxy.
-     - message: For people: what was wrong, where, and what would be right.
+     - code: 400: the request is invalid, or not supported by this version; 401: the token is missing or
+    unknown; 403: not allowed; 404: no such group or topic. From 500 on: the same request may
+    succeed later, or at another proxy.
+     - message: A readable text: what was wrong, where, and what would be right.
 
     """
 
@@ -1980,8 +1981,8 @@ class AckRequest(object):
     Attributes:
      - groupId
      - acks
-     - clientId: Names the client on the operator's pages.
-     - token: Who is asking.
+     - clientId: The name shown to operators.
+     - token: Authenticates the client.
 
     """
 
@@ -2094,10 +2095,10 @@ class AckRequest(object):
 
 class LeaseRef(object):
     """
-    Names one lease.
+    Identifies one lease.
 
     Attributes:
-     - context: Context of the PullResponse that brought the lease, returned as it was.
+     - context: The context of the lease's PullResponse, unchanged.
      - leaseId
 
     """
@@ -2181,7 +2182,7 @@ class LeaseRef(object):
 
 class AckAnswer(object):
     """
-    The leases of a request that were no longer held: what was asked for them had no effect.
+    The leases of a request that were no longer held: the request had no effect on them.
 
     Attributes:
      - notHeld
@@ -2262,14 +2263,14 @@ class AckAnswer(object):
 
 class ExtendRequest(object):
     """
-    Asks for more time.
+    Extends leases.
 
     Attributes:
      - groupId
      - leases
-     - ms: Milliseconds from now until the leases shall end; one visibility timeout at most.
-     - clientId: Names the client on the operator's pages.
-     - token: Who is asking.
+     - ms: Milliseconds from now until the leases expire; at most one visibility timeout.
+     - clientId: The name shown to operators.
+     - token: Authenticates the client.
 
     """
 
@@ -2395,13 +2396,13 @@ class ExtendRequest(object):
 
 class RangesRequest(object):
     """
-    Asks for the offsets of every queue of some topics.
+    Requests the offsets of all queues of some topics.
 
     Attributes:
      - groupId
      - topics
-     - timestampMs: Asks for the first offset stored at or after this time too: milliseconds since 1970.
-     - token: Who is asking.
+     - timestampMs: Also requests the first offset stored at or after this time: milliseconds since 1970.
+     - token: Authenticates the client.
 
     """
 
@@ -2518,12 +2519,12 @@ class QueueRange(object):
     Attributes:
      - topic
      - qid
-     - beginOffset: The oldest offset that the broker still has.
-     - endOffset: The next offset that the broker will write.
-     - committedOffset: The next offset that the group needs; absent: it never committed one here.
-     - offsetAtTimestamp: The first offset stored at or after the time asked for; absent: no time was asked for.
-     - life: The incarnation of the topic: another one once it was deleted and created again, so that offsets
-    begin anew. Absent: its broker does not tell.
+     - beginOffset: The oldest offset the broker still has.
+     - endOffset: The next offset the broker writes.
+     - committedOffset: The next offset the group needs; absent: never committed.
+     - offsetAtTimestamp: The first offset stored at or after the requested time; absent: no time was requested.
+     - life: The incarnation of the topic, which changes when the topic is deleted and created again, and
+    offsets restart. Absent: the broker does not report it.
 
     """
 

@@ -21,7 +21,7 @@ all_structs = []
 class Iface(object):
     def sendSync(self, message, timeout):
         """
-        Stores one message; timeout in milliseconds. Code 0 means stored.
+        Stores one message; timeout in milliseconds. Code 0: stored.
 
         Parameters:
          - message
@@ -32,8 +32,8 @@ class Iface(object):
 
     def sendBatchSync(self, messages):
         """
-        Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-        it is the first failure's, and the messages' results say which are.
+        Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+        the first failure's code, and the messages' results say which are stored.
 
         Parameters:
          - messages
@@ -43,7 +43,7 @@ class Iface(object):
 
     def sendAsync(self, message):
         """
-        As sendSync; here too the answer comes after the message was stored.
+        As sendSync; the answer is also sent after the message is stored.
 
         Parameters:
          - message
@@ -72,7 +72,7 @@ class Client(Iface):
 
     def sendSync(self, message, timeout):
         """
-        Stores one message; timeout in milliseconds. Code 0 means stored.
+        Stores one message; timeout in milliseconds. Code 0: stored.
 
         Parameters:
          - message
@@ -108,8 +108,8 @@ class Client(Iface):
 
     def sendBatchSync(self, messages):
         """
-        Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-        it is the first failure's, and the messages' results say which are.
+        Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+        the first failure's code, and the messages' results say which are stored.
 
         Parameters:
          - messages
@@ -143,7 +143,7 @@ class Client(Iface):
 
     def sendAsync(self, message):
         """
-        As sendSync; here too the answer comes after the message was stored.
+        As sendSync; the answer is also sent after the message is stored.
 
         Parameters:
          - message

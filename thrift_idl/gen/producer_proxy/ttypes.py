@@ -18,21 +18,21 @@ all_structs = []
 
 class Message(object):
     """
-    One message to be stored.
+    One message to store.
 
     Attributes:
      - topic
-     - key: The message key, by which it can be found again; also the order key of groups that use KEY.
-     - value: The body as text, for clients that have no field 7.
+     - key: The message key, for searches; also the order key of groups that use KEY.
+     - value: The body as text, for clients without field 7.
      - hashId: Chooses the queue when partitionId is -1: the absolute value of its remainder by the number
     of queues. Java's String.hashCode of the sharding key, sign kept. Absent: by the key, or
     round robin if that is absent too.
-     - tags: The tag, by which groups may filter; absent: none.
-     - partitionId: The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue.
-     - body: The body; before field 3 if both are there.
+     - tags: The tag, for groups that filter; absent: none.
+     - partitionId: The queue's position in the order by broker name, then id; -1: by hashId; -2: any queue.
+     - body: The body; takes precedence over field 3.
      - version: Name and version of the client library; for statistics only.
-     - properties: The application's properties; UNIQ_KEY among them makes the id of the message.
-     - token: Who is asking.
+     - properties: The application's properties; UNIQ_KEY sets the message's id.
+     - token: Authenticates the client.
 
     """
 
@@ -208,11 +208,11 @@ class Message(object):
 
 class MessageResult(object):
     """
-    What became of one message of a batch.
+    The result of one message of a batch.
 
     Attributes:
-     - code: As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored.
-     - msg: For people; absent with code 0, and where it is the same as the message's before.
+     - code: As in Result; 70: not sent, so as not to overtake an earlier message that was not stored.
+     - msg: A readable text; absent with code 0, or if it is the same as the previous message's.
 
     """
 
@@ -292,15 +292,15 @@ class MessageResult(object):
 
 class Result(object):
     """
-    What became of a message, or of a batch.
+    The result of a message or a batch.
 
     Attributes:
      - code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-    unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+    unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
     71: the token is missing or unknown.
-     - msg: For people: what was wrong, and what would be right.
-     - key: The message's key, or what names it.
-     - messages: Of a batch that was not stored whole: one for each message, in their order.
+     - msg: A readable text: what was wrong, and what would be right.
+     - key: The message's key or id.
+     - messages: For a batch not stored whole: one entry per message, in order.
 
     """
 
@@ -409,25 +409,25 @@ class Result(object):
 
 class DelayMessage(object):
     """
-    A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
-    the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
-    cancel is none, or does not wait any more.
+    A delayed message, or its cancellation. Code 31: loops are not supported. 33: the time is missing, or not
+    available because the topic's brokers have only delay levels. 18: the brokers cannot cancel. 30: the
+    message to cancel does not exist, or is no longer waiting.
 
     Attributes:
      - topic
-     - uniqDelayMsgId: What the delayed message was answered with, when action is cancel.
+     - uniqDelayMsgId: The id from the delayed message's answer, if action is cancel.
      - body
      - tags: The tag; absent: none.
      - action: 1: add; 2: cancel.
-     - timestamp: When to deliver: seconds since 1970; what is past comes at once.
+     - timestamp: Delivery time: seconds since 1970; past times deliver at once.
      - dmsgtype: 2: once; 3: in a loop.
-     - interval: Seconds between the deliveries of a loop.
-     - expire: When a loop ends: seconds since 1970.
-     - times: How often a loop delivers.
-     - uuid: Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
+     - interval: Seconds between deliveries of a loop.
+     - expire: End of a loop: seconds since 1970.
+     - times: Number of deliveries of a loop.
+     - uuid: Chosen by the client. A repeated request adds a message; the property UNIQ_KEY identifies both.
      - version: Name and version of the client library; for statistics only.
      - properties: The application's properties.
-     - token: Who is asking.
+     - token: Authenticates the client.
 
     """
 
@@ -647,12 +647,12 @@ class DelayMessage(object):
 
 class DelayResult(object):
     """
-    What became of a delayed message.
+    The result of a delayed message.
 
     Attributes:
-     - code: 0: done. Anything else: see msg.
-     - msg: For people: what was wrong, and what would be right.
-     - uniqDelayMsgId: Names the delayed message, for a later cancel.
+     - code: 0: success. Others: see msg.
+     - msg: A readable text: what was wrong, and what would be right.
+     - uniqDelayMsgId: Identifies the delayed message, for a later cancel.
 
     """
 

@@ -19,19 +19,19 @@ var _ = context.Background
 var _ = time.Now
 var _ = bytes.Equal
 
-// One message in the hands of a client.
+// One message delivered to a client.
 //
 // Attributes:
-//  - Key: The producer's message key (several are joined by spaces); absent if it gave none.
-//  - Value: The body, as it was produced.
-//  - Tag: The producer's tag; absent if it gave none.
-//  - Offset: Place in its queue, counted in messages from 0. Old clients ack by it.
-//  - Properties: The application's properties; names reserved by the broker are left out; absent if none.
-//  - LeaseId: Names this delivery for acks. Counts from 1 within (topic, qid as shown by pull); below 2^53.
-//  - Attempt: Which hand-out of this message it is: 1 for the first. Released ones are not counted.
-//  - BornAtMs: When the producer made the message: milliseconds since 1970.
-//  - OrderKey: The value by which the message keeps its order; absent: it is in no order.
-//  - MessageId: Unique and the same over redeliveries and a producer's retries: for de-duplication.
+//  - Key: The producer's message key (several are joined by spaces); absent if none.
+//  - Value: The body as produced.
+//  - Tag: The producer's tag; absent if none.
+//  - Offset: Position in the queue, in messages from 0. Old clients ack by it.
+//  - Properties: The application's properties, without names reserved by the broker; absent if none.
+//  - LeaseId: Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+//  - Attempt: Counts deliveries of this message, 1 for the first. Released ones are not counted.
+//  - BornAtMs: The producer's timestamp: milliseconds since 1970.
+//  - OrderKey: The order key's value; absent: the message is unordered.
+//  - MessageId: Unique, and the same over redeliveries and the producer's retries: for deduplication.
 type Message struct {
   Key string `thrift:"key,1" db:"key" json:"key"`
   Value []byte `thrift:"value,2" db:"value" json:"value"`
@@ -559,13 +559,13 @@ func (p *Message) String() string {
   return fmt.Sprintf("Message(%+v)", *p)
 }
 
-// Where a batch comes from. All fields are absent in an answer without messages.
+// The source of a batch. All fields are absent in an answer without messages.
 //
 // Attributes:
-//  - GroupId: The consumer group that was asked for.
+//  - GroupId: The requested consumer group.
 //  - Topic
-//  - Qid: The queue. Opaque to clients. From pull it is "broker_queue#k", k naming the period of
-// ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
+//  - Qid: The queue. Opaque to clients. In pull it is "broker_queue#k", where k identifies the period
+// of ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
 type Context struct {
   GroupId string `thrift:"groupId,1" db:"groupId" json:"groupId"`
   Topic string `thrift:"topic,2" db:"topic" json:"topic"`
@@ -737,14 +737,14 @@ func (p *Context) String() string {
   return fmt.Sprintf("Context(%+v)", *p)
 }
 
-// The verdicts on messages of one context, by offset; further contexts hang on as a linked list.
+// Verdicts on messages of one context, by offset; further contexts follow as a linked list.
 //
 // Attributes:
-//  - Context: Where the offsets belong; its groupId counts for this link alone.
-//  - SuccessOffsets: Offsets of messages that were handled; absent: none.
-//  - FailOffsets: Offsets of messages to be given out again after the retry interval; absent: none.
-//  - NextResult_: The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit.
-//  - Token: Who is asking, when this is the argument of submit.
+//  - Context: The context of the offsets; its groupId applies to this link only.
+//  - SuccessOffsets: Offsets of handled messages; absent: none.
+//  - FailOffsets: Offsets of messages to redeliver after the retry interval; absent: none.
+//  - NextResult_: Verdicts on the next context. A chain has at most 61 links; lists of AckBatch have no such limit.
+//  - Token: Authenticates the client, if this is the argument of submit.
 type ConsumeResult_ struct {
   Context *Context `thrift:"context,1" db:"context" json:"context"`
   // unused field # 2
@@ -1071,13 +1071,13 @@ func (p *ConsumeResult_) String() string {
   return fmt.Sprintf("ConsumeResult_(%+v)", *p)
 }
 
-// One lease that the client could not turn into a success.
+// A lease whose message failed.
 //
 // Attributes:
 //  - LeaseId
-//  - RetryAfterMs: Milliseconds until the message may come again; absent: the group's next retry interval.
-//  - Reject: True: straight to the group's failure policy, no further try. Default false.
-//  - Reason: Why, for the operator: one short sentence; absent: none given.
+//  - RetryAfterMs: Milliseconds until the retry; absent: the group's next retry interval.
+//  - Reject: True: apply the group's failure policy at once, without a retry. Default false.
+//  - Reason: One short sentence for operators; absent: no reason.
 type Nack struct {
   LeaseId int64 `thrift:"leaseId,1,required" db:"leaseId" json:"leaseId"`
   RetryAfterMs *int32 `thrift:"retryAfterMs,2" db:"retryAfterMs" json:"retryAfterMs,omitempty"`
@@ -1332,13 +1332,13 @@ func (p *Nack) String() string {
   return fmt.Sprintf("Nack(%+v)", *p)
 }
 
-// The verdicts on messages of one context, by lease id. Repeating one has no further effect.
+// Verdicts on messages of one context, by lease id. Repeating one has no effect.
 //
 // Attributes:
-//  - Context: Context of the PullResponse that brought the leases, returned as it was.
-//  - Acked: Leases whose messages were handled; absent: none.
-//  - Nacked: Leases whose messages failed; absent: none.
-//  - Released: Leases given back unhandled: no attempt is counted; absent: none.
+//  - Context: The context of the leases' PullResponse, unchanged.
+//  - Acked: Leases of handled messages; absent: none.
+//  - Nacked: Leases of failed messages; absent: none.
+//  - Released: Leases released unhandled, without counting an attempt; absent: none.
 type AckBatch struct {
   Context *Context `thrift:"context,1,required" db:"context" json:"context"`
   Acked []int64 `thrift:"acked,2" db:"acked" json:"acked,omitempty"`
@@ -1653,27 +1653,28 @@ func (p *AckBatch) String() string {
   return fmt.Sprintf("AckBatch(%+v)", *p)
 }
 
-// Asks for messages; the verdicts on earlier ones ride along and are applied first.
+// Requests messages. Verdicts on earlier ones ride along and are applied first.
 //
 // Attributes:
 //  - GroupId
-//  - Topic: Messages of this topic only; absent: of any topic of the group.
-//  - MaxBatchSize: Messages wanted at most; absent: the group's max_pull_batch (8 for clients that use no id above 69).
-//  - MaxLingerTime: Milliseconds to wait when there is nothing to give: 20 at least, 30,000 at most (1,500 for clients that use no id above 69).
+//  - Topic: Limits messages to this topic; absent: all topics of the group.
+//  - MaxBatchSize: Maximum number of messages; absent: the group's max_pull_batch (8 for clients that use no id above 69).
+//  - MaxLingerTime: Milliseconds to wait for a message, from 20 to 30,000 (1,500 for clients that use no id above 69).
 //  - Result_: Verdicts by offset; absent: none.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Acks: Verdicts by lease id, instead of result; absent: none.
-//  - RequestId: Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
-// id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
-// answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
-//  - ClientId: Names the client on the operator's pages; any text up to 256 bytes.
-//  - MaxRun: Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
-// handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
-// in the same request. A run is extended, ends and is given back as one; an ack inside it counts
-// once those ahead of it are finished. Only messages that never failed come in runs.
-//  - ManyQueues: True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
-//  - Token: Who is asking.
-//  - Topics: Messages of any of these topics; excludes field 2.
+//  - RequestId: Identifies this pull within clientId, which must be set too; up to 256 characters. Repeating
+// an id returns the same answer, without leases that have expired: a client repeats a pull whose
+// answer was lost, and counts its leases from the first sending. The last 4 answers are kept.
+//  - ClientId: The name shown to operators; any text up to 256 bytes.
+//  - MaxRun: Maximum number of consecutive messages of one order key in a batch. Default 1. More is for
+// clients that handle such a run in sequence and stop at its first failure, which they nack,
+// releasing the rest in the same request. A run is extended, expires and is released as one; an
+// ack inside it takes effect once those ahead of it are finished. Only messages that never
+// failed are delivered in runs.
+//  - ManyQueues: True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
+//  - Token: Authenticates the client.
+//  - Topics: Limits messages to these topics; excludes field 2.
 type PullRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Topic *string `thrift:"topic,2" db:"topic" json:"topic,omitempty"`
@@ -2415,12 +2416,12 @@ func (p *PullRequest) String() string {
 // A batch of one queue, and with manyQueues further ones.
 //
 // Attributes:
-//  - Context: Where the messages come from; no field of it is set when there are none.
-//  - Messages: In the order of handing out; empty when the wait ended without a message.
-//  - More: Batches of further queues; theirs are empty. Absent: none.
-//  - LeaseMs: Milliseconds for which this batch's leases last, counted by the client from when it sent the
-// pull. In an entry of more: absent means as in the outer answer.
-//  - Home: host:port of the proxy that holds these leases; settle and extend go there. As leaseMs.
+//  - Context: The source of the messages; none of its fields is set if there are no messages.
+//  - Messages: In delivery order; empty if the wait ended without a message.
+//  - More: Batches of further queues, without a more of their own. Absent: none.
+//  - LeaseMs: Length of this batch's leases in milliseconds, from the time when the client sent the pull.
+// Absent in an entry of more: as in the outer answer.
+//  - Home: host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
 type PullResponse struct {
   Context *Context `thrift:"context,1" db:"context" json:"context"`
   Messages []*Message `thrift:"messages,2" db:"messages" json:"messages"`
@@ -2755,13 +2756,13 @@ func (p *PullResponse) String() string {
   return fmt.Sprintf("PullResponse(%+v)", *p)
 }
 
-// Asks for a group's offsets.
+// Requests a group's offsets.
 //
 // Attributes:
 //  - Group
 //  - Topic: Absent: all topics of the group.
 //  - Version: Name and version of the client library; for statistics only.
-//  - Token: Who is asking.
+//  - Token: Authenticates the client.
 type ConsumeStatsRequest struct {
   Group string `thrift:"group,1,required" db:"group" json:"group"`
   Topic *string `thrift:"topic,2" db:"topic" json:"topic,omitempty"`
@@ -3022,8 +3023,8 @@ func (p *ConsumeStatsRequest) String() string {
 // Attributes:
 //  - Group
 //  - Topic
-//  - ConsumeOffsets: By queue: the committed offset, the next one that the group needs.
-//  - ProduceOffsets: By queue: the end offset, the next one that the broker will write.
+//  - ConsumeOffsets: By queue: the committed offset, the next one the group needs.
+//  - ProduceOffsets: By queue: the end offset, the next one the broker writes.
 type ConsumeStats struct {
   Group string `thrift:"group,1" db:"group" json:"group"`
   Topic string `thrift:"topic,2" db:"topic" json:"topic"`
@@ -3297,21 +3298,21 @@ func (p *ConsumeStats) String() string {
   return fmt.Sprintf("ConsumeStats(%+v)", *p)
 }
 
-// Asks for messages by offset, for bulk readers: no leases, no order keys.
+// Requests messages by offset, for bulk readers: no leases, no order keys.
 //
 // Attributes:
-//  - ConsumerId: Names one reader of the group; unique.
+//  - ConsumerId: Identifies one reader of the group; unique.
 //  - GroupId
-//  - Cluster: Not looked at; DDMQ's clients send one.
-//  - FetchOffset: By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
+//  - Cluster: Ignored; sent by DDMQ's clients.
+//  - FetchOffset: By topic, by queue: the first offset to return. Absent or empty: the queues assigned to this
 // consumerId, from the committed offset.
-//  - MaxBatchSize: Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
-// as an answer holds.
-//  - MaxLingerTime: Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
-// least, 30,000 at most.
+//  - MaxBatchSize: Maximum number of messages per queue; absent: the group's max_pull_batch, or with format 1 as
+// many as an answer holds.
+//  - MaxLingerTime: Milliseconds to wait while no queue has a message, or bulk readers are throttled; from 20 to
+// 30,000.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Format: 0 (default): messages; 1: stored records.
-//  - Token: Who is asking.
+//  - Token: Authenticates the client.
 type FetchRequest struct {
   ConsumerId string `thrift:"consumerId,1,required" db:"consumerId" json:"consumerId"`
   GroupId string `thrift:"groupId,2,required" db:"groupId" json:"groupId"`
@@ -3860,19 +3861,19 @@ func (p *FetchRequest) String() string {
   return fmt.Sprintf("FetchRequest(%+v)", *p)
 }
 
-// What one queue has to give.
+// The messages or records of one queue.
 //
 // Attributes:
 //  - Topic
 //  - Qid
-//  - NextRequestOffset: The offset to ask for next; set also when there are no messages. With format 1 the records are
-// those of all offsets before it; it is further only in an entry without records, where the
-// broker has the offsets between no more.
-//  - Messages: Messages by rising offset; may be empty. Empty with format 1.
-//  - Records: With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+//  - NextRequestOffset: The next offset to request; set even if there are no messages. With format 1 the records cover
+// all offsets before it. In an entry without records it may skip offsets that the broker no
+// longer has.
+//  - Messages: Messages by ascending offset; may be empty. Empty with format 1.
+//  - Records: With format 1: unmodified slices of the broker's log, with all tags; the reader decodes them.
 // Empty if there are none.
-//  - Life: The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
-// not tell, or was not asked.
+//  - Life: The incarnation of the topic, as in QueueRange. Absent: the broker does not report it, or was
+// not asked.
 type QidResponse struct {
   Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
   Qid string `thrift:"qid,2,required" db:"qid" json:"qid"`
@@ -4228,10 +4229,10 @@ func (p *QidResponse) String() string {
   return fmt.Sprintf("QidResponse(%+v)", *p)
 }
 
-// One entry for every queue asked for.
+// One entry per requested queue.
 //
 // Attributes:
-//  - Code: 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
+//  - Code: 0 or absent: success; 401: the token is missing or unknown; 403: not allowed.
 //  - Results
 type FetchResponse struct {
   Code *int32 `thrift:"code,1" db:"code" json:"code,omitempty"`
@@ -4417,9 +4418,9 @@ func (p *FetchResponse) String() string {
 // Attributes:
 //  - ConsumerId
 //  - GroupId
-//  - Cluster: Not looked at; DDMQ's clients send one.
-//  - Offsets: By topic, by queue: the next offset that the group needs.
-//  - Token: Who is asking.
+//  - Cluster: Ignored; sent by DDMQ's clients.
+//  - Offsets: By topic, by queue: the next offset the group needs.
+//  - Token: Authenticates the client.
 type AckResult_ struct {
   ConsumerId string `thrift:"consumerId,1,required" db:"consumerId" json:"consumerId"`
   GroupId string `thrift:"groupId,2,required" db:"groupId" json:"groupId"`
@@ -4763,13 +4764,13 @@ func (p *AckResult_) String() string {
   return fmt.Sprintf("AckResult_(%+v)", *p)
 }
 
-// A request that cannot be served.
+// The proxy refused the request.
 //
 // Attributes:
-//  - Code: 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-// missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
-// may succeed later, or at another proxy.
-//  - Message: For people: what was wrong, where, and what would be right.
+//  - Code: 400: the request is invalid, or not supported by this version; 401: the token is missing or
+// unknown; 403: not allowed; 404: no such group or topic. From 500 on: the same request may
+// succeed later, or at another proxy.
+//  - Message: A readable text: what was wrong, where, and what would be right.
 type PullException struct {
   Code int32 `thrift:"code,1" db:"code" json:"code"`
   Message string `thrift:"message,2" db:"message" json:"message"`
@@ -4920,8 +4921,8 @@ var _ thrift.TException = (*PullException)(nil)
 // Attributes:
 //  - GroupId
 //  - Acks
-//  - ClientId: Names the client on the operator's pages.
-//  - Token: Who is asking.
+//  - ClientId: The name shown to operators.
+//  - Token: Authenticates the client.
 type AckRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Acks []*AckBatch `thrift:"acks,2,required" db:"acks" json:"acks"`
@@ -5193,10 +5194,10 @@ func (p *AckRequest) String() string {
   return fmt.Sprintf("AckRequest(%+v)", *p)
 }
 
-// Names one lease.
+// Identifies one lease.
 //
 // Attributes:
-//  - Context: Context of the PullResponse that brought the lease, returned as it was.
+//  - Context: The context of the lease's PullResponse, unchanged.
 //  - LeaseId
 type LeaseRef struct {
   Context *Context `thrift:"context,1,required" db:"context" json:"context"`
@@ -5350,7 +5351,7 @@ func (p *LeaseRef) String() string {
   return fmt.Sprintf("LeaseRef(%+v)", *p)
 }
 
-// The leases of a request that were no longer held: what was asked for them had no effect.
+// The leases of a request that were no longer held: the request had no effect on them.
 //
 // Attributes:
 //  - NotHeld
@@ -5482,14 +5483,14 @@ func (p *AckAnswer) String() string {
   return fmt.Sprintf("AckAnswer(%+v)", *p)
 }
 
-// Asks for more time.
+// Extends leases.
 //
 // Attributes:
 //  - GroupId
 //  - Leases
-//  - Ms: Milliseconds from now until the leases shall end; one visibility timeout at most.
-//  - ClientId: Names the client on the operator's pages.
-//  - Token: Who is asking.
+//  - Ms: Milliseconds from now until the leases expire; at most one visibility timeout.
+//  - ClientId: The name shown to operators.
+//  - Token: Authenticates the client.
 type ExtendRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Leases []*LeaseRef `thrift:"leases,2,required" db:"leases" json:"leases"`
@@ -5802,13 +5803,13 @@ func (p *ExtendRequest) String() string {
   return fmt.Sprintf("ExtendRequest(%+v)", *p)
 }
 
-// Asks for the offsets of every queue of some topics.
+// Requests the offsets of all queues of some topics.
 //
 // Attributes:
 //  - GroupId
 //  - Topics
-//  - TimestampMs: Asks for the first offset stored at or after this time too: milliseconds since 1970.
-//  - Token: Who is asking.
+//  - TimestampMs: Also requests the first offset stored at or after this time: milliseconds since 1970.
+//  - Token: Authenticates the client.
 type RangesRequest struct {
   GroupId string `thrift:"groupId,1,required" db:"groupId" json:"groupId"`
   Topics []string `thrift:"topics,2,required" db:"topics" json:"topics"`
@@ -6085,12 +6086,12 @@ func (p *RangesRequest) String() string {
 // Attributes:
 //  - Topic
 //  - Qid
-//  - BeginOffset: The oldest offset that the broker still has.
-//  - EndOffset: The next offset that the broker will write.
-//  - CommittedOffset: The next offset that the group needs; absent: it never committed one here.
-//  - OffsetAtTimestamp: The first offset stored at or after the time asked for; absent: no time was asked for.
-//  - Life: The incarnation of the topic: another one once it was deleted and created again, so that offsets
-// begin anew. Absent: its broker does not tell.
+//  - BeginOffset: The oldest offset the broker still has.
+//  - EndOffset: The next offset the broker writes.
+//  - CommittedOffset: The next offset the group needs; absent: never committed.
+//  - OffsetAtTimestamp: The first offset stored at or after the requested time; absent: no time was requested.
+//  - Life: The incarnation of the topic, which changes when the topic is deleted and created again, and
+// offsets restart. Absent: the broker does not report it.
 type QueueRange struct {
   Topic string `thrift:"topic,1,required" db:"topic" json:"topic"`
   Qid string `thrift:"qid,2,required" db:"qid" json:"qid"`
@@ -6469,12 +6470,12 @@ func (p *QueueRange) String() string {
 }
 
 type ConsumerService interface {
-  // Applies the verdicts, then gives messages, waiting for some if there are none.
+  // Applies verdicts, then returns messages, waiting for the first if necessary.
   //
   // Parameters:
   //  - Request
   Pull(ctx context.Context, request *PullRequest) (_r *PullResponse, _err error)
-  // Applies verdicts by offset. Always true.
+  // Applies verdicts by offset. Always returns true.
   //
   // Parameters:
   //  - Result_
@@ -6487,18 +6488,18 @@ type ConsumerService interface {
   // Parameters:
   //  - Request
   Fetch(ctx context.Context, request *FetchRequest) (_r *FetchResponse, _err error)
-  // Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-  // offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+  // Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+  // an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
   //
   // Parameters:
   //  - Result_
   Ack(ctx context.Context, result *AckResult_) (_r bool, _err error)
-  // Applies verdicts by lease id at once.
+  // Applies verdicts by lease id.
   //
   // Parameters:
   //  - Request
   Settle(ctx context.Context, request *AckRequest) (_r *AckAnswer, _err error)
-  // Makes leases last longer; also asks whether they are still held.
+  // Extends leases, and reports which are no longer held.
   //
   // Parameters:
   //  - Request
@@ -6543,7 +6544,7 @@ func (p *ConsumerServiceClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
   p.meta = meta
 }
 
-// Applies the verdicts, then gives messages, waiting for some if there are none.
+// Applies verdicts, then returns messages, waiting for the first if necessary.
 //
 // Parameters:
 //  - Request
@@ -6568,7 +6569,7 @@ func (p *ConsumerServiceClient) Pull(ctx context.Context, request *PullRequest) 
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "pull failed: unknown result")
 }
 
-// Applies verdicts by offset. Always true.
+// Applies verdicts by offset. Always returns true.
 //
 // Parameters:
 //  - Result_
@@ -6630,8 +6631,8 @@ func (p *ConsumerServiceClient) Fetch(ctx context.Context, request *FetchRequest
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "fetch failed: unknown result")
 }
 
-// Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-// offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+// Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+// an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
 //
 // Parameters:
 //  - Result_
@@ -6648,7 +6649,7 @@ func (p *ConsumerServiceClient) Ack(ctx context.Context, result *AckResult_) (_r
   return _result67.GetSuccess(), nil
 }
 
-// Applies verdicts by lease id at once.
+// Applies verdicts by lease id.
 //
 // Parameters:
 //  - Request
@@ -6673,7 +6674,7 @@ func (p *ConsumerServiceClient) Settle(ctx context.Context, request *AckRequest)
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "settle failed: unknown result")
 }
 
-// Makes leases last longer; also asks whether they are still held.
+// Extends leases, and reports which are no longer held.
 //
 // Parameters:
 //  - Request

@@ -19,21 +19,21 @@ var _ = context.Background
 var _ = time.Now
 var _ = bytes.Equal
 
-// One message to be stored.
+// One message to store.
 //
 // Attributes:
 //  - Topic
-//  - Key: The message key, by which it can be found again; also the order key of groups that use KEY.
-//  - Value: The body as text, for clients that have no field 7.
+//  - Key: The message key, for searches; also the order key of groups that use KEY.
+//  - Value: The body as text, for clients without field 7.
 //  - HashId: Chooses the queue when partitionId is -1: the absolute value of its remainder by the number
 // of queues. Java's String.hashCode of the sharding key, sign kept. Absent: by the key, or
 // round robin if that is absent too.
-//  - Tags: The tag, by which groups may filter; absent: none.
-//  - PartitionId: The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue.
-//  - Body: The body; before field 3 if both are there.
+//  - Tags: The tag, for groups that filter; absent: none.
+//  - PartitionId: The queue's position in the order by broker name, then id; -1: by hashId; -2: any queue.
+//  - Body: The body; takes precedence over field 3.
 //  - Version: Name and version of the client library; for statistics only.
-//  - Properties: The application's properties; UNIQ_KEY among them makes the id of the message.
-//  - Token: Who is asking.
+//  - Properties: The application's properties; UNIQ_KEY sets the message's id.
+//  - Token: Authenticates the client.
 type Message struct {
   Topic string `thrift:"topic,1" db:"topic" json:"topic"`
   Key *string `thrift:"key,2" db:"key" json:"key,omitempty"`
@@ -591,11 +591,11 @@ func (p *Message) String() string {
   return fmt.Sprintf("Message(%+v)", *p)
 }
 
-// What became of one message of a batch.
+// The result of one message of a batch.
 //
 // Attributes:
-//  - Code: As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored.
-//  - Msg: For people; absent with code 0, and where it is the same as the message's before.
+//  - Code: As in Result; 70: not sent, so as not to overtake an earlier message that was not stored.
+//  - Msg: A readable text; absent with code 0, or if it is the same as the previous message's.
 type MessageResult_ struct {
   Code int32 `thrift:"code,1,required" db:"code" json:"code"`
   Msg *string `thrift:"msg,2" db:"msg" json:"msg,omitempty"`
@@ -750,15 +750,15 @@ func (p *MessageResult_) String() string {
   return fmt.Sprintf("MessageResult_(%+v)", *p)
 }
 
-// What became of a message, or of a batch.
+// The result of a message or a batch.
 //
 // Attributes:
 //  - Code: 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-// unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+// unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
 // 71: the token is missing or unknown.
-//  - Msg: For people: what was wrong, and what would be right.
-//  - Key: The message's key, or what names it.
-//  - Messages: Of a batch that was not stored whole: one for each message, in their order.
+//  - Msg: A readable text: what was wrong, and what would be right.
+//  - Key: The message's key or id.
+//  - Messages: For a batch not stored whole: one entry per message, in order.
 type Result_ struct {
   Code int32 `thrift:"code,1" db:"code" json:"code"`
   Msg string `thrift:"msg,2" db:"msg" json:"msg"`
@@ -1012,25 +1012,25 @@ func (p *Result_) String() string {
   return fmt.Sprintf("Result_(%+v)", *p)
 }
 
-// A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
-// the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
-// cancel is none, or does not wait any more.
+// A delayed message, or its cancellation. Code 31: loops are not supported. 33: the time is missing, or not
+// available because the topic's brokers have only delay levels. 18: the brokers cannot cancel. 30: the
+// message to cancel does not exist, or is no longer waiting.
 //
 // Attributes:
 //  - Topic
-//  - UniqDelayMsgId: What the delayed message was answered with, when action is cancel.
+//  - UniqDelayMsgId: The id from the delayed message's answer, if action is cancel.
 //  - Body
 //  - Tags: The tag; absent: none.
 //  - Action: 1: add; 2: cancel.
-//  - Timestamp: When to deliver: seconds since 1970; what is past comes at once.
+//  - Timestamp: Delivery time: seconds since 1970; past times deliver at once.
 //  - Dmsgtype: 2: once; 3: in a loop.
-//  - Interval: Seconds between the deliveries of a loop.
-//  - Expire: When a loop ends: seconds since 1970.
-//  - Times: How often a loop delivers.
-//  - UUID: Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
+//  - Interval: Seconds between deliveries of a loop.
+//  - Expire: End of a loop: seconds since 1970.
+//  - Times: Number of deliveries of a loop.
+//  - UUID: Chosen by the client. A repeated request adds a message; the property UNIQ_KEY identifies both.
 //  - Version: Name and version of the client library; for statistics only.
 //  - Properties: The application's properties.
-//  - Token: Who is asking.
+//  - Token: Authenticates the client.
 type DelayMessage struct {
   Topic string `thrift:"topic,1" db:"topic" json:"topic"`
   UniqDelayMsgId *string `thrift:"uniqDelayMsgId,2" db:"uniqDelayMsgId" json:"uniqDelayMsgId,omitempty"`
@@ -1773,12 +1773,12 @@ func (p *DelayMessage) String() string {
   return fmt.Sprintf("DelayMessage(%+v)", *p)
 }
 
-// What became of a delayed message.
+// The result of a delayed message.
 //
 // Attributes:
-//  - Code: 0: done. Anything else: see msg.
-//  - Msg: For people: what was wrong, and what would be right.
-//  - UniqDelayMsgId: Names the delayed message, for a later cancel.
+//  - Code: 0: success. Others: see msg.
+//  - Msg: A readable text: what was wrong, and what would be right.
+//  - UniqDelayMsgId: Identifies the delayed message, for a later cancel.
 type DelayResult_ struct {
   Code int32 `thrift:"code,1" db:"code" json:"code"`
   Msg string `thrift:"msg,2" db:"msg" json:"msg"`
@@ -1951,19 +1951,19 @@ func (p *DelayResult_) String() string {
 }
 
 type ProducerService interface {
-  // Stores one message; timeout in milliseconds. Code 0 means stored.
+  // Stores one message; timeout in milliseconds. Code 0: stored.
   //
   // Parameters:
   //  - Message
   //  - Timeout
   SendSync(ctx context.Context, message *Message, timeout int64) (_r *Result_, _err error)
-  // Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-  // it is the first failure's, and the messages' results say which are.
+  // Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+  // the first failure's code, and the messages' results say which are stored.
   //
   // Parameters:
   //  - Messages
   SendBatchSync(ctx context.Context, messages []*Message) (_r *Result_, _err error)
-  // As sendSync; here too the answer comes after the message was stored.
+  // As sendSync; the answer is also sent after the message is stored.
   //
   // Parameters:
   //  - Message
@@ -2011,7 +2011,7 @@ func (p *ProducerServiceClient) SetLastResponseMeta_(meta thrift.ResponseMeta) {
   p.meta = meta
 }
 
-// Stores one message; timeout in milliseconds. Code 0 means stored.
+// Stores one message; timeout in milliseconds. Code 0: stored.
 //
 // Parameters:
 //  - Message
@@ -2033,8 +2033,8 @@ func (p *ProducerServiceClient) SendSync(ctx context.Context, message *Message, 
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendSync failed: unknown result")
 }
 
-// Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-// it is the first failure's, and the messages' results say which are.
+// Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+// the first failure's code, and the messages' results say which are stored.
 //
 // Parameters:
 //  - Messages
@@ -2054,7 +2054,7 @@ func (p *ProducerServiceClient) SendBatchSync(ctx context.Context, messages []*M
   return nil, thrift.NewTApplicationException(thrift.MISSING_RESULT, "sendBatchSync failed: unknown result")
 }
 
-// As sendSync; here too the answer comes after the message was stored.
+// As sendSync; the answer is also sent after the message is stored.
 //
 // Parameters:
 //  - Message

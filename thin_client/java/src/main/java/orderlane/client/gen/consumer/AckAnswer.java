@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * The leases of a request that were no longer held: what was asked for them had no effect.
+ * The leases of a request that were no longer held: the request had no effect on them.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class AckAnswer implements org.apache.thrift.TBase<AckAnswer, AckAnswer._Fields>, java.io.Serializable, Cloneable, Comparable<AckAnswer> {

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * The verdicts on messages of one context, by lease id. Repeating one has no further effect.
+ * Verdicts on messages of one context, by lease id. Repeating one has no effect.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fields>, java.io.Serializable, Cloneable, Comparable<AckBatch> {
@@ -29,19 +29,19 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * Context of the PullResponse that brought the leases, returned as it was.
+     * The context of the leases' PullResponse, unchanged.
      */
     CONTEXT((short)1, "context"),
     /**
-     * Leases whose messages were handled; absent: none.
+     * Leases of handled messages; absent: none.
      */
     ACKED((short)2, "acked"),
     /**
-     * Leases whose messages failed; absent: none.
+     * Leases of failed messages; absent: none.
      */
     NACKED((short)3, "nacked"),
     /**
-     * Leases given back unhandled: no attempt is counted; absent: none.
+     * Leases released unhandled, without counting an attempt; absent: none.
      */
     RELEASED((short)4, "released");
 
@@ -177,7 +177,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Context of the PullResponse that brought the leases, returned as it was.
+   * The context of the leases' PullResponse, unchanged.
    */
   @org.apache.thrift.annotation.Nullable
   public Context getContext() {
@@ -185,7 +185,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Context of the PullResponse that brought the leases, returned as it was.
+   * The context of the leases' PullResponse, unchanged.
    */
   public AckBatch setContext(@org.apache.thrift.annotation.Nullable Context context) {
     this.context = context;
@@ -224,7 +224,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Leases whose messages were handled; absent: none.
+   * Leases of handled messages; absent: none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<java.lang.Long> getAcked() {
@@ -232,7 +232,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Leases whose messages were handled; absent: none.
+   * Leases of handled messages; absent: none.
    */
   public AckBatch setAcked(@org.apache.thrift.annotation.Nullable java.util.List<java.lang.Long> acked) {
     this.acked = acked;
@@ -271,7 +271,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Leases whose messages failed; absent: none.
+   * Leases of failed messages; absent: none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<Nack> getNacked() {
@@ -279,7 +279,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Leases whose messages failed; absent: none.
+   * Leases of failed messages; absent: none.
    */
   public AckBatch setNacked(@org.apache.thrift.annotation.Nullable java.util.List<Nack> nacked) {
     this.nacked = nacked;
@@ -318,7 +318,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Leases given back unhandled: no attempt is counted; absent: none.
+   * Leases released unhandled, without counting an attempt; absent: none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<java.lang.Long> getReleased() {
@@ -326,7 +326,7 @@ public class AckBatch implements org.apache.thrift.TBase<AckBatch, AckBatch._Fie
   }
 
   /**
-   * Leases given back unhandled: no attempt is counted; absent: none.
+   * Leases released unhandled, without counting an attempt; absent: none.
    */
   public AckBatch setReleased(@org.apache.thrift.annotation.Nullable java.util.List<java.lang.Long> released) {
     this.released = released;

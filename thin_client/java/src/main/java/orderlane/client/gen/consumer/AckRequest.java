@@ -31,11 +31,11 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
     GROUP_ID((short)1, "groupId"),
     ACKS((short)2, "acks"),
     /**
-     * Names the client on the operator's pages.
+     * The name shown to operators.
      */
     CLIENT_ID((short)72, "clientId"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -235,7 +235,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
   }
 
   /**
-   * Names the client on the operator's pages.
+   * The name shown to operators.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getClientId() {
@@ -243,7 +243,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
   }
 
   /**
-   * Names the client on the operator's pages.
+   * The name shown to operators.
    */
   public AckRequest setClientId(@org.apache.thrift.annotation.Nullable java.lang.String clientId) {
     this.clientId = clientId;
@@ -266,7 +266,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -274,7 +274,7 @@ public class AckRequest implements org.apache.thrift.TBase<AckRequest, AckReques
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public AckRequest setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

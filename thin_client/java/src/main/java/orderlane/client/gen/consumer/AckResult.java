@@ -33,15 +33,15 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
     CONSUMER_ID((short)1, "consumerId"),
     GROUP_ID((short)2, "groupId"),
     /**
-     * Not looked at; DDMQ's clients send one.
+     * Ignored; sent by DDMQ's clients.
      */
     CLUSTER((short)3, "cluster"),
     /**
-     * By topic, by queue: the next offset that the group needs.
+     * By topic, by queue: the next offset the group needs.
      */
     OFFSETS((short)4, "offsets"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -248,7 +248,7 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
   }
 
   /**
-   * Not looked at; DDMQ's clients send one.
+   * Ignored; sent by DDMQ's clients.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getCluster() {
@@ -256,7 +256,7 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
   }
 
   /**
-   * Not looked at; DDMQ's clients send one.
+   * Ignored; sent by DDMQ's clients.
    */
   public AckResult setCluster(@org.apache.thrift.annotation.Nullable java.lang.String cluster) {
     this.cluster = cluster;
@@ -290,7 +290,7 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
   }
 
   /**
-   * By topic, by queue: the next offset that the group needs.
+   * By topic, by queue: the next offset the group needs.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>> getOffsets() {
@@ -298,7 +298,7 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
   }
 
   /**
-   * By topic, by queue: the next offset that the group needs.
+   * By topic, by queue: the next offset the group needs.
    */
   public AckResult setOffsets(@org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>> offsets) {
     this.offsets = offsets;
@@ -321,7 +321,7 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -329,7 +329,7 @@ public class AckResult implements org.apache.thrift.TBase<AckResult, AckResult._
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public AckResult setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * The verdicts on messages of one context, by offset; further contexts hang on as a linked list.
+ * Verdicts on messages of one context, by offset; further contexts follow as a linked list.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, ConsumeResult._Fields>, java.io.Serializable, Cloneable, Comparable<ConsumeResult> {
@@ -31,23 +31,23 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * Where the offsets belong; its groupId counts for this link alone.
+     * The context of the offsets; its groupId applies to this link only.
      */
     CONTEXT((short)1, "context"),
     /**
-     * Offsets of messages that were handled; absent: none.
+     * Offsets of handled messages; absent: none.
      */
     SUCCESS_OFFSETS((short)3, "successOffsets"),
     /**
-     * Offsets of messages to be given out again after the retry interval; absent: none.
+     * Offsets of messages to redeliver after the retry interval; absent: none.
      */
     FAIL_OFFSETS((short)4, "failOffsets"),
     /**
-     * The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit.
+     * Verdicts on the next context. A chain has at most 61 links; lists of AckBatch have no such limit.
      */
     NEXT_RESULT((short)10, "nextResult"),
     /**
-     * Who is asking, when this is the argument of submit.
+     * Authenticates the client, if this is the argument of submit.
      */
     TOKEN((short)75, "token");
 
@@ -190,7 +190,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Where the offsets belong; its groupId counts for this link alone.
+   * The context of the offsets; its groupId applies to this link only.
    */
   @org.apache.thrift.annotation.Nullable
   public Context getContext() {
@@ -198,7 +198,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Where the offsets belong; its groupId counts for this link alone.
+   * The context of the offsets; its groupId applies to this link only.
    */
   public ConsumeResult setContext(@org.apache.thrift.annotation.Nullable Context context) {
     this.context = context;
@@ -237,7 +237,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Offsets of messages that were handled; absent: none.
+   * Offsets of handled messages; absent: none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<java.lang.Long> getSuccessOffsets() {
@@ -245,7 +245,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Offsets of messages that were handled; absent: none.
+   * Offsets of handled messages; absent: none.
    */
   public ConsumeResult setSuccessOffsets(@org.apache.thrift.annotation.Nullable java.util.List<java.lang.Long> successOffsets) {
     this.successOffsets = successOffsets;
@@ -284,7 +284,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Offsets of messages to be given out again after the retry interval; absent: none.
+   * Offsets of messages to redeliver after the retry interval; absent: none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<java.lang.Long> getFailOffsets() {
@@ -292,7 +292,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Offsets of messages to be given out again after the retry interval; absent: none.
+   * Offsets of messages to redeliver after the retry interval; absent: none.
    */
   public ConsumeResult setFailOffsets(@org.apache.thrift.annotation.Nullable java.util.List<java.lang.Long> failOffsets) {
     this.failOffsets = failOffsets;
@@ -315,7 +315,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit.
+   * Verdicts on the next context. A chain has at most 61 links; lists of AckBatch have no such limit.
    */
   @org.apache.thrift.annotation.Nullable
   public ConsumeResult getNextResult() {
@@ -323,7 +323,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * The verdicts on the next context. A chain may have 61 links at most; lists of AckBatch have no such limit.
+   * Verdicts on the next context. A chain has at most 61 links; lists of AckBatch have no such limit.
    */
   public ConsumeResult setNextResult(@org.apache.thrift.annotation.Nullable ConsumeResult nextResult) {
     this.nextResult = nextResult;
@@ -346,7 +346,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Who is asking, when this is the argument of submit.
+   * Authenticates the client, if this is the argument of submit.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -354,7 +354,7 @@ public class ConsumeResult implements org.apache.thrift.TBase<ConsumeResult, Con
   }
 
   /**
-   * Who is asking, when this is the argument of submit.
+   * Authenticates the client, if this is the argument of submit.
    */
   public ConsumeResult setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

@@ -31,11 +31,11 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
     GROUP((short)1, "group"),
     TOPIC((short)2, "topic"),
     /**
-     * By queue: the committed offset, the next one that the group needs.
+     * By queue: the committed offset, the next one the group needs.
      */
     CONSUME_OFFSETS((short)3, "consumeOffsets"),
     /**
-     * By queue: the end offset, the next one that the broker will write.
+     * By queue: the end offset, the next one the broker writes.
      */
     PRODUCE_OFFSETS((short)4, "produceOffsets");
 
@@ -234,7 +234,7 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
   }
 
   /**
-   * By queue: the committed offset, the next one that the group needs.
+   * By queue: the committed offset, the next one the group needs.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.Map<java.lang.String,java.lang.Long> getConsumeOffsets() {
@@ -242,7 +242,7 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
   }
 
   /**
-   * By queue: the committed offset, the next one that the group needs.
+   * By queue: the committed offset, the next one the group needs.
    */
   public ConsumeStats setConsumeOffsets(@org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> consumeOffsets) {
     this.consumeOffsets = consumeOffsets;
@@ -276,7 +276,7 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
   }
 
   /**
-   * By queue: the end offset, the next one that the broker will write.
+   * By queue: the end offset, the next one the broker writes.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.Map<java.lang.String,java.lang.Long> getProduceOffsets() {
@@ -284,7 +284,7 @@ public class ConsumeStats implements org.apache.thrift.TBase<ConsumeStats, Consu
   }
 
   /**
-   * By queue: the end offset, the next one that the broker will write.
+   * By queue: the end offset, the next one the broker writes.
    */
   public ConsumeStats setProduceOffsets(@org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.Long> produceOffsets) {
     this.produceOffsets = produceOffsets;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * Asks for a group's offsets.
+ * Requests a group's offsets.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class ConsumeStatsRequest implements org.apache.thrift.TBase<ConsumeStatsRequest, ConsumeStatsRequest._Fields>, java.io.Serializable, Cloneable, Comparable<ConsumeStatsRequest> {
@@ -38,7 +38,7 @@ public class ConsumeStatsRequest implements org.apache.thrift.TBase<ConsumeStats
      */
     VERSION((short)3, "version"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -252,7 +252,7 @@ public class ConsumeStatsRequest implements org.apache.thrift.TBase<ConsumeStats
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -260,7 +260,7 @@ public class ConsumeStatsRequest implements org.apache.thrift.TBase<ConsumeStats
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public ConsumeStatsRequest setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

@@ -12,14 +12,14 @@ public class ConsumerService {
   public interface Iface {
 
     /**
-     * Applies the verdicts, then gives messages, waiting for some if there are none.
+     * Applies verdicts, then returns messages, waiting for the first if necessary.
      *
      * @param request
      */
     public PullResponse pull(PullRequest request) throws PullException, org.apache.thrift.TException;
 
     /**
-     * Applies verdicts by offset. Always true.
+     * Applies verdicts by offset. Always returns true.
      *
      * @param result
      */
@@ -35,22 +35,22 @@ public class ConsumerService {
     public FetchResponse fetch(FetchRequest request) throws org.apache.thrift.TException;
 
     /**
-     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or an
-     * offset is below 0 or beyond the end of its queue, and nothing was set; or a broker failed.
+     * Sets a bulk group's committed offsets. False: another consumerId did so within the last 60 s, or
+     * an offset is below 0 or beyond the end of its queue (nothing was set), or a broker failed.
      *
      * @param result
      */
     public boolean ack(AckResult result) throws org.apache.thrift.TException;
 
     /**
-     * Applies verdicts by lease id at once.
+     * Applies verdicts by lease id.
      *
      * @param request
      */
     public AckAnswer settle(AckRequest request) throws PullException, org.apache.thrift.TException;
 
     /**
-     * Makes leases last longer; also asks whether they are still held.
+     * Extends leases, and reports which are no longer held.
      *
      * @param request
      */

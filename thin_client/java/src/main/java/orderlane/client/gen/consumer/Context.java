@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * Where a batch comes from. All fields are absent in an answer without messages.
+ * The source of a batch. All fields are absent in an answer without messages.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class Context implements org.apache.thrift.TBase<Context, Context._Fields>, java.io.Serializable, Cloneable, Comparable<Context> {
@@ -27,13 +27,13 @@ public class Context implements org.apache.thrift.TBase<Context, Context._Fields
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * The consumer group that was asked for.
+     * The requested consumer group.
      */
     GROUP_ID((short)1, "groupId"),
     TOPIC((short)2, "topic"),
     /**
-     * The queue. Opaque to clients. From pull it is "broker_queue#k", k naming the period of
-     * ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
+     * The queue. Opaque to clients. In pull it is "broker_queue#k", where k identifies the period
+     * of ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
      */
     QID((short)3, "qid");
 
@@ -155,7 +155,7 @@ public class Context implements org.apache.thrift.TBase<Context, Context._Fields
   }
 
   /**
-   * The consumer group that was asked for.
+   * The requested consumer group.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getGroupId() {
@@ -163,7 +163,7 @@ public class Context implements org.apache.thrift.TBase<Context, Context._Fields
   }
 
   /**
-   * The consumer group that was asked for.
+   * The requested consumer group.
    */
   public Context setGroupId(@org.apache.thrift.annotation.Nullable java.lang.String groupId) {
     this.groupId = groupId;
@@ -211,8 +211,8 @@ public class Context implements org.apache.thrift.TBase<Context, Context._Fields
   }
 
   /**
-   * The queue. Opaque to clients. From pull it is "broker_queue#k", k naming the period of
-   * ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
+   * The queue. Opaque to clients. In pull it is "broker_queue#k", where k identifies the period
+   * of ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getQid() {
@@ -220,8 +220,8 @@ public class Context implements org.apache.thrift.TBase<Context, Context._Fields
   }
 
   /**
-   * The queue. Opaque to clients. From pull it is "broker_queue#k", k naming the period of
-   * ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
+   * The queue. Opaque to clients. In pull it is "broker_queue#k", where k identifies the period
+   * of ownership; fetch, ack, ranges and getConsumeStats use "broker_queue" without a suffix.
    */
   public Context setQid(@org.apache.thrift.annotation.Nullable java.lang.String qid) {
     this.qid = qid;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * Asks for more time.
+ * Extends leases.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, ExtendRequest._Fields>, java.io.Serializable, Cloneable, Comparable<ExtendRequest> {
@@ -33,15 +33,15 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
     GROUP_ID((short)1, "groupId"),
     LEASES((short)2, "leases"),
     /**
-     * Milliseconds from now until the leases shall end; one visibility timeout at most.
+     * Milliseconds from now until the leases expire; at most one visibility timeout.
      */
     MS((short)3, "ms"),
     /**
-     * Names the client on the operator's pages.
+     * The name shown to operators.
      */
     CLIENT_ID((short)72, "clientId"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -254,14 +254,14 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
   }
 
   /**
-   * Milliseconds from now until the leases shall end; one visibility timeout at most.
+   * Milliseconds from now until the leases expire; at most one visibility timeout.
    */
   public int getMs() {
     return this.ms;
   }
 
   /**
-   * Milliseconds from now until the leases shall end; one visibility timeout at most.
+   * Milliseconds from now until the leases expire; at most one visibility timeout.
    */
   public ExtendRequest setMs(int ms) {
     this.ms = ms;
@@ -283,7 +283,7 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
   }
 
   /**
-   * Names the client on the operator's pages.
+   * The name shown to operators.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getClientId() {
@@ -291,7 +291,7 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
   }
 
   /**
-   * Names the client on the operator's pages.
+   * The name shown to operators.
    */
   public ExtendRequest setClientId(@org.apache.thrift.annotation.Nullable java.lang.String clientId) {
     this.clientId = clientId;
@@ -314,7 +314,7 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -322,7 +322,7 @@ public class ExtendRequest implements org.apache.thrift.TBase<ExtendRequest, Ext
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public ExtendRequest setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

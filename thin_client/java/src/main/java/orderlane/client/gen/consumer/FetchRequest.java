@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * Asks for messages by offset, for bulk readers: no leases, no order keys.
+ * Requests messages by offset, for bulk readers: no leases, no order keys.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, FetchRequest._Fields>, java.io.Serializable, Cloneable, Comparable<FetchRequest> {
@@ -39,27 +39,27 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * Names one reader of the group; unique.
+     * Identifies one reader of the group; unique.
      */
     CONSUMER_ID((short)1, "consumerId"),
     GROUP_ID((short)2, "groupId"),
     /**
-     * Not looked at; DDMQ's clients send one.
+     * Ignored; sent by DDMQ's clients.
      */
     CLUSTER((short)3, "cluster"),
     /**
-     * By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
+     * By topic, by queue: the first offset to return. Absent or empty: the queues assigned to this
      * consumerId, from the committed offset.
      */
     FETCH_OFFSET((short)4, "fetchOffset"),
     /**
-     * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
-     * as an answer holds.
+     * Maximum number of messages per queue; absent: the group's max_pull_batch, or with format 1 as
+     * many as an answer holds.
      */
     MAX_BATCH_SIZE((short)10, "maxBatchSize"),
     /**
-     * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
-     * least, 30,000 at most.
+     * Milliseconds to wait while no queue has a message, or bulk readers are throttled; from 20 to
+     * 30,000.
      */
     MAX_LINGER_TIME((short)11, "maxLingerTime"),
     /**
@@ -71,7 +71,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
      */
     FORMAT((short)70, "format"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -260,7 +260,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Names one reader of the group; unique.
+   * Identifies one reader of the group; unique.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getConsumerId() {
@@ -268,7 +268,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Names one reader of the group; unique.
+   * Identifies one reader of the group; unique.
    */
   public FetchRequest setConsumerId(@org.apache.thrift.annotation.Nullable java.lang.String consumerId) {
     this.consumerId = consumerId;
@@ -316,7 +316,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Not looked at; DDMQ's clients send one.
+   * Ignored; sent by DDMQ's clients.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getCluster() {
@@ -324,7 +324,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Not looked at; DDMQ's clients send one.
+   * Ignored; sent by DDMQ's clients.
    */
   public FetchRequest setCluster(@org.apache.thrift.annotation.Nullable java.lang.String cluster) {
     this.cluster = cluster;
@@ -358,7 +358,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
+   * By topic, by queue: the first offset to return. Absent or empty: the queues assigned to this
    * consumerId, from the committed offset.
    */
   @org.apache.thrift.annotation.Nullable
@@ -367,7 +367,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * By topic, by queue: the first offset wanted. Absent or empty: the queues that fall to this
+   * By topic, by queue: the first offset to return. Absent or empty: the queues assigned to this
    * consumerId, from the committed offset.
    */
   public FetchRequest setFetchOffset(@org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.util.Map<java.lang.String,java.lang.Long>> fetchOffset) {
@@ -391,16 +391,16 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
-   * as an answer holds.
+   * Maximum number of messages per queue; absent: the group's max_pull_batch, or with format 1 as
+   * many as an answer holds.
    */
   public int getMaxBatchSize() {
     return this.maxBatchSize;
   }
 
   /**
-   * Messages wanted of a queue at most; absent: the group's max_pull_batch, with format 1 as many
-   * as an answer holds.
+   * Maximum number of messages per queue; absent: the group's max_pull_batch, or with format 1 as
+   * many as an answer holds.
    */
   public FetchRequest setMaxBatchSize(int maxBatchSize) {
     this.maxBatchSize = maxBatchSize;
@@ -422,16 +422,16 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
-   * least, 30,000 at most.
+   * Milliseconds to wait while no queue has a message, or bulk readers are throttled; from 20 to
+   * 30,000.
    */
   public int getMaxLingerTime() {
     return this.maxLingerTime;
   }
 
   /**
-   * Milliseconds to wait when no queue has a message, or while bulk readers are held back; 20 at
-   * least, 30,000 at most.
+   * Milliseconds to wait while no queue has a message, or bulk readers are throttled; from 20 to
+   * 30,000.
    */
   public FetchRequest setMaxLingerTime(int maxLingerTime) {
     this.maxLingerTime = maxLingerTime;
@@ -513,7 +513,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -521,7 +521,7 @@ public class FetchRequest implements org.apache.thrift.TBase<FetchRequest, Fetch
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public FetchRequest setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * One entry for every queue asked for.
+ * One entry per requested queue.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class FetchResponse implements org.apache.thrift.TBase<FetchResponse, FetchResponse._Fields>, java.io.Serializable, Cloneable, Comparable<FetchResponse> {
@@ -25,7 +25,7 @@ public class FetchResponse implements org.apache.thrift.TBase<FetchResponse, Fet
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
+     * 0 or absent: success; 401: the token is missing or unknown; 403: not allowed.
      */
     CODE((short)1, "code"),
     RESULTS((short)10, "results");
@@ -144,14 +144,14 @@ public class FetchResponse implements org.apache.thrift.TBase<FetchResponse, Fet
   }
 
   /**
-   * 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
+   * 0 or absent: success; 401: the token is missing or unknown; 403: not allowed.
    */
   public int getCode() {
     return this.code;
   }
 
   /**
-   * 0 or absent: all right; 401: the token is missing or unknown; 403: who asks may not do that.
+   * 0 or absent: success; 401: the token is missing or unknown; 403: not allowed.
    */
   public FetchResponse setCode(int code) {
     this.code = code;

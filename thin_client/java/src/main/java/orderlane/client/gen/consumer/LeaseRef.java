@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * Names one lease.
+ * Identifies one lease.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class LeaseRef implements org.apache.thrift.TBase<LeaseRef, LeaseRef._Fields>, java.io.Serializable, Cloneable, Comparable<LeaseRef> {
@@ -25,7 +25,7 @@ public class LeaseRef implements org.apache.thrift.TBase<LeaseRef, LeaseRef._Fie
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * Context of the PullResponse that brought the lease, returned as it was.
+     * The context of the lease's PullResponse, unchanged.
      */
     CONTEXT((short)1, "context"),
     LEASE_ID((short)2, "leaseId");
@@ -141,7 +141,7 @@ public class LeaseRef implements org.apache.thrift.TBase<LeaseRef, LeaseRef._Fie
   }
 
   /**
-   * Context of the PullResponse that brought the lease, returned as it was.
+   * The context of the lease's PullResponse, unchanged.
    */
   @org.apache.thrift.annotation.Nullable
   public Context getContext() {
@@ -149,7 +149,7 @@ public class LeaseRef implements org.apache.thrift.TBase<LeaseRef, LeaseRef._Fie
   }
 
   /**
-   * Context of the PullResponse that brought the lease, returned as it was.
+   * The context of the lease's PullResponse, unchanged.
    */
   public LeaseRef setContext(@org.apache.thrift.annotation.Nullable Context context) {
     this.context = context;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * One message in the hands of a client.
+ * One message delivered to a client.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class Message implements org.apache.thrift.TBase<Message, Message._Fields>, java.io.Serializable, Cloneable, Comparable<Message> {
@@ -41,43 +41,43 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * The producer's message key (several are joined by spaces); absent if it gave none.
+     * The producer's message key (several are joined by spaces); absent if none.
      */
     KEY((short)1, "key"),
     /**
-     * The body, as it was produced.
+     * The body as produced.
      */
     VALUE((short)2, "value"),
     /**
-     * The producer's tag; absent if it gave none.
+     * The producer's tag; absent if none.
      */
     TAG((short)3, "tag"),
     /**
-     * Place in its queue, counted in messages from 0. Old clients ack by it.
+     * Position in the queue, in messages from 0. Old clients ack by it.
      */
     OFFSET((short)4, "offset"),
     /**
-     * The application's properties; names reserved by the broker are left out; absent if none.
+     * The application's properties, without names reserved by the broker; absent if none.
      */
     PROPERTIES((short)5, "properties"),
     /**
-     * Names this delivery for acks. Counts from 1 within (topic, qid as shown by pull); below 2^53.
+     * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
      */
     LEASE_ID((short)70, "leaseId"),
     /**
-     * Which hand-out of this message it is: 1 for the first. Released ones are not counted.
+     * Counts deliveries of this message, 1 for the first. Released ones are not counted.
      */
     ATTEMPT((short)71, "attempt"),
     /**
-     * When the producer made the message: milliseconds since 1970.
+     * The producer's timestamp: milliseconds since 1970.
      */
     BORN_AT_MS((short)72, "bornAtMs"),
     /**
-     * The value by which the message keeps its order; absent: it is in no order.
+     * The order key's value; absent: the message is unordered.
      */
     ORDER_KEY((short)73, "orderKey"),
     /**
-     * Unique and the same over redeliveries and a producer's retries: for de-duplication.
+     * Unique, and the same over redeliveries and the producer's retries: for deduplication.
      */
     MESSAGE_ID((short)74, "messageId");
 
@@ -264,7 +264,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The producer's message key (several are joined by spaces); absent if it gave none.
+   * The producer's message key (several are joined by spaces); absent if none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getKey() {
@@ -272,7 +272,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The producer's message key (several are joined by spaces); absent if it gave none.
+   * The producer's message key (several are joined by spaces); absent if none.
    */
   public Message setKey(@org.apache.thrift.annotation.Nullable java.lang.String key) {
     this.key = key;
@@ -295,7 +295,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The body, as it was produced.
+   * The body as produced.
    */
   public byte[] getValue() {
     setValue(org.apache.thrift.TBaseHelper.rightSize(value));
@@ -307,7 +307,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The body, as it was produced.
+   * The body as produced.
    */
   public Message setValue(byte[] value) {
     this.value = value == null ? (java.nio.ByteBuffer)null   : java.nio.ByteBuffer.wrap(value.clone());
@@ -335,7 +335,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The producer's tag; absent if it gave none.
+   * The producer's tag; absent if none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getTag() {
@@ -343,7 +343,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The producer's tag; absent if it gave none.
+   * The producer's tag; absent if none.
    */
   public Message setTag(@org.apache.thrift.annotation.Nullable java.lang.String tag) {
     this.tag = tag;
@@ -366,14 +366,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Place in its queue, counted in messages from 0. Old clients ack by it.
+   * Position in the queue, in messages from 0. Old clients ack by it.
    */
   public long getOffset() {
     return this.offset;
   }
 
   /**
-   * Place in its queue, counted in messages from 0. Old clients ack by it.
+   * Position in the queue, in messages from 0. Old clients ack by it.
    */
   public Message setOffset(long offset) {
     this.offset = offset;
@@ -406,7 +406,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The application's properties; names reserved by the broker are left out; absent if none.
+   * The application's properties, without names reserved by the broker; absent if none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.Map<java.lang.String,java.lang.String> getProperties() {
@@ -414,7 +414,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The application's properties; names reserved by the broker are left out; absent if none.
+   * The application's properties, without names reserved by the broker; absent if none.
    */
   public Message setProperties(@org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.String> properties) {
     this.properties = properties;
@@ -437,14 +437,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Names this delivery for acks. Counts from 1 within (topic, qid as shown by pull); below 2^53.
+   * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
    */
   public long getLeaseId() {
     return this.leaseId;
   }
 
   /**
-   * Names this delivery for acks. Counts from 1 within (topic, qid as shown by pull); below 2^53.
+   * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
    */
   public Message setLeaseId(long leaseId) {
     this.leaseId = leaseId;
@@ -466,14 +466,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Which hand-out of this message it is: 1 for the first. Released ones are not counted.
+   * Counts deliveries of this message, 1 for the first. Released ones are not counted.
    */
   public int getAttempt() {
     return this.attempt;
   }
 
   /**
-   * Which hand-out of this message it is: 1 for the first. Released ones are not counted.
+   * Counts deliveries of this message, 1 for the first. Released ones are not counted.
    */
   public Message setAttempt(int attempt) {
     this.attempt = attempt;
@@ -495,14 +495,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * When the producer made the message: milliseconds since 1970.
+   * The producer's timestamp: milliseconds since 1970.
    */
   public long getBornAtMs() {
     return this.bornAtMs;
   }
 
   /**
-   * When the producer made the message: milliseconds since 1970.
+   * The producer's timestamp: milliseconds since 1970.
    */
   public Message setBornAtMs(long bornAtMs) {
     this.bornAtMs = bornAtMs;
@@ -524,7 +524,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The value by which the message keeps its order; absent: it is in no order.
+   * The order key's value; absent: the message is unordered.
    */
   public byte[] getOrderKey() {
     setOrderKey(org.apache.thrift.TBaseHelper.rightSize(orderKey));
@@ -536,7 +536,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The value by which the message keeps its order; absent: it is in no order.
+   * The order key's value; absent: the message is unordered.
    */
   public Message setOrderKey(byte[] orderKey) {
     this.orderKey = orderKey == null ? (java.nio.ByteBuffer)null   : java.nio.ByteBuffer.wrap(orderKey.clone());
@@ -564,7 +564,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Unique and the same over redeliveries and a producer's retries: for de-duplication.
+   * Unique, and the same over redeliveries and the producer's retries: for deduplication.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getMessageId() {
@@ -572,7 +572,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Unique and the same over redeliveries and a producer's retries: for de-duplication.
+   * Unique, and the same over redeliveries and the producer's retries: for deduplication.
    */
   public Message setMessageId(@org.apache.thrift.annotation.Nullable java.lang.String messageId) {
     this.messageId = messageId;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * One lease that the client could not turn into a success.
+ * A lease whose message failed.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class Nack implements org.apache.thrift.TBase<Nack, Nack._Fields>, java.io.Serializable, Cloneable, Comparable<Nack> {
@@ -30,15 +30,15 @@ public class Nack implements org.apache.thrift.TBase<Nack, Nack._Fields>, java.i
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     LEASE_ID((short)1, "leaseId"),
     /**
-     * Milliseconds until the message may come again; absent: the group's next retry interval.
+     * Milliseconds until the retry; absent: the group's next retry interval.
      */
     RETRY_AFTER_MS((short)2, "retryAfterMs"),
     /**
-     * True: straight to the group's failure policy, no further try. Default false.
+     * True: apply the group's failure policy at once, without a retry. Default false.
      */
     REJECT((short)3, "reject"),
     /**
-     * Why, for the operator: one short sentence; absent: none given.
+     * One short sentence for operators; absent: no reason.
      */
     REASON((short)4, "reason");
 
@@ -191,14 +191,14 @@ public class Nack implements org.apache.thrift.TBase<Nack, Nack._Fields>, java.i
   }
 
   /**
-   * Milliseconds until the message may come again; absent: the group's next retry interval.
+   * Milliseconds until the retry; absent: the group's next retry interval.
    */
   public int getRetryAfterMs() {
     return this.retryAfterMs;
   }
 
   /**
-   * Milliseconds until the message may come again; absent: the group's next retry interval.
+   * Milliseconds until the retry; absent: the group's next retry interval.
    */
   public Nack setRetryAfterMs(int retryAfterMs) {
     this.retryAfterMs = retryAfterMs;
@@ -220,14 +220,14 @@ public class Nack implements org.apache.thrift.TBase<Nack, Nack._Fields>, java.i
   }
 
   /**
-   * True: straight to the group's failure policy, no further try. Default false.
+   * True: apply the group's failure policy at once, without a retry. Default false.
    */
   public boolean isReject() {
     return this.reject;
   }
 
   /**
-   * True: straight to the group's failure policy, no further try. Default false.
+   * True: apply the group's failure policy at once, without a retry. Default false.
    */
   public Nack setReject(boolean reject) {
     this.reject = reject;
@@ -249,7 +249,7 @@ public class Nack implements org.apache.thrift.TBase<Nack, Nack._Fields>, java.i
   }
 
   /**
-   * Why, for the operator: one short sentence; absent: none given.
+   * One short sentence for operators; absent: no reason.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getReason() {
@@ -257,7 +257,7 @@ public class Nack implements org.apache.thrift.TBase<Nack, Nack._Fields>, java.i
   }
 
   /**
-   * Why, for the operator: one short sentence; absent: none given.
+   * One short sentence for operators; absent: no reason.
    */
   public Nack setReason(@org.apache.thrift.annotation.Nullable java.lang.String reason) {
     this.reason = reason;

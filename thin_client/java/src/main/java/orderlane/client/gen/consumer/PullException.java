@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * A request that cannot be served.
+ * The proxy refused the request.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class PullException extends org.apache.thrift.TException implements org.apache.thrift.TBase<PullException, PullException._Fields>, java.io.Serializable, Cloneable, Comparable<PullException> {
@@ -25,13 +25,13 @@ public class PullException extends org.apache.thrift.TException implements org.a
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-     * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
-     * may succeed later, or at another proxy.
+     * 400: the request is invalid, or not supported by this version; 401: the token is missing or
+     * unknown; 403: not allowed; 404: no such group or topic. From 500 on: the same request may
+     * succeed later, or at another proxy.
      */
     CODE((short)1, "code"),
     /**
-     * For people: what was wrong, where, and what would be right.
+     * A readable text: what was wrong, where, and what would be right.
      */
     MESSAGE((short)2, "message");
 
@@ -146,18 +146,18 @@ public class PullException extends org.apache.thrift.TException implements org.a
   }
 
   /**
-   * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-   * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
-   * may succeed later, or at another proxy.
+   * 400: the request is invalid, or not supported by this version; 401: the token is missing or
+   * unknown; 403: not allowed; 404: no such group or topic. From 500 on: the same request may
+   * succeed later, or at another proxy.
    */
   public int getCode() {
     return this.code;
   }
 
   /**
-   * 400: the request is wrong, or asks for what this version does not serve; 401: the token is
-   * missing or unknown; 403: who asks may not do that; 404: no such group or topic. From 500 on: the same request
-   * may succeed later, or at another proxy.
+   * 400: the request is invalid, or not supported by this version; 401: the token is missing or
+   * unknown; 403: not allowed; 404: no such group or topic. From 500 on: the same request may
+   * succeed later, or at another proxy.
    */
   public PullException setCode(int code) {
     this.code = code;
@@ -179,7 +179,7 @@ public class PullException extends org.apache.thrift.TException implements org.a
   }
 
   /**
-   * For people: what was wrong, where, and what would be right.
+   * A readable text: what was wrong, where, and what would be right.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getMessage() {
@@ -187,7 +187,7 @@ public class PullException extends org.apache.thrift.TException implements org.a
   }
 
   /**
-   * For people: what was wrong, where, and what would be right.
+   * A readable text: what was wrong, where, and what would be right.
    */
   public PullException setMessage(@org.apache.thrift.annotation.Nullable java.lang.String message) {
     this.message = message;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * Asks for messages; the verdicts on earlier ones ride along and are applied first.
+ * Requests messages. Verdicts on earlier ones ride along and are applied first.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullRequest._Fields>, java.io.Serializable, Cloneable, Comparable<PullRequest> {
@@ -48,15 +48,15 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     GROUP_ID((short)1, "groupId"),
     /**
-     * Messages of this topic only; absent: of any topic of the group.
+     * Limits messages to this topic; absent: all topics of the group.
      */
     TOPIC((short)2, "topic"),
     /**
-     * Messages wanted at most; absent: the group's max_pull_batch (8 for clients that use no id above 69).
+     * Maximum number of messages; absent: the group's max_pull_batch (8 for clients that use no id above 69).
      */
     MAX_BATCH_SIZE((short)10, "maxBatchSize"),
     /**
-     * Milliseconds to wait when there is nothing to give: 20 at least, 30,000 at most (1,500 for clients that use no id above 69).
+     * Milliseconds to wait for a message, from 20 to 30,000 (1,500 for clients that use no id above 69).
      */
     MAX_LINGER_TIME((short)11, "maxLingerTime"),
     /**
@@ -72,32 +72,33 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
      */
     ACKS((short)70, "acks"),
     /**
-     * Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
-     * id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
-     * answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
+     * Identifies this pull within clientId, which must be set too; up to 256 characters. Repeating
+     * an id returns the same answer, without leases that have expired: a client repeats a pull whose
+     * answer was lost, and counts its leases from the first sending. The last 4 answers are kept.
      */
     REQUEST_ID((short)71, "requestId"),
     /**
-     * Names the client on the operator's pages; any text up to 256 bytes.
+     * The name shown to operators; any text up to 256 bytes.
      */
     CLIENT_ID((short)72, "clientId"),
     /**
-     * Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
-     * handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
-     * in the same request. A run is extended, ends and is given back as one; an ack inside it counts
-     * once those ahead of it are finished. Only messages that never failed come in runs.
+     * Maximum number of consecutive messages of one order key in a batch. Default 1. More is for
+     * clients that handle such a run in sequence and stop at its first failure, which they nack,
+     * releasing the rest in the same request. A run is extended, expires and is released as one; an
+     * ack inside it takes effect once those ahead of it are finished. Only messages that never
+     * failed are delivered in runs.
      */
     MAX_RUN((short)73, "maxRun"),
     /**
-     * True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
+     * True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
      */
     MANY_QUEUES((short)74, "manyQueues"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token"),
     /**
-     * Messages of any of these topics; excludes field 2.
+     * Limits messages to these topics; excludes field 2.
      */
     TOPICS((short)76, "topics");
 
@@ -330,7 +331,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Messages of this topic only; absent: of any topic of the group.
+   * Limits messages to this topic; absent: all topics of the group.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getTopic() {
@@ -338,7 +339,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Messages of this topic only; absent: of any topic of the group.
+   * Limits messages to this topic; absent: all topics of the group.
    */
   public PullRequest setTopic(@org.apache.thrift.annotation.Nullable java.lang.String topic) {
     this.topic = topic;
@@ -361,14 +362,14 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Messages wanted at most; absent: the group's max_pull_batch (8 for clients that use no id above 69).
+   * Maximum number of messages; absent: the group's max_pull_batch (8 for clients that use no id above 69).
    */
   public int getMaxBatchSize() {
     return this.maxBatchSize;
   }
 
   /**
-   * Messages wanted at most; absent: the group's max_pull_batch (8 for clients that use no id above 69).
+   * Maximum number of messages; absent: the group's max_pull_batch (8 for clients that use no id above 69).
    */
   public PullRequest setMaxBatchSize(int maxBatchSize) {
     this.maxBatchSize = maxBatchSize;
@@ -390,14 +391,14 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Milliseconds to wait when there is nothing to give: 20 at least, 30,000 at most (1,500 for clients that use no id above 69).
+   * Milliseconds to wait for a message, from 20 to 30,000 (1,500 for clients that use no id above 69).
    */
   public int getMaxLingerTime() {
     return this.maxLingerTime;
   }
 
   /**
-   * Milliseconds to wait when there is nothing to give: 20 at least, 30,000 at most (1,500 for clients that use no id above 69).
+   * Milliseconds to wait for a message, from 20 to 30,000 (1,500 for clients that use no id above 69).
    */
   public PullRequest setMaxLingerTime(int maxLingerTime) {
     this.maxLingerTime = maxLingerTime;
@@ -528,9 +529,9 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
-   * id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
-   * answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
+   * Identifies this pull within clientId, which must be set too; up to 256 characters. Repeating
+   * an id returns the same answer, without leases that have expired: a client repeats a pull whose
+   * answer was lost, and counts its leases from the first sending. The last 4 answers are kept.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getRequestId() {
@@ -538,9 +539,9 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Names this pull, within clientId, which has to be set as well; up to 256 characters. The same
-   * id again gets the same answer, as far as its leases are alive: a client repeats a pull whose
-   * answer was lost, and counts the leases from its first sending. The last 4 answers are kept.
+   * Identifies this pull within clientId, which must be set too; up to 256 characters. Repeating
+   * an id returns the same answer, without leases that have expired: a client repeats a pull whose
+   * answer was lost, and counts its leases from the first sending. The last 4 answers are kept.
    */
   public PullRequest setRequestId(@org.apache.thrift.annotation.Nullable java.lang.String requestId) {
     this.requestId = requestId;
@@ -563,7 +564,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Names the client on the operator's pages; any text up to 256 bytes.
+   * The name shown to operators; any text up to 256 bytes.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getClientId() {
@@ -571,7 +572,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Names the client on the operator's pages; any text up to 256 bytes.
+   * The name shown to operators; any text up to 256 bytes.
    */
   public PullRequest setClientId(@org.apache.thrift.annotation.Nullable java.lang.String clientId) {
     this.clientId = clientId;
@@ -594,20 +595,22 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
-   * handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
-   * in the same request. A run is extended, ends and is given back as one; an ack inside it counts
-   * once those ahead of it are finished. Only messages that never failed come in runs.
+   * Maximum number of consecutive messages of one order key in a batch. Default 1. More is for
+   * clients that handle such a run in sequence and stop at its first failure, which they nack,
+   * releasing the rest in the same request. A run is extended, expires and is released as one; an
+   * ack inside it takes effect once those ahead of it are finished. Only messages that never
+   * failed are delivered in runs.
    */
   public int getMaxRun() {
     return this.maxRun;
   }
 
   /**
-   * Consecutive messages of one order key in a batch at most. Default 1. More is for clients that
-   * handle such a run in sequence and stop at its first failure, which they nack, releasing the rest
-   * in the same request. A run is extended, ends and is given back as one; an ack inside it counts
-   * once those ahead of it are finished. Only messages that never failed come in runs.
+   * Maximum number of consecutive messages of one order key in a batch. Default 1. More is for
+   * clients that handle such a run in sequence and stop at its first failure, which they nack,
+   * releasing the rest in the same request. A run is extended, expires and is released as one; an
+   * ack inside it takes effect once those ahead of it are finished. Only messages that never
+   * failed are delivered in runs.
    */
   public PullRequest setMaxRun(int maxRun) {
     this.maxRun = maxRun;
@@ -629,14 +632,14 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
+   * True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
    */
   public boolean isManyQueues() {
     return this.manyQueues;
   }
 
   /**
-   * True: the answer may hold batches of several queues, maxBatchSize counting over all. Default false.
+   * True: the answer may hold batches of several queues, maxBatchSize in all. Default false.
    */
   public PullRequest setManyQueues(boolean manyQueues) {
     this.manyQueues = manyQueues;
@@ -658,7 +661,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -666,7 +669,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public PullRequest setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;
@@ -705,7 +708,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Messages of any of these topics; excludes field 2.
+   * Limits messages to these topics; excludes field 2.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<java.lang.String> getTopics() {
@@ -713,7 +716,7 @@ public class PullRequest implements org.apache.thrift.TBase<PullRequest, PullReq
   }
 
   /**
-   * Messages of any of these topics; excludes field 2.
+   * Limits messages to these topics; excludes field 2.
    */
   public PullRequest setTopics(@org.apache.thrift.annotation.Nullable java.util.List<java.lang.String> topics) {
     this.topics = topics;

@@ -31,24 +31,24 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * Where the messages come from; no field of it is set when there are none.
+     * The source of the messages; none of its fields is set if there are no messages.
      */
     CONTEXT((short)1, "context"),
     /**
-     * In the order of handing out; empty when the wait ended without a message.
+     * In delivery order; empty if the wait ended without a message.
      */
     MESSAGES((short)2, "messages"),
     /**
-     * Batches of further queues; theirs are empty. Absent: none.
+     * Batches of further queues, without a more of their own. Absent: none.
      */
     MORE((short)70, "more"),
     /**
-     * Milliseconds for which this batch's leases last, counted by the client from when it sent the
-     * pull. In an entry of more: absent means as in the outer answer.
+     * Length of this batch's leases in milliseconds, from the time when the client sent the pull.
+     * Absent in an entry of more: as in the outer answer.
      */
     LEASE_MS((short)71, "leaseMs"),
     /**
-     * host:port of the proxy that holds these leases; settle and extend go there. As leaseMs.
+     * host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
      */
     HOME((short)72, "home");
 
@@ -197,7 +197,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * Where the messages come from; no field of it is set when there are none.
+   * The source of the messages; none of its fields is set if there are no messages.
    */
   @org.apache.thrift.annotation.Nullable
   public Context getContext() {
@@ -205,7 +205,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * Where the messages come from; no field of it is set when there are none.
+   * The source of the messages; none of its fields is set if there are no messages.
    */
   public PullResponse setContext(@org.apache.thrift.annotation.Nullable Context context) {
     this.context = context;
@@ -244,7 +244,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * In the order of handing out; empty when the wait ended without a message.
+   * In delivery order; empty if the wait ended without a message.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<Message> getMessages() {
@@ -252,7 +252,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * In the order of handing out; empty when the wait ended without a message.
+   * In delivery order; empty if the wait ended without a message.
    */
   public PullResponse setMessages(@org.apache.thrift.annotation.Nullable java.util.List<Message> messages) {
     this.messages = messages;
@@ -291,7 +291,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * Batches of further queues; theirs are empty. Absent: none.
+   * Batches of further queues, without a more of their own. Absent: none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<PullResponse> getMore() {
@@ -299,7 +299,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * Batches of further queues; theirs are empty. Absent: none.
+   * Batches of further queues, without a more of their own. Absent: none.
    */
   public PullResponse setMore(@org.apache.thrift.annotation.Nullable java.util.List<PullResponse> more) {
     this.more = more;
@@ -322,16 +322,16 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * Milliseconds for which this batch's leases last, counted by the client from when it sent the
-   * pull. In an entry of more: absent means as in the outer answer.
+   * Length of this batch's leases in milliseconds, from the time when the client sent the pull.
+   * Absent in an entry of more: as in the outer answer.
    */
   public int getLeaseMs() {
     return this.leaseMs;
   }
 
   /**
-   * Milliseconds for which this batch's leases last, counted by the client from when it sent the
-   * pull. In an entry of more: absent means as in the outer answer.
+   * Length of this batch's leases in milliseconds, from the time when the client sent the pull.
+   * Absent in an entry of more: as in the outer answer.
    */
   public PullResponse setLeaseMs(int leaseMs) {
     this.leaseMs = leaseMs;
@@ -353,7 +353,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * host:port of the proxy that holds these leases; settle and extend go there. As leaseMs.
+   * host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getHome() {
@@ -361,7 +361,7 @@ public class PullResponse implements org.apache.thrift.TBase<PullResponse, PullR
   }
 
   /**
-   * host:port of the proxy that holds these leases; settle and extend go there. As leaseMs.
+   * host:port of the proxy that holds these leases, for settle and extend. Absent: as for leaseMs.
    */
   public PullResponse setHome(@org.apache.thrift.annotation.Nullable java.lang.String home) {
     this.home = home;

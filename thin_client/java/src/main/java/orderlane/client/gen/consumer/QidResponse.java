@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * What one queue has to give.
+ * The messages or records of one queue.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResponse._Fields>, java.io.Serializable, Cloneable, Comparable<QidResponse> {
@@ -35,23 +35,23 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
     TOPIC((short)1, "topic"),
     QID((short)2, "qid"),
     /**
-     * The offset to ask for next; set also when there are no messages. With format 1 the records are
-     * those of all offsets before it; it is further only in an entry without records, where the
-     * broker has the offsets between no more.
+     * The next offset to request; set even if there are no messages. With format 1 the records cover
+     * all offsets before it. In an entry without records it may skip offsets that the broker no
+     * longer has.
      */
     NEXT_REQUEST_OFFSET((short)3, "nextRequestOffset"),
     /**
-     * Messages by rising offset; may be empty. Empty with format 1.
+     * Messages by ascending offset; may be empty. Empty with format 1.
      */
     MESSAGES((short)10, "messages"),
     /**
-     * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+     * With format 1: unmodified slices of the broker's log, with all tags; the reader decodes them.
      * Empty if there are none.
      */
     RECORDS((short)70, "records"),
     /**
-     * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
-     * not tell, or was not asked.
+     * The incarnation of the topic, as in QueueRange. Absent: the broker does not report it, or was
+     * not asked.
      */
     LIFE((short)11, "life");
 
@@ -255,18 +255,18 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * The offset to ask for next; set also when there are no messages. With format 1 the records are
-   * those of all offsets before it; it is further only in an entry without records, where the
-   * broker has the offsets between no more.
+   * The next offset to request; set even if there are no messages. With format 1 the records cover
+   * all offsets before it. In an entry without records it may skip offsets that the broker no
+   * longer has.
    */
   public long getNextRequestOffset() {
     return this.nextRequestOffset;
   }
 
   /**
-   * The offset to ask for next; set also when there are no messages. With format 1 the records are
-   * those of all offsets before it; it is further only in an entry without records, where the
-   * broker has the offsets between no more.
+   * The next offset to request; set even if there are no messages. With format 1 the records cover
+   * all offsets before it. In an entry without records it may skip offsets that the broker no
+   * longer has.
    */
   public QidResponse setNextRequestOffset(long nextRequestOffset) {
     this.nextRequestOffset = nextRequestOffset;
@@ -304,7 +304,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * Messages by rising offset; may be empty. Empty with format 1.
+   * Messages by ascending offset; may be empty. Empty with format 1.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<Message> getMessages() {
@@ -312,7 +312,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * Messages by rising offset; may be empty. Empty with format 1.
+   * Messages by ascending offset; may be empty. Empty with format 1.
    */
   public QidResponse setMessages(@org.apache.thrift.annotation.Nullable java.util.List<Message> messages) {
     this.messages = messages;
@@ -335,7 +335,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+   * With format 1: unmodified slices of the broker's log, with all tags; the reader decodes them.
    * Empty if there are none.
    */
   public byte[] getRecords() {
@@ -348,7 +348,7 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * With format 1: slices of the broker's log as they are, of all tags; the reader decodes them.
+   * With format 1: unmodified slices of the broker's log, with all tags; the reader decodes them.
    * Empty if there are none.
    */
   public QidResponse setRecords(byte[] records) {
@@ -377,16 +377,16 @@ public class QidResponse implements org.apache.thrift.TBase<QidResponse, QidResp
   }
 
   /**
-   * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
-   * not tell, or was not asked.
+   * The incarnation of the topic, as in QueueRange. Absent: the broker does not report it, or was
+   * not asked.
    */
   public long getLife() {
     return this.life;
   }
 
   /**
-   * The incarnation of the topic that all of this is of, as in QueueRange. Absent: its broker does
-   * not tell, or was not asked.
+   * The incarnation of the topic, as in QueueRange. Absent: the broker does not report it, or was
+   * not asked.
    */
   public QidResponse setLife(long life) {
     this.life = life;

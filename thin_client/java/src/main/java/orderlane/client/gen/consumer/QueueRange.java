@@ -37,24 +37,24 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
     TOPIC((short)1, "topic"),
     QID((short)2, "qid"),
     /**
-     * The oldest offset that the broker still has.
+     * The oldest offset the broker still has.
      */
     BEGIN_OFFSET((short)3, "beginOffset"),
     /**
-     * The next offset that the broker will write.
+     * The next offset the broker writes.
      */
     END_OFFSET((short)4, "endOffset"),
     /**
-     * The next offset that the group needs; absent: it never committed one here.
+     * The next offset the group needs; absent: never committed.
      */
     COMMITTED_OFFSET((short)5, "committedOffset"),
     /**
-     * The first offset stored at or after the time asked for; absent: no time was asked for.
+     * The first offset stored at or after the requested time; absent: no time was requested.
      */
     OFFSET_AT_TIMESTAMP((short)6, "offsetAtTimestamp"),
     /**
-     * The incarnation of the topic: another one once it was deleted and created again, so that offsets
-     * begin anew. Absent: its broker does not tell.
+     * The incarnation of the topic, which changes when the topic is deleted and created again, and
+     * offsets restart. Absent: the broker does not report it.
      */
     LIFE((short)7, "life");
 
@@ -265,14 +265,14 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   }
 
   /**
-   * The oldest offset that the broker still has.
+   * The oldest offset the broker still has.
    */
   public long getBeginOffset() {
     return this.beginOffset;
   }
 
   /**
-   * The oldest offset that the broker still has.
+   * The oldest offset the broker still has.
    */
   public QueueRange setBeginOffset(long beginOffset) {
     this.beginOffset = beginOffset;
@@ -294,14 +294,14 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   }
 
   /**
-   * The next offset that the broker will write.
+   * The next offset the broker writes.
    */
   public long getEndOffset() {
     return this.endOffset;
   }
 
   /**
-   * The next offset that the broker will write.
+   * The next offset the broker writes.
    */
   public QueueRange setEndOffset(long endOffset) {
     this.endOffset = endOffset;
@@ -323,14 +323,14 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   }
 
   /**
-   * The next offset that the group needs; absent: it never committed one here.
+   * The next offset the group needs; absent: never committed.
    */
   public long getCommittedOffset() {
     return this.committedOffset;
   }
 
   /**
-   * The next offset that the group needs; absent: it never committed one here.
+   * The next offset the group needs; absent: never committed.
    */
   public QueueRange setCommittedOffset(long committedOffset) {
     this.committedOffset = committedOffset;
@@ -352,14 +352,14 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   }
 
   /**
-   * The first offset stored at or after the time asked for; absent: no time was asked for.
+   * The first offset stored at or after the requested time; absent: no time was requested.
    */
   public long getOffsetAtTimestamp() {
     return this.offsetAtTimestamp;
   }
 
   /**
-   * The first offset stored at or after the time asked for; absent: no time was asked for.
+   * The first offset stored at or after the requested time; absent: no time was requested.
    */
   public QueueRange setOffsetAtTimestamp(long offsetAtTimestamp) {
     this.offsetAtTimestamp = offsetAtTimestamp;
@@ -381,16 +381,16 @@ public class QueueRange implements org.apache.thrift.TBase<QueueRange, QueueRang
   }
 
   /**
-   * The incarnation of the topic: another one once it was deleted and created again, so that offsets
-   * begin anew. Absent: its broker does not tell.
+   * The incarnation of the topic, which changes when the topic is deleted and created again, and
+   * offsets restart. Absent: the broker does not report it.
    */
   public long getLife() {
     return this.life;
   }
 
   /**
-   * The incarnation of the topic: another one once it was deleted and created again, so that offsets
-   * begin anew. Absent: its broker does not tell.
+   * The incarnation of the topic, which changes when the topic is deleted and created again, and
+   * offsets restart. Absent: the broker does not report it.
    */
   public QueueRange setLife(long life) {
     this.life = life;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.consumer;
 
 /**
- * Asks for the offsets of every queue of some topics.
+ * Requests the offsets of all queues of some topics.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, RangesRequest._Fields>, java.io.Serializable, Cloneable, Comparable<RangesRequest> {
@@ -31,11 +31,11 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
     GROUP_ID((short)1, "groupId"),
     TOPICS((short)2, "topics"),
     /**
-     * Asks for the first offset stored at or after this time too: milliseconds since 1970.
+     * Also requests the first offset stored at or after this time: milliseconds since 1970.
      */
     TIMESTAMP_MS((short)3, "timestampMs"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -234,14 +234,14 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
   }
 
   /**
-   * Asks for the first offset stored at or after this time too: milliseconds since 1970.
+   * Also requests the first offset stored at or after this time: milliseconds since 1970.
    */
   public long getTimestampMs() {
     return this.timestampMs;
   }
 
   /**
-   * Asks for the first offset stored at or after this time too: milliseconds since 1970.
+   * Also requests the first offset stored at or after this time: milliseconds since 1970.
    */
   public RangesRequest setTimestampMs(long timestampMs) {
     this.timestampMs = timestampMs;
@@ -263,7 +263,7 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -271,7 +271,7 @@ public class RangesRequest implements org.apache.thrift.TBase<RangesRequest, Ran
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public RangesRequest setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

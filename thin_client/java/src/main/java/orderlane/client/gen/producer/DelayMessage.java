@@ -7,9 +7,9 @@
 package orderlane.client.gen.producer;
 
 /**
- * A message for later, or its cancellation. Code 31: a loop, which is not served. 33: no time, or one that
- * the topic's brokers cannot keep, since they know levels alone. 18: they cannot cancel. 30: the message to
- * cancel is none, or does not wait any more.
+ * A delayed message, or its cancellation. Code 31: loops are not supported. 33: the time is missing, or not
+ * available because the topic's brokers have only delay levels. 18: the brokers cannot cancel. 30: the
+ * message to cancel does not exist, or is no longer waiting.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, DelayMessage._Fields>, java.io.Serializable, Cloneable, Comparable<DelayMessage> {
@@ -52,7 +52,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     TOPIC((short)1, "topic"),
     /**
-     * What the delayed message was answered with, when action is cancel.
+     * The id from the delayed message's answer, if action is cancel.
      */
     UNIQ_DELAY_MSG_ID((short)2, "uniqDelayMsgId"),
     BODY((short)3, "body"),
@@ -65,7 +65,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
      */
     ACTION((short)5, "action"),
     /**
-     * When to deliver: seconds since 1970; what is past comes at once.
+     * Delivery time: seconds since 1970; past times deliver at once.
      */
     TIMESTAMP((short)6, "timestamp"),
     /**
@@ -73,19 +73,19 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
      */
     DMSGTYPE((short)7, "dmsgtype"),
     /**
-     * Seconds between the deliveries of a loop.
+     * Seconds between deliveries of a loop.
      */
     INTERVAL((short)8, "interval"),
     /**
-     * When a loop ends: seconds since 1970.
+     * End of a loop: seconds since 1970.
      */
     EXPIRE((short)9, "expire"),
     /**
-     * How often a loop delivers.
+     * Number of deliveries of a loop.
      */
     TIMES((short)10, "times"),
     /**
-     * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
+     * Chosen by the client. A repeated request adds a message; the property UNIQ_KEY identifies both.
      */
     UUID((short)11, "uuid"),
     /**
@@ -97,7 +97,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
      */
     PROPERTIES((short)14, "properties"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -339,7 +339,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * What the delayed message was answered with, when action is cancel.
+   * The id from the delayed message's answer, if action is cancel.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getUniqDelayMsgId() {
@@ -347,7 +347,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * What the delayed message was answered with, when action is cancel.
+   * The id from the delayed message's answer, if action is cancel.
    */
   public DelayMessage setUniqDelayMsgId(@org.apache.thrift.annotation.Nullable java.lang.String uniqDelayMsgId) {
     this.uniqDelayMsgId = uniqDelayMsgId;
@@ -464,14 +464,14 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * When to deliver: seconds since 1970; what is past comes at once.
+   * Delivery time: seconds since 1970; past times deliver at once.
    */
   public long getTimestamp() {
     return this.timestamp;
   }
 
   /**
-   * When to deliver: seconds since 1970; what is past comes at once.
+   * Delivery time: seconds since 1970; past times deliver at once.
    */
   public DelayMessage setTimestamp(long timestamp) {
     this.timestamp = timestamp;
@@ -522,14 +522,14 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Seconds between the deliveries of a loop.
+   * Seconds between deliveries of a loop.
    */
   public long getInterval() {
     return this.interval;
   }
 
   /**
-   * Seconds between the deliveries of a loop.
+   * Seconds between deliveries of a loop.
    */
   public DelayMessage setInterval(long interval) {
     this.interval = interval;
@@ -551,14 +551,14 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * When a loop ends: seconds since 1970.
+   * End of a loop: seconds since 1970.
    */
   public long getExpire() {
     return this.expire;
   }
 
   /**
-   * When a loop ends: seconds since 1970.
+   * End of a loop: seconds since 1970.
    */
   public DelayMessage setExpire(long expire) {
     this.expire = expire;
@@ -580,14 +580,14 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * How often a loop delivers.
+   * Number of deliveries of a loop.
    */
   public long getTimes() {
     return this.times;
   }
 
   /**
-   * How often a loop delivers.
+   * Number of deliveries of a loop.
    */
   public DelayMessage setTimes(long times) {
     this.times = times;
@@ -609,7 +609,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
+   * Chosen by the client. A repeated request adds a message; the property UNIQ_KEY identifies both.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getUuid() {
@@ -617,7 +617,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Chosen by the client. A repeated request adds a message; UNIQ_KEY among the properties names both.
+   * Chosen by the client. A repeated request adds a message; the property UNIQ_KEY identifies both.
    */
   public DelayMessage setUuid(@org.apache.thrift.annotation.Nullable java.lang.String uuid) {
     this.uuid = uuid;
@@ -713,7 +713,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -721,7 +721,7 @@ public class DelayMessage implements org.apache.thrift.TBase<DelayMessage, Delay
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public DelayMessage setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.producer;
 
 /**
- * What became of a delayed message.
+ * The result of a delayed message.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class DelayResult implements org.apache.thrift.TBase<DelayResult, DelayResult._Fields>, java.io.Serializable, Cloneable, Comparable<DelayResult> {
@@ -27,15 +27,15 @@ public class DelayResult implements org.apache.thrift.TBase<DelayResult, DelayRe
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * 0: done. Anything else: see msg.
+     * 0: success. Others: see msg.
      */
     CODE((short)1, "code"),
     /**
-     * For people: what was wrong, and what would be right.
+     * A readable text: what was wrong, and what would be right.
      */
     MSG((short)2, "msg"),
     /**
-     * Names the delayed message, for a later cancel.
+     * Identifies the delayed message, for a later cancel.
      */
     UNIQ_DELAY_MSG_ID((short)3, "uniqDelayMsgId");
 
@@ -160,14 +160,14 @@ public class DelayResult implements org.apache.thrift.TBase<DelayResult, DelayRe
   }
 
   /**
-   * 0: done. Anything else: see msg.
+   * 0: success. Others: see msg.
    */
   public int getCode() {
     return this.code;
   }
 
   /**
-   * 0: done. Anything else: see msg.
+   * 0: success. Others: see msg.
    */
   public DelayResult setCode(int code) {
     this.code = code;
@@ -189,7 +189,7 @@ public class DelayResult implements org.apache.thrift.TBase<DelayResult, DelayRe
   }
 
   /**
-   * For people: what was wrong, and what would be right.
+   * A readable text: what was wrong, and what would be right.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getMsg() {
@@ -197,7 +197,7 @@ public class DelayResult implements org.apache.thrift.TBase<DelayResult, DelayRe
   }
 
   /**
-   * For people: what was wrong, and what would be right.
+   * A readable text: what was wrong, and what would be right.
    */
   public DelayResult setMsg(@org.apache.thrift.annotation.Nullable java.lang.String msg) {
     this.msg = msg;
@@ -220,7 +220,7 @@ public class DelayResult implements org.apache.thrift.TBase<DelayResult, DelayRe
   }
 
   /**
-   * Names the delayed message, for a later cancel.
+   * Identifies the delayed message, for a later cancel.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getUniqDelayMsgId() {
@@ -228,7 +228,7 @@ public class DelayResult implements org.apache.thrift.TBase<DelayResult, DelayRe
   }
 
   /**
-   * Names the delayed message, for a later cancel.
+   * Identifies the delayed message, for a later cancel.
    */
   public DelayResult setUniqDelayMsgId(@org.apache.thrift.annotation.Nullable java.lang.String uniqDelayMsgId) {
     this.uniqDelayMsgId = uniqDelayMsgId;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.producer;
 
 /**
- * One message to be stored.
+ * One message to store.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class Message implements org.apache.thrift.TBase<Message, Message._Fields>, java.io.Serializable, Cloneable, Comparable<Message> {
@@ -42,11 +42,11 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     TOPIC((short)1, "topic"),
     /**
-     * The message key, by which it can be found again; also the order key of groups that use KEY.
+     * The message key, for searches; also the order key of groups that use KEY.
      */
     KEY((short)2, "key"),
     /**
-     * The body as text, for clients that have no field 7.
+     * The body as text, for clients without field 7.
      */
     VALUE((short)3, "value"),
     /**
@@ -56,15 +56,15 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
      */
     HASH_ID((short)4, "hashId"),
     /**
-     * The tag, by which groups may filter; absent: none.
+     * The tag, for groups that filter; absent: none.
      */
     TAGS((short)5, "tags"),
     /**
-     * The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue.
+     * The queue's position in the order by broker name, then id; -1: by hashId; -2: any queue.
      */
     PARTITION_ID((short)6, "partitionId"),
     /**
-     * The body; before field 3 if both are there.
+     * The body; takes precedence over field 3.
      */
     BODY((short)7, "body"),
     /**
@@ -72,11 +72,11 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
      */
     VERSION((short)8, "version"),
     /**
-     * The application's properties; UNIQ_KEY among them makes the id of the message.
+     * The application's properties; UNIQ_KEY sets the message's id.
      */
     PROPERTIES((short)9, "properties"),
     /**
-     * Who is asking.
+     * Authenticates the client.
      */
     TOKEN((short)75, "token");
 
@@ -286,7 +286,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The message key, by which it can be found again; also the order key of groups that use KEY.
+   * The message key, for searches; also the order key of groups that use KEY.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getKey() {
@@ -294,7 +294,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The message key, by which it can be found again; also the order key of groups that use KEY.
+   * The message key, for searches; also the order key of groups that use KEY.
    */
   public Message setKey(@org.apache.thrift.annotation.Nullable java.lang.String key) {
     this.key = key;
@@ -317,7 +317,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The body as text, for clients that have no field 7.
+   * The body as text, for clients without field 7.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getValue() {
@@ -325,7 +325,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The body as text, for clients that have no field 7.
+   * The body as text, for clients without field 7.
    */
   public Message setValue(@org.apache.thrift.annotation.Nullable java.lang.String value) {
     this.value = value;
@@ -381,7 +381,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The tag, by which groups may filter; absent: none.
+   * The tag, for groups that filter; absent: none.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getTags() {
@@ -389,7 +389,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The tag, by which groups may filter; absent: none.
+   * The tag, for groups that filter; absent: none.
    */
   public Message setTags(@org.apache.thrift.annotation.Nullable java.lang.String tags) {
     this.tags = tags;
@@ -412,14 +412,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue.
+   * The queue's position in the order by broker name, then id; -1: by hashId; -2: any queue.
    */
   public int getPartitionId() {
     return this.partitionId;
   }
 
   /**
-   * The queue's place in the order by broker name, then id; -1: by hashId; -2: any queue.
+   * The queue's position in the order by broker name, then id; -1: by hashId; -2: any queue.
    */
   public Message setPartitionId(int partitionId) {
     this.partitionId = partitionId;
@@ -441,7 +441,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The body; before field 3 if both are there.
+   * The body; takes precedence over field 3.
    */
   public byte[] getBody() {
     setBody(org.apache.thrift.TBaseHelper.rightSize(body));
@@ -453,7 +453,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The body; before field 3 if both are there.
+   * The body; takes precedence over field 3.
    */
   public Message setBody(byte[] body) {
     this.body = body == null ? (java.nio.ByteBuffer)null   : java.nio.ByteBuffer.wrap(body.clone());
@@ -523,7 +523,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The application's properties; UNIQ_KEY among them makes the id of the message.
+   * The application's properties; UNIQ_KEY sets the message's id.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.Map<java.lang.String,java.lang.String> getProperties() {
@@ -531,7 +531,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * The application's properties; UNIQ_KEY among them makes the id of the message.
+   * The application's properties; UNIQ_KEY sets the message's id.
    */
   public Message setProperties(@org.apache.thrift.annotation.Nullable java.util.Map<java.lang.String,java.lang.String> properties) {
     this.properties = properties;
@@ -554,7 +554,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getToken() {
@@ -562,7 +562,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Who is asking.
+   * Authenticates the client.
    */
   public Message setToken(@org.apache.thrift.annotation.Nullable java.lang.String token) {
     this.token = token;

@@ -7,7 +7,7 @@
 package orderlane.client.gen.producer;
 
 /**
- * What became of one message of a batch.
+ * The result of one message of a batch.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class MessageResult implements org.apache.thrift.TBase<MessageResult, MessageResult._Fields>, java.io.Serializable, Cloneable, Comparable<MessageResult> {
@@ -25,11 +25,11 @@ public class MessageResult implements org.apache.thrift.TBase<MessageResult, Mes
   /** The set of fields this struct contains, along with convenience methods for finding and manipulating them. */
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
-     * As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored.
+     * As in Result; 70: not sent, so as not to overtake an earlier message that was not stored.
      */
     CODE((short)1, "code"),
     /**
-     * For people; absent with code 0, and where it is the same as the message's before.
+     * A readable text; absent with code 0, or if it is the same as the previous message's.
      */
     MSG((short)2, "msg");
 
@@ -143,14 +143,14 @@ public class MessageResult implements org.apache.thrift.TBase<MessageResult, Mes
   }
 
   /**
-   * As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored.
+   * As in Result; 70: not sent, so as not to overtake an earlier message that was not stored.
    */
   public int getCode() {
     return this.code;
   }
 
   /**
-   * As in Result; 70: not sent, so that it does not overtake an earlier one that was not stored.
+   * As in Result; 70: not sent, so as not to overtake an earlier message that was not stored.
    */
   public MessageResult setCode(int code) {
     this.code = code;
@@ -172,7 +172,7 @@ public class MessageResult implements org.apache.thrift.TBase<MessageResult, Mes
   }
 
   /**
-   * For people; absent with code 0, and where it is the same as the message's before.
+   * A readable text; absent with code 0, or if it is the same as the previous message's.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getMsg() {
@@ -180,7 +180,7 @@ public class MessageResult implements org.apache.thrift.TBase<MessageResult, Mes
   }
 
   /**
-   * For people; absent with code 0, and where it is the same as the message's before.
+   * A readable text; absent with code 0, or if it is the same as the previous message's.
    */
   public MessageResult setMsg(@org.apache.thrift.annotation.Nullable java.lang.String msg) {
     this.msg = msg;

@@ -12,7 +12,7 @@ public class ProducerService {
   public interface Iface {
 
     /**
-     * Stores one message; timeout in milliseconds. Code 0 means stored.
+     * Stores one message; timeout in milliseconds. Code 0: stored.
      *
      * @param message
      * @param timeout
@@ -20,15 +20,15 @@ public class ProducerService {
     public Result sendSync(Message message, long timeout) throws org.apache.thrift.TException;
 
     /**
-     * Stores some messages, those for one queue in their order. Code 0 means that all are stored, else
-     * it is the first failure's, and the messages' results say which are.
+     * Stores several messages, those for one queue in order. Code 0: all are stored. Otherwise it is
+     * the first failure's code, and the messages' results say which are stored.
      *
      * @param messages
      */
     public Result sendBatchSync(java.util.List<Message> messages) throws org.apache.thrift.TException;
 
     /**
-     * As sendSync; here too the answer comes after the message was stored.
+     * As sendSync; the answer is also sent after the message is stored.
      *
      * @param message
      */

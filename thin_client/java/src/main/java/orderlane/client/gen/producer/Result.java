@@ -7,7 +7,7 @@
 package orderlane.client.gen.producer;
 
 /**
- * What became of a message, or of a batch.
+ * The result of a message or a batch.
  */
 @SuppressWarnings({"cast", "rawtypes", "serial", "unchecked", "unused"})
 public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, java.io.Serializable, Cloneable, Comparable<Result> {
@@ -30,20 +30,20 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   public enum _Fields implements org.apache.thrift.TFieldIdEnum {
     /**
      * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-     * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+     * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
      * 71: the token is missing or unknown.
      */
     CODE((short)1, "code"),
     /**
-     * For people: what was wrong, and what would be right.
+     * A readable text: what was wrong, and what would be right.
      */
     MSG((short)2, "msg"),
     /**
-     * The message's key, or what names it.
+     * The message's key or id.
      */
     KEY((short)3, "key"),
     /**
-     * Of a batch that was not stored whole: one for each message, in their order.
+     * For a batch not stored whole: one entry per message, in order.
      */
     MESSAGES((short)70, "messages");
 
@@ -181,7 +181,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
 
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+   * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
    * 71: the token is missing or unknown.
    */
   public int getCode() {
@@ -190,7 +190,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
 
   /**
    * 0: stored. 10: unknown error; 11: illegal, empty or too large; 12: not stored in time, outcome
-   * unknown; 14: no such topic; 15: too fast; 18, 31: delays that are not served; 20: shutting down;
+   * unknown; 14: no such topic; 15: too fast; 18, 31: unsupported delays; 20: shutting down;
    * 71: the token is missing or unknown.
    */
   public Result setCode(int code) {
@@ -213,7 +213,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   }
 
   /**
-   * For people: what was wrong, and what would be right.
+   * A readable text: what was wrong, and what would be right.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getMsg() {
@@ -221,7 +221,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   }
 
   /**
-   * For people: what was wrong, and what would be right.
+   * A readable text: what was wrong, and what would be right.
    */
   public Result setMsg(@org.apache.thrift.annotation.Nullable java.lang.String msg) {
     this.msg = msg;
@@ -244,7 +244,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   }
 
   /**
-   * The message's key, or what names it.
+   * The message's key or id.
    */
   @org.apache.thrift.annotation.Nullable
   public java.lang.String getKey() {
@@ -252,7 +252,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   }
 
   /**
-   * The message's key, or what names it.
+   * The message's key or id.
    */
   public Result setKey(@org.apache.thrift.annotation.Nullable java.lang.String key) {
     this.key = key;
@@ -291,7 +291,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   }
 
   /**
-   * Of a batch that was not stored whole: one for each message, in their order.
+   * For a batch not stored whole: one entry per message, in order.
    */
   @org.apache.thrift.annotation.Nullable
   public java.util.List<MessageResult> getMessages() {
@@ -299,7 +299,7 @@ public class Result implements org.apache.thrift.TBase<Result, Result._Fields>, 
   }
 
   /**
-   * Of a batch that was not stored whole: one for each message, in their order.
+   * For a batch not stored whole: one entry per message, in order.
    */
   public Result setMessages(@org.apache.thrift.annotation.Nullable java.util.List<MessageResult> messages) {
     this.messages = messages;
