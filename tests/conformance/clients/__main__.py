@@ -1,9 +1,9 @@
-"""``make conformance``: the thin clients of all languages, judged alike.
+"""``make conformance``: test the thin clients of all languages by the same rules.
 
-Without arguments: builds the clients and runs their unit tests, then every client through every
-case, then all of them in one group, killed at random; at last the cases themselves are judged, by
-broken clients. ``--language`` and ``--case`` choose cells of the table, and nothing else is run.
-``--part`` builds all clients and runs the cases of ``PART`` alone.
+Without arguments: build the clients and run their unit tests, then every client through every case,
+then all of them in one group, killed at random; finally check the cases with broken clients.
+``--language`` and ``--case`` select cells of the table and run nothing else. ``--part`` builds all
+clients and runs only the cases of ``PART``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PART = (
 
 @dataclass(slots=True)
 class Score:
-    """What the closing line says."""
+    """The figures of the closing line."""
 
     passed: int = 0
     failed: int = 0
@@ -64,14 +64,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.clients")
     names = [language.name for language in LANGUAGES]
     parser.add_argument("--language", action="append", choices=names, help="default: all")
-    parser.add_argument("--case", action="append", help="a name or its beginning; default: all")
-    parser.add_argument("--part", action="store_true", help="the cases that CI runs, no unit tests")
-    parser.add_argument("--no-build", action="store_true", help="take what is built")
+    parser.add_argument("--case", action="append", help="a name or its prefix; default: all")
+    parser.add_argument("--part", action="store_true", help="only cases of CI, no unit tests")
+    parser.add_argument("--no-build", action="store_true", help="use existing builds")
     parser.add_argument("--no-tests", action="store_true", help="skip the clients' unit tests")
-    parser.add_argument("--table", action="store_true", help="the table alone")
-    parser.add_argument("--mixed", action="store_true", help="the mixed group alone")
-    parser.add_argument("--broken", action="store_true", help="the broken clients alone")
-    parser.add_argument("--seed", type=int, default=5, help="of the mixed group")
+    parser.add_argument("--table", action="store_true", help="only the table")
+    parser.add_argument("--mixed", action="store_true", help="only the mixed group")
+    parser.add_argument("--broken", action="store_true", help="only the broken clients")
+    parser.add_argument("--seed", type=int, default=5, help="seed of the mixed group")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the traces of failures")
     options = parser.parse_args()
     if options.part:
@@ -94,7 +94,7 @@ def main() -> int:
     if options.case:
         cases = [case for case in cases if case.case.startswith(tuple(options.case))]
         if not cases:
-            print(f"conformance: no case begins with {options.case}", file=sys.stderr)
+            print(f"conformance: no case starts with {options.case}", file=sys.stderr)
             return 2
     chosen = [each for each in LANGUAGES if not options.language or each.name in options.language]
     _be_silent()
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def _be_silent() -> None:
-    """Clients that do not trust us, and proxies that end, are what cases want, and no news."""
+    """Silence errors that cases cause on purpose: untrusted certificates and stopped proxies."""
 
     def drop(*_: object) -> None:
         raise structlog.DropEvent
@@ -118,13 +118,13 @@ def _be_silent() -> None:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
-# ---- before -------------------------------------------------------------------------------------
+# ---- preparation --------------------------------------------------------------------------------
 
 
 def _ready(
     chosen: Sequence[Language], cases: Sequence[Case], options: argparse.Namespace, score: Score
 ) -> list[Language]:
-    """The clients that can be run; what is missing or fails is said, and scored."""
+    """Return the clients that can run; report and count those that are missing or fail."""
     present = []
     for language in chosen:
         why = _absence(language)
@@ -135,14 +135,14 @@ def _ready(
             print(f"{language.name}: skipped: {why}", flush=True)
     if options.no_build:
         return present
-    with ThreadPoolExecutor() as pool:  # side by side: they wait for downloads, too
+    with ThreadPoolExecutor() as pool:  # in parallel, since downloads take time
         right = list(pool.map(lambda each: _prepare(each, options), present))
     score.failed += len(cases) * right.count(False)
     return [language for language, is_right in zip(present, right, strict=True) if is_right]
 
 
 def _prepare(language: Language, options: argparse.Namespace) -> bool:
-    """Build it and run its own tests; False if that failed, which is said."""
+    """Build the client and run its tests; report a failure and return False."""
     build = (options.part and language.build_program) or language.build
     try:
         built_s = run(language, build)
@@ -157,9 +157,9 @@ def _prepare(language: Language, options: argparse.Namespace) -> bool:
 
 
 def _absence(language: Language) -> str | None:
-    """Why it cannot be run, in words; None if it can."""
+    """Return why the client cannot run; None if it can."""
     if not language.is_there:
-        return f"there is no {language.folder.name} here"
+        return f"{language.folder.name} is missing"
     if language.missing:
         return f"its tools are missing (apt-get install {' '.join(language.missing)})"
     return language.too_old
@@ -197,7 +197,7 @@ async def _run(
         print(table)
         score.passed += seen
         score.failed += missed
-        print(f"broken clients: {seen} seen, {missed} not, {time.monotonic() - began:.0f} s")
+        print(f"broken clients: {seen} detected, {missed} missed, {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Cases as data: the strict reader of ``cases/*.yaml``. ``cases/README.md`` explains the words."""
+"""Cases as data: the strict parser of ``cases/*.yaml``. ``cases/README.md`` explains the words."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LINES = (
     "settled",
     "extended",
 )
-#: A pull or a settle that carries these verdicts, among others.
+#: A pull or settle with these verdicts, among others.
 VERDICT = "verdict"
-#: One that carries this nack.
+#: A pull or settle with this nack.
 NACK = "nack"
 EVENTS = (*REQUESTS, *LINES, VERDICT, NACK)
 #: What ``fault`` can do to a request.
@@ -38,7 +38,7 @@ FAULTS = Literal[
 
 
 class CaseError(Exception):
-    """A case is not well written; its text is one sentence."""
+    """A case is invalid; the text is one sentence."""
 
 
 class Words(BaseModel):
@@ -48,7 +48,7 @@ class Words(BaseModel):
 
 
 class Put(Words):
-    """One message that the proxy gives out. Leases and offsets count on by themselves."""
+    """A message that the proxy offers. Leases and offsets count automatically."""
 
     key: str | None = None
     order_key: str | None = None
@@ -125,7 +125,7 @@ class ClientStep(Words):
 
 
 class SendStep(Words):
-    """To a real gateway: so many messages over so many keys."""
+    """Send messages, spread over keys, to a real gateway."""
 
     send: int
     keys: int = 1
@@ -133,7 +133,7 @@ class SendStep(Words):
 
 
 class FinishedStep(Words):
-    """Wait until a real gateway has an end for all that was sent."""
+    """Wait until a real gateway has finished all sent messages."""
 
     finished: Literal[True]
 
@@ -178,7 +178,7 @@ class Client(Words):
     max_run: int | None = None
     client_id: str | None = "client-1"
     ack_linger_ms: int | None = None
-    #: Longer than the clients' own: a machine that is busy is no proxy that is gone.
+    #: Longer than the clients' defaults: a busy machine must not look like a lost proxy.
     request_timeout_ms: int = 10_000
     drain_timeout_ms: int | None = None
     token: str | None = None
@@ -189,7 +189,7 @@ class Client(Words):
 
 
 class Proxies(Words):
-    """What the scripted proxies of a case have in common."""
+    """Options of all scripted proxies of a case."""
 
     names: list[str] = ["a"]
     lease_ms: int = 6_000
@@ -205,15 +205,15 @@ class GatewaySpec(Words):
     tokens: list[str] = []
     visibility_s: float = 2.0
     topic: dict[str, Any] = {}
-    #: What the histories have to hold: so many starts of handlers at least, repetitions at most.
+    #: Expected contents of the histories: minimum of handler starts, maximum of repetitions.
     handled: Any = None
     duplicates: int | None = None
-    #: True: the case ends before all messages have.
+    #: True: the case ends before all messages are finished.
     unfinished: bool = False
 
 
 class Exit(Words):
-    """How the client ends."""
+    """The expected end of the client."""
 
     code: int = 0
     error: Matcher | None = None
@@ -244,12 +244,12 @@ class Case(Words):
 
     @property
     def dialogue(self) -> list[Step]:
-        """The steps, each read by its verb."""
+        """Return the steps, parsed by their verbs."""
         return [read_step(step) for step in self.steps]
 
 
 def read_step(step: dict[str, Any]) -> Step:
-    """One step. Raises CaseError."""
+    """Parse one step. Raises CaseError."""
     verbs = [verb for verb in _STEPS if verb in step]
     if len(verbs) != 1:
         raise CaseError(f"a step has {verbs or sorted(step)}: expected one of {', '.join(_STEPS)}")
@@ -265,9 +265,9 @@ def read_step(step: dict[str, Any]) -> Step:
 
 
 def check_matcher(matcher: Matcher) -> None:
-    """Raises CaseError unless it names one kind of event and has members that such events have."""
+    """Raise CaseError unless it names one kind of event, with members of that kind."""
     if len(matcher) != 1 or next(iter(matcher)) not in EVENTS:
-        raise CaseError(f"{sorted(matcher)} is no event: expected one of {', '.join(EVENTS)}")
+        raise CaseError(f"{sorted(matcher)} is not an event: expected one of {', '.join(EVENTS)}")
     ((kind, members),) = matcher.items()
     if not isinstance(members, dict | None):
         raise CaseError(f"{kind} has {members!r}: expected members, as in {{{kind}: {{lease: 1}}}}")
@@ -312,7 +312,7 @@ _MEMBERS: dict[str, set[str] | None] = {
 
 
 def read_cases(folder: Path = FOLDER) -> list[Case]:
-    """All cases, by file and place. Raises CaseError."""
+    """Return all cases by file and position. Raises CaseError."""
     cases: list[Case] = []
     for path in sorted(folder.glob("*.yaml")):
         cases += read_file(path)
@@ -324,7 +324,7 @@ def read_cases(folder: Path = FOLDER) -> list[Case]:
 
 
 class _Loader(yaml.SafeLoader):
-    """``no`` and ``on`` are words here; true and false are the only truths."""
+    """A loader in which ``no`` and ``on`` are words; only true and false are booleans."""
 
     yaml_implicit_resolvers: ClassVar = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
@@ -336,13 +336,13 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|fal
 
 
 def read_file(path: Path) -> list[Case]:
-    """The cases of one file. Raises CaseError that names it."""
+    """Return the cases of one file. Raises CaseError that names the file."""
     try:
         documents = yaml.load(path.read_text(), Loader=_Loader)
     except yaml.YAMLError as error:
-        raise CaseError(f"{path.name} is no YAML: {error}") from None
+        raise CaseError(f"{path.name} is not valid YAML: {error}") from None
     if not isinstance(documents, list):
-        raise CaseError(f"{path.name} should be a list of cases")
+        raise CaseError(f"{path.name} is not a list of cases")
     cases = []
     for number, document in enumerate(documents, start=1):
         name = document.get("case", number) if isinstance(document, dict) else number
@@ -368,5 +368,5 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"{where!r} is not known there"
+        return f"{where!r} is unknown there"
     return f"{where}: {first['msg']}" if where else first["msg"]

@@ -1,4 +1,4 @@
-"""Certificates for the cases with TLS, made anew for each run. Keys are PKCS #8, which all read."""
+"""Certificates for cases with TLS, created for each run. Keys are PKCS #8, as all clients need."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from cryptography.hazmat.primitives import serialization
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files by the names that cases use: ``ca`` and what it signed, ``server_cert``,
-    ``server_key``, ``client_cert``, ``client_key``; ``other_ca``, ``other_cert``, ``other_key`` of
-    a stranger.
+    """PEM files by their names in cases: ``ca`` and the certificates it signed (``server_cert``,
+    ``server_key``, ``client_cert``, ``client_key``); ``other_ca``, ``other_cert``, ``other_key`` of
+    an untrusted authority.
     """
 
     files: dict[str, str]
 
     def path(self, name: str) -> str:
-        """The file called *name*; other texts, such as a server's name, as they are."""
+        """Return the file called *name*; return other texts, such as a server's name, unchanged."""
         return self.files.get(name, name)
 
     def server(self, kind: str) -> ssl.SSLContext:
-        """A server's side; ``mutual`` asks for the client's certificate."""
+        """Return a server's context; ``mutual`` requires a client certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.files["server_cert"], self.files["server_key"])
         if kind == "mutual":

@@ -1,4 +1,4 @@
-"""Plays one case against a real gateway: nameserver, broker and proxy; judges all histories."""
+"""Play one case against a real gateway (nameserver, broker and proxy), and check all histories."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tests.conformance.clients.laws import broken_lines
 from tests.conformance.clients.player import CaseFailed, Play
 
 _QUEUES = 4
-#: Shorter times than the defaults, in the same proportions.
+#: Shorter than the defaults, in the same proportions.
 LOCK = {"renewal_s": 0.3, "trust_s": 1.2, "broker_lock_expiry_s": 2.0, "request_timeout_s": 0.4}
 BROKERS = Brokers(settings={"lock_expiry_s": 2.0, "flush": "async"})
 _NODE = "client"
-#: At two clocks, for what is between them.
+#: Number of paired clock readings.
 _LOOKS = 20
 
 
 @dataclass
 class GatewayPlay(Play):
-    """``a`` is the proxy; in this process, or one of its own where the case kills it."""
+    """``a`` is the proxy, in this process, or in a separate one if the case kills it."""
 
     gateway: Gateway | None = None
     folder: Path = Path()
@@ -86,7 +86,7 @@ class GatewayPlay(Play):
         self._address_of_a = addresses.thrift
 
     async def _start_process(self) -> None:
-        """A proxy that can be killed; back again it has the same port, and is another one."""
+        """Start a proxy that can be killed; a restarted one has the same port."""
         assert self.gateway is not None
         assert self._children is not None
         if not self._port:
@@ -122,7 +122,7 @@ class GatewayPlay(Play):
             options["clock_offset_ns"] = clock_offset_ns()
         return options
 
-    # ---- the steps that are different here ----------------------------------------------------
+    # ---- steps that differ from scripted proxies ----------------------------------------------
 
     async def _step(self, step: cases.Step) -> None:
         match step:
@@ -186,10 +186,10 @@ class GatewayPlay(Play):
             raise CaseFailed(f"{counts.duplicates} messages were handled again")
         deliveries, handled = counts.deliveries, counts.handled
         if handled > deliveries:
-            raise CaseFailed(f"{handled} messages were handled, {deliveries} handed out")
+            raise CaseFailed(f"{handled} messages were handled, {deliveries} delivered")
 
     def _judge_places(self) -> None:
-        """What a client's producer sent stands where its key belongs."""
+        """Check that messages of a client's producer are in the queue of their key."""
         assert self.gateway is not None
         keys = {each["msg"]: each.get("key") for each in self.gateway.events("send")}
         for each in self.gateway.events("send_ok", node="proxy-*"):
@@ -198,15 +198,15 @@ class GatewayPlay(Play):
                 continue
             wanted = f"{self.gateway.cluster.broker_name}_{abs(java_hash(key)) % _QUEUES}"
             if each["topic"] == TOPIC and each["queue"] != wanted:
-                raise CaseFailed(f"a message of key {key} stands in {each['queue']}, not {wanted}")
+                raise CaseFailed(f"a message of key {key} is in {each['queue']}, not {wanted}")
 
 
 def clock_offset_ns() -> int:
-    """What the histories' clock is ahead of the monotonic one: the time that was slept.
+    """Return how far the histories' clock is ahead of the monotonic one: the suspended time.
 
-    Both cannot be read at once. Of several tries the one counts between whose looks least time went
-    by, and no more than that is no sleep: a process that stood still there would have its clients
-    write events before what led to them.
+    Both cannot be read at once. Of several tries the one with the shortest time between its
+    readings counts, and a difference within that time is zero: otherwise a pause of this process
+    would make clients write events before their causes.
     """
     least_ns, offset_ns = 1 << 62, 0
     for _ in range(_LOOKS):

@@ -1,4 +1,4 @@
-"""What holds in every case: laws that no client may break, whatever the proxy does.
+"""Laws: rules that hold in every case, whatever the proxy does.
 
 Each is a generator of sentences; the name of its function is the law's name in ``waives``.
 """
@@ -20,7 +20,7 @@ Law = Callable[[Trace, Case, Mapping[str, CaseProxy]], Iterator[str]]
 
 
 def lines(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """Every start has one end, nothing ends that did not start, nothing starts twice at once."""
+    """Every start has one end, no end lacks a start, and nothing starts twice at once."""
     open_now: dict[tuple[Any, Any], dict[str, Any]] = {}
     for event in trace.of("start", "end", "lost", "error", NEW_LIFE):
         m = event.members
@@ -29,7 +29,7 @@ def lines(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterato
             continue
         if event.kind == "error":
             if m.get("kind") not in ("connection", "refused", "fault", "protocol"):
-                yield f"a line is not as the contract says: {m}"
+                yield f"an invalid line: {m}"
             continue
         name = (m.get("queue"), m.get("lease"))
         if event.kind == "start":
@@ -40,14 +40,14 @@ def lines(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterato
             yield f"{event.kind} of lease {name}, which was not handled"
         elif event.kind == "end":
             if m.get("outcome") not in _OUTCOMES or m.get("offset") != open_now[name]["offset"]:
-                yield f"the end of lease {name} is not as the contract says: {m}"
+                yield f"an invalid end of lease {name}: {m}"
             del open_now[name]
     if open_now and not _killed(case):
         yield f"handlers never ended: {sorted(map(str, open_now))}"
 
 
 def one_handler_a_key(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """S6: of one order key one message at a time is with a handler, even if the proxy erred."""
+    """S6: at most one message of an order key is with a handler, even if the proxy errs."""
     handled: dict[tuple[Any, Any], Any] = {}
     for event in trace.of("start", "end", NEW_LIFE):
         m = event.members
@@ -63,18 +63,18 @@ def one_handler_a_key(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]
 
 
 def concurrency(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """S7: never more handlers than allowed."""
+    """S7: there are never more handlers than allowed."""
     limit = 1 if case.client.form == "iterator" else case.client.concurrency or 8
     now = most = 0
     for event in trace.of("start", "end", NEW_LIFE):
         now = 0 if event.kind == NEW_LIFE else now + (1 if event.kind == "start" else -1)
         most = max(most, now)
     if case.client.form != "batches" and most > limit:
-        yield f"{most} handlers at a time, {limit} are allowed"
+        yield f"{most} parallel handlers, {limit} are allowed"
 
 
 def who_asks(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """Every request says who asks, by the same names, and carries the token."""
+    """Every request names its client consistently, and carries the token."""
     for event in trace.events:
         if event.request is None:
             continue
@@ -93,7 +93,7 @@ def who_asks(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iter
 
 
 def pull_ids(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """S9: a pull has an id, and a new one once the last was answered."""
+    """S9: a pull has an id, and a new one after the last was answered."""
     if case.client.mode != "consume":
         return
     answered: set[str] = set()
@@ -109,11 +109,11 @@ def pull_ids(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iter
 
 
 def pull_shape(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """A pull asks for many queues, for something, waiting for a while."""
+    """A pull accepts several queues, asks for messages, and may wait."""
     for event in trace.of("pull"):
         m = event.members
         if m.get("manyQueues") is not True:
-            yield "a pull is not ready for batches of several queues"
+            yield "a pull does not accept batches of several queues"
         if m.get("maxBatchSize", 0) < 1:
             yield f"a pull asks for {m.get('maxBatchSize')} messages"
         if case.client.mode == "consume" and not 20 <= m.get("maxLingerTime", 0) <= 30_000:
@@ -123,7 +123,7 @@ def pull_shape(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> It
 
 
 def one_verdict(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """S3: a lease gets one verdict; it is said again only if the request failed that carried it."""
+    """S3: a lease gets one verdict, resent only after the request that carried it failed."""
     said: dict[LeaseName, str] = {}
     confirmed: set[LeaseName] = set()
     for event in trace.of("pull", "settle"):
@@ -131,12 +131,12 @@ def one_verdict(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> I
         carried = list(_told(event.request))
         for lease, count in Counter(lease for lease, _ in carried).items():
             if count > 1:
-                yield f"lease {lease} is {count} times in one request"
+                yield f"lease {lease} appears {count} times in one request"
         for lease, verdict in carried:
             if said.setdefault(lease, verdict) != verdict:
                 yield f"lease {lease} was told {said[lease]}, then {verdict}"
             if lease in confirmed:
-                yield f"the verdict on lease {lease} was told again after it was confirmed"
+                yield f"the verdict on lease {lease} was resent after it was confirmed"
         if event.request.answered:
             confirmed.update(lease for lease, _ in carried)
 
@@ -144,7 +144,7 @@ def one_verdict(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> I
 def verdicts_are_outcomes(
     trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]
 ) -> Iterator[str]:
-    """What a handler made of a message is what the proxy is told."""
+    """Verdicts match the outcomes of handlers."""
     if case.client.mode != "consume":
         return
     ends = {_place(event.members): event.members["outcome"] for event in trace.of("end")}
@@ -153,13 +153,13 @@ def verdicts_are_outcomes(
         for (_, *place), verdict in _told(event.request):
             name = tuple(place)
             if name not in started and verdict != "defer":
-                yield f"lease {name} was told {verdict}, and never handled"
+                yield f"lease {name} got {verdict}, but was never handled"
             if ends.get(name, verdict) != verdict:
-                yield f"lease {name} ended with {ends[name]}, and was told {verdict}"
+                yield f"lease {name} ended with {ends[name]}, but got {verdict}"
 
 
 def known_leases(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """What is said of a lease carries the context that it came with, and it did come."""
+    """Requests name only leases that were given, with their context."""
     given = _given(proxies)
     for event in trace.of("pull", *_CONTROL):
         for lease in _named(event.request):
@@ -168,7 +168,7 @@ def known_leases(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> 
 
 
 def home(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """What is said of a lease goes to the proxy that holds it."""
+    """Requests about a lease go to the proxy that holds it."""
     homes = {lease: at for proxy in proxies.values() for lease, at in proxy.homes.items() if at}
     for event in trace.of("pull", *_CONTROL):
         assert event.request is not None
@@ -178,7 +178,7 @@ def home(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator
 
 
 def two_connections(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """Pulls have a connection for themselves: a waiting one would hold up what follows."""
+    """Pulls have a separate connection: a waiting one would delay other requests."""
     if case.client.mode != "consume":
         return
     pulling = {(e.request.proxy, e.request.connection) for e in trace.of("pull") if e.request}
@@ -189,7 +189,7 @@ def two_connections(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) 
 
 
 def nothing_kept(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """A client that ends in order leaves no lease behind: all it was given it has settled."""
+    """A client that ends normally has settled all its leases."""
     if case.client.mode != "consume" or _killed(case) or (case.exit and case.exit.code):
         return
     told = {lease for e in trace.of("pull", "settle") for lease, _ in _told(e.request)}
@@ -199,7 +199,7 @@ def nothing_kept(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> 
 
 
 def no_storm(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> Iterator[str]:
-    """Whatever fails, requests come at a pace: 200 in a second are too many."""
+    """Requests are paced, whatever fails: 200 in a second are too many."""
     times = [event.at_s for event in trace.events if event.request is not None]
     for first, last in zip(times, times[200:], strict=False):
         if last - first < 1.0:
@@ -216,7 +216,7 @@ LAWS: tuple[Law, ...] = (
 def broken_laws(
     trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]
 ) -> Iterator[tuple[str, str]]:
-    """Name and sentence of each breach."""
+    """Yield name and sentence of each violation."""
     for law in LAWS:
         name = law.__name__.replace("_", "-")
         for sentence in law(trace, case, proxies):
@@ -224,14 +224,14 @@ def broken_laws(
 
 
 def broken_lines(trace: Trace, case: Case) -> Iterator[tuple[str, str]]:
-    """The same, by what the client wrote alone."""
+    """As ``broken_laws``, from the client's lines only."""
     for law in (lines, one_handler_a_key, concurrency):
         for sentence in law(trace, case, {}):
             yield law.__name__.replace("_", "-"), sentence
 
 
 def _told(request: Any) -> Iterator[tuple[LeaseName, str]]:
-    """Leases with what a request says of them."""
+    """Yield leases with their verdicts in a request."""
     for batch in request.argument.acks or ():
         place = (batch.context.topic, batch.context.qid)
         for lease in batch.acked or ():
@@ -243,7 +243,7 @@ def _told(request: Any) -> Iterator[tuple[LeaseName, str]]:
 
 
 def _named(request: Any) -> Iterator[LeaseName]:
-    """All leases in a request."""
+    """Yield all leases in a request."""
     if request.method == "extend":
         for each in request.argument.leases:
             yield (each.context.topic, each.context.qid, each.leaseId)

@@ -1,4 +1,4 @@
-"""Does what happened fit what a case expects? Plain data on both sides."""
+"""Match events against a case's expectations. Plain data on both sides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPERATORS = ("contains", "at_least", "at_most", "any_of", "not")
 
 
 def plain(value: Any) -> Any:
-    """A Thrift struct as a dictionary without what is absent; bytes as text."""
+    """Return a Thrift struct as a dictionary without absent fields; bytes become text."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, list):
@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
 
 
 def of_request(request: Request) -> dict[str, Any]:
-    """The members by which a case can know a request; those of the IDL and some made of them."""
+    """Return the members of a request for matching: those of the IDL, and some derived ones."""
     if request.method == "sendBatchSync":
         return {"messages": plain(request.argument)}
     members: dict[str, Any] = plain(request.argument)
@@ -45,11 +45,11 @@ def of_request(request: Request) -> dict[str, Any]:
 
 
 def fits(expected: Any, actual: Any) -> bool:
-    """Whether *actual* has all that is *expected*.
+    """Return whether *actual* matches *expected*.
 
-    A mapping expects its members, others may be there; ``null`` expects nothing or null. Operators
-    are ``contains`` (text in a text, elements in a list), ``at_least``, ``at_most``, ``any_of`` and
-    ``not``.
+    A mapping matches if its members do; others are allowed. ``null`` matches absent or null.
+    Operators are ``contains`` (text in a text, elements in a list), ``at_least``, ``at_most``,
+    ``any_of`` and ``not``.
     """
     if isinstance(expected, dict):
         if expected and all(name in OPERATORS for name in expected):
@@ -69,7 +69,7 @@ def fits(expected: Any, actual: Any) -> bool:
 
 
 def members_fit(expected: dict[str, Any] | None, actual: dict[str, Any]) -> bool:
-    """``fits`` for an event; ``verdicts`` and ``leases`` are whole, ``…include…`` are parts."""
+    """``fits`` for an event; ``verdicts`` and ``leases`` are complete, ``…include…`` are parts."""
     for name, value in (expected or {}).items():
         if name == "verdicts" and value != actual.get(name):
             return False

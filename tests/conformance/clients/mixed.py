@@ -1,4 +1,4 @@
-"""One client of each language in one group of a real gateway, killed at random: the order holds."""
+"""Run a client per language in one group of a real gateway, kill at random, check the order."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from testkit.thin_clients.languages import Language, client_environment
 from tests.conformance.clients.gateway_play import BROKERS, LOCK, clock_offset_ns
 
 MESSAGES, KEYS, QUEUES = 20_000, 400, 8
-#: Messages are sent in so many parts, with a pause after each in which one client is killed.
+#: Messages are sent in this many parts; during the pause after each, one client is killed.
 PARTS, PAUSE_S = 20, (0.6, 1.4)
-#: Without another finish, once all is sent.
+#: Limit without another finished message, after all are sent.
 PATIENCE_S = 60.0
 
 
 @dataclass
 class Member:
-    """One language's client: process after process, one history."""
+    """One language's client: successive processes with one history."""
 
     language: Language
     servers: str
     history: Path
     process: asyncio.subprocess.Process | None = None
     kills: int = 0
-    begins_at: int = 0  # where in the history this life begins, in bytes
-    codes: list[int] = field(default_factory=list)  # of lives that ended by themselves
+    begins_at: int = 0  # byte offset of this process in the history
+    codes: list[int] = field(default_factory=list)  # of processes that ended by themselves
 
     async def start(self) -> None:
-        """A new life."""
+        """Start a new process."""
         self.begins_at = self.history.stat().st_size if self.history.exists() else 0
         name = self.language.name
         options = {
@@ -47,7 +47,7 @@ class Member:
             "concurrency": 16,
             "max_run": 4,
             "client_id": name,
-            "work_ms": [0, 100],  # so that a kill finds most handlers at work
+            "work_ms": [0, 100],  # so that most handlers are running at a kill
             "quiet": True,
             "history": str(self.history),
             "node": name,
@@ -64,7 +64,7 @@ class Member:
         )
 
     async def kill(self) -> None:
-        """``kill -9``, and a new life; one that ended by itself is noted."""
+        """Kill the process (``kill -9``) and start a new one; record one that ended by itself."""
         assert self.process is not None
         if self.process.returncode is None:
             self.process.kill()
@@ -76,11 +76,11 @@ class Member:
 
     @property
     def handled(self) -> int:
-        """Handlers that ended, by the history."""
+        """Return the number of ended handlers, by the history."""
         return self._count("handle_end")
 
     def _count(self, kind: str, *, since: int = 0) -> int:
-        """Events of this kind in the history, from byte *since* on; a torn last line is none."""
+        """Count events of this kind from byte *since* on, without a torn last line."""
         if not self.history.exists():
             return 0
         marks = tuple(f'"e":{space}"{kind}"'.encode() for space in ("", " "))
@@ -89,11 +89,11 @@ class Member:
             return sum(any(mark in line for mark in marks) for line in lines)
 
     async def stop(self) -> None:
-        """SIGTERM, once it is there to hear it, and its exit code."""
+        """Send SIGTERM once the process is ready for it, and return its exit code."""
         assert self.process is not None
-        # In this life: one that was killed may never have come to say that it is there.
+        # In this process: a killed one may not have written its start.
         await eventually(lambda: self._count("start", since=self.begins_at) > 0, within_s=60)
-        await asyncio.sleep(0.5)  # its handler of signals may be the next line of its program
+        await asyncio.sleep(0.5)  # its signal handler may be installed just after
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -108,14 +108,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     lines: list[str]
     failures: list[str]
 
 
 async def run_mixed(languages: Sequence[Language], *, seed: int) -> Outcome:
-    """No failures: every promise held."""
+    """Run it; no failures means that every promise held."""
     began = time.monotonic()
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="orderlane-mixed-") as folder:
@@ -161,7 +161,7 @@ async def run_mixed(languages: Sequence[Language], *, seed: int) -> Outcome:
 
 
 async def _attack(gateway: Gateway, members: Sequence[Member], dice: random.Random) -> None:
-    """Send all messages; after each part one client is killed, every one in its turn."""
+    """Send all messages; after each part kill one client, in turn."""
     victims: list[Member] = []
     for _ in range(PARTS):
         keys = [f"k{dice.randrange(KEYS)}" for _ in range(MESSAGES // PARTS)]
@@ -173,7 +173,7 @@ async def _attack(gateway: Gateway, members: Sequence[Member], dice: random.Rand
 
 
 async def _finished(gateway: Gateway) -> bool:
-    """False if nothing more finishes for too long: how long all takes is up to the machine."""
+    """Return False if messages stop finishing; the total time depends on the machine."""
     finished, deadline = 0, time.monotonic() + PATIENCE_S
     while not gateway.all_finished():
         if (now := len(gateway.events("finish"))) > finished:

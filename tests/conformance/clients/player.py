@@ -1,4 +1,4 @@
-"""Plays one case: proxies as it says, the client as a process, step after step."""
+"""Play one case step by step, with its proxies and the client as a process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from tests.conformance.clients.matching import fits
 from tests.conformance.clients.stage import CaseProxy, Ready, wire_message
 from tests.conformance.clients.trace import Trace
 
-#: How long an expected event may take, and the client's first sign of life: nothing is slow here
-#: but the machine.
+#: Limits for an expected event and for the client's first line: only the machine is slow.
 PATIENCE_S, _BEGIN_S = 25.0, 60.0
 
 
@@ -38,7 +37,7 @@ _SIGNALS = {
 
 
 class CaseFailed(Exception):
-    """The client did not do what the case expects; the text says what."""
+    """The client did not meet the case's expectations; the text says how."""
 
 
 @dataclass
@@ -53,14 +52,14 @@ class Play:
     proxies: dict[str, CaseProxy] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
     code: int | None = None
-    errors: bytearray = field(default_factory=bytearray)  # what the client wrote for people
+    errors: bytearray = field(default_factory=bytearray)  # the client's standard error
     _exits: AsyncExitStack = field(default_factory=AsyncExitStack)
     _leases: Any = field(default_factory=lambda: count(1))
-    _at_s: float = 0.0  # of the step before
+    _at_s: float = 0.0  # of the previous step
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Raises CaseFailed."""
+        """Play the case. Raises CaseFailed."""
         try:
             async with self._exits:
                 await self._open_proxies()
@@ -94,7 +93,7 @@ class Play:
             await proxy.__aexit__()
 
     def _address(self, name: str) -> str:
-        """host:port for a server's name in the case."""
+        """Return host:port for a server's name in the case."""
         if name.startswith("localhost:"):  # a name that may have several addresses
             port = self.proxies[name.partition(":")[2]].port
             return f"localhost:{port}"
@@ -102,7 +101,7 @@ class Play:
             bound = self._exits.enter_context(socket.socket())
             bound.bind(("127.0.0.1", 0))  # bound, not listening: refused
             if name == "silent":
-                bound.listen(16)  # the kernel takes connections; nobody answers
+                bound.listen(16)  # the kernel accepts connections; no answers
             return "{}:{}".format(*bound.getsockname())
         return self.proxies[name].address
 
@@ -121,7 +120,7 @@ class Play:
             self._tasks.append(spawn(coroutine, name="client output"))
 
     def _options(self) -> dict[str, Any]:
-        """The argument of the conformance program."""
+        """Return the argument of the conformance program."""
         options = self.case.client.model_dump(exclude_none=True)
         options["servers"] = ",".join(self._address(name) for name in options["servers"])
         if "tls" in options:
@@ -159,7 +158,7 @@ class Play:
     # ---- the dialogue -----------------------------------------------------------------------
 
     def _set_first_faults(self) -> None:
-        """Those that a case begins with: a client may be faster than its driver."""
+        """Set the faults at the start of a case: the client may be faster than its driver."""
         for step in takewhile(_is_fault, self.case.dialogue):
             assert isinstance(step, cases.FaultStep)
             self.proxies[step.at].fail(step)
@@ -227,7 +226,7 @@ class Play:
         await self.trace.until(holds, within_s=self.patience_s)
         if not found:
             ended = f"; the client ended with {self.code}" if self.code is not None else ""
-            raise CaseFailed(f"{_show(step.expect)} did not come{ended}")
+            raise CaseFailed(f"{_show(step.expect)} did not occur{ended}")
         passed_ms = (found[0].at_s - self._at_s) * 1000
         if step.after_ms is not None and passed_ms < step.after_ms:
             raise CaseFailed(f"{_show(step.expect)} came after {passed_ms:.0f} ms: too early")
@@ -241,7 +240,7 @@ class Play:
         for event in self.trace.events[before:]:
             for matcher in step.no:
                 if event.matches(matcher):
-                    raise CaseFailed(f"{_show(matcher)} came, which must not: {event}")
+                    raise CaseFailed(f"{_show(matcher)} occurred, which must not: {event}")
 
     def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -258,7 +257,7 @@ class Play:
             await proxy.__aenter__()
 
     async def _end(self, *, by_itself: bool = False) -> None:
-        """Let the client end, and wait for that."""
+        """Let the client end, and wait for it."""
         if self.code is not None:
             return
         if not by_itself:
@@ -277,7 +276,7 @@ class Play:
         case = self.case
         for matcher in case.never:
             for event in self.trace.matching(matcher):
-                raise CaseFailed(f"{_show(matcher)} came, which must not: {event}")
+                raise CaseFailed(f"{_show(matcher)} occurred, which must not: {event}")
         for each in case.counts:
             times = len(self.trace.matching(each.of))
             wrong = (
@@ -302,7 +301,7 @@ class Play:
         for matcher in self.case.order:
             place = next((n for n, e in enumerate(self.trace.events) if e.matches(matcher)), None)
             if place is None:
-                raise CaseFailed(f"{_show(matcher)} never came")
+                raise CaseFailed(f"{_show(matcher)} never occurred")
             places.append(place)
         if places != sorted(places):
             raise CaseFailed(f"not in the order {'; '.join(map(_show, self.case.order))}")
@@ -319,9 +318,11 @@ class Play:
             ended_well = len(self.trace.matching({"end": {"outcome": "ok"}}))
             handled = expected.handled if expected.handled is not None else ended_well
             if not fits(handled, last.members.get("handled")):
-                raise CaseFailed(f"stopped says {last.members.get('handled')} handled: {handled}")
+                found = last.members.get("handled")
+                raise CaseFailed(f"stopped reports {found} handled, expected {handled}")
         if not fits(expected.error, last.members.get("error")):
-            raise CaseFailed(f"stopped says {last.members.get('error')}: {expected.error} expected")
+            found = last.members.get("error")
+            raise CaseFailed(f"stopped reports error {found}, expected {expected.error}")
 
 
 def _is_fault(step: cases.Step) -> bool:
@@ -329,7 +330,7 @@ def _is_fault(step: cases.Step) -> bool:
 
 
 def _filled(value: Any) -> Any:
-    """``{fill: n}`` is a text of so many letters: too long for a file of cases."""
+    """Expand ``{fill: n}`` to a text of n letters, too long for a file of cases."""
     if isinstance(value, dict):
         if value.keys() == {"fill"}:
             return "x" * int(value["fill"])

@@ -1,4 +1,4 @@
-"""The scripted proxy of a case: gives out what was put, repeats lost answers, fails when told."""
+"""The scripted proxy of a case: offers messages, repeats lost answers, and fails on request."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from thrift_idl import consumer, producer
 
 GROUP = "g"
 
-#: Topic, queue with suffix, lease id: lease ids count anew in each queue.
+#: Topic, queue with suffix, lease id; lease ids restart in each queue.
 LeaseName = tuple[str, str, int]
 
 
 @dataclass
 class Ready:
-    """One message that waits for a pull, with what its answer says."""
+    """One message that waits for a pull, with data of its answer."""
 
     message: consumer.Message
     topic: str
@@ -34,7 +34,7 @@ class Ready:
 
 
 def wire_message(put: Put, *, lease: int) -> consumer.Message:
-    """What the proxy gives out for *put*."""
+    """Return the wire message for *put*."""
     order_text = None if put.unordered else put.order_key if put.order_key is not None else put.key
     order_key = None if order_text is None else order_text.encode()
     if put.order_key_hex is not None:
@@ -60,28 +60,28 @@ def wire_message(put: Put, *, lease: int) -> consumer.Message:
 
 @dataclass
 class CaseProxy(ScriptedProxy):
-    """*saw* is told of every request, before its answer."""
+    """A proxy that calls *saw* for every request, before its answer."""
 
     name: str = "a"
     saw: Callable[[Request], None] = lambda _request: None
-    homes: dict[LeaseName, str] = field(default_factory=dict)  # the address told
+    homes: dict[LeaseName, str] = field(default_factory=dict)  # the reported address
     answers: list[consumer.PullResponse] = field(default_factory=list)
     _ready: deque[Ready] = field(default_factory=deque)
     _answers: dict[str, consumer.PullResponse] = field(default_factory=dict)
 
     async def __aenter__(self) -> CaseProxy:
         await super().__aenter__()
-        self.port = int(self.address.rpartition(":")[2])  # the same again when it is back
+        self.port = int(self.address.rpartition(":")[2])  # the same after a restart
         return self
 
     async def make_ready(self, each: list[Ready]) -> None:
-        """Give them to the next pulls."""
+        """Offer messages to the next pulls."""
         async with self._changed:
             self._ready.extend(each)
             self._changed.notify_all()
 
     async def _pull(self, request: Request) -> consumer.PullResponse:
-        """The same id gets the same answer; else as many as there are and are wanted."""
+        """Repeat the answer for a known id; else return available messages, up to the limit."""
         self.saw(request)
         return await self._plain_pull(request)
 
@@ -143,12 +143,12 @@ class CaseProxy(ScriptedProxy):
 
     async def _sendDelaySync(self, request: Request) -> producer.DelayResult:  # noqa: N802
         self.saw(request)
-        return producer.DelayResult(code=18, msg="delays are not served by this broker")
+        return producer.DelayResult(code=18, msg="delays are not supported by this broker")
 
     # ---- faults -----------------------------------------------------------------------------
 
     def fail(self, step: FaultStep) -> None:
-        """Let the next calls fail so."""
+        """Make the next calls fail in this way."""
 
         async def script(request: Request) -> Any:
             self.saw(request)
@@ -158,7 +158,7 @@ class CaseProxy(ScriptedProxy):
 
     async def _plain(self, request: Request) -> Any:
         plain: Callable[[Request], Awaitable[Any]] = getattr(self, f"_{request.method}")
-        saw, self.saw = self.saw, lambda _request: None  # it has been seen
+        saw, self.saw = self.saw, lambda _request: None  # already recorded
         try:
             return await plain(request)
         finally:
@@ -193,7 +193,7 @@ class CaseProxy(ScriptedProxy):
         return RAW[step.fault]
 
 
-#: What is no answer. The last two are whole frames with a good head and a wrong name or number.
+#: Invalid answers. The last two are whole frames with a valid header and a wrong name or number.
 RAW = {
     "garbage": Raw(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
     "bad_length": Raw(struct.pack(">i", -7) + b"0123456789"),
@@ -206,7 +206,7 @@ RAW = {
 
 
 def _answer(ready: list[Ready]) -> consumer.PullResponse:
-    """One batch a queue, in the order of the first of each."""
+    """Return one batch per queue, in the order of their first messages."""
     parts: dict[tuple[str, str], consumer.PullResponse] = {}
     for each in ready:
         part = parts.get((each.topic, each.queue))
@@ -220,7 +220,7 @@ def _answer(ready: list[Ready]) -> consumer.PullResponse:
     first, *more = parts.values()
     if more:
         first.more = more
-    for part in more:  # absent means as in the outer answer
+    for part in more:  # absent: as in the outer answer
         part.leaseMs = None if part.leaseMs == first.leaseMs else part.leaseMs
         part.home = None if part.home == first.home else part.home
     return first
@@ -237,7 +237,7 @@ def _references(request: Request) -> list[consumer.LeaseRef]:
 
 
 def _result(step: FaultStep) -> producer.Result:
-    """*results* are the codes of a batch's messages."""
+    """Return the result; *results* are the codes of a batch's messages."""
     messages = [
         producer.MessageResult(code=code, msg=None if code == 0 else f"{step.text} ({code})")
         for code in step.results

@@ -1,4 +1,4 @@
-"""When this process, whose proxies clients talk to, did not get its turn."""
+"""Detect when this process, which runs the proxies, was not scheduled in time."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import time
 from dataclasses import dataclass, field
 
 _LOOK_S = 0.02
-#: Clients of the cases wait no less than twice this for anything.
+#: Clients in cases wait at least twice this for anything.
 LATE_S = 0.15
 
 
 @dataclass(slots=True)
 class Standstills:
-    """Notes how late the event loop was, and when."""
+    """Records delays of the event loop, and their times."""
 
     _late: list[tuple[float, float]] = field(default_factory=list)
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         while True:
             due = time.monotonic() + _LOOK_S
             await asyncio.sleep(_LOOK_S)
             self.note(time.monotonic(), time.monotonic() - due)
 
     def note(self, now_s: float, late_s: float) -> None:
-        """The loop came *late*, now."""
+        """Record a delay of the loop that ends now."""
         if late_s >= LATE_S:
             self._late.append((now_s, late_s))
 
     def longest_since(self, began_s: float) -> float:
-        """Seconds; 0 if it was never late enough to matter."""
+        """Return the longest delay in seconds; 0 if none was relevant."""
         return max((late for when, late in self._late if when >= began_s), default=0.0)

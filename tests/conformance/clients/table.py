@@ -1,4 +1,4 @@
-"""Runs cases with clients, many at a time, and says what became of them."""
+"""Run cases with clients, many at a time, and report the results."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests.conformance.clients.gateway_play import GatewayPlay
 from tests.conformance.clients.player import CaseFailed, Play
 from tests.conformance.clients.standstills import Standstills
 
-#: Cases under way at a time: they wait more than they work.
+#: Cases at a time: they mostly wait.
 AT_A_TIME = 8
-#: The same of those with a gateway, which works in this process: more of them would only wait for
-#: it, and locks of short lives would lapse.
+#: The same for cases with a gateway, which runs in this process: more would only wait for it, and
+#: short locks would expire.
 GATEWAYS_AT_A_TIME = 4
-#: Plays of a case at most: one that failed while this process stood still is played again.
+#: Maximum plays of a case: a failure during a standstill of this process is repeated.
 PLAYS = 3
 Results = Mapping[tuple[str, str], "Result"]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one case with one client."""
+    """The result of one case with one client."""
 
     seconds: float
     failure: str | None = None
     trace: str = ""
     stood_still: tuple[str, ...] = ()
-    """Failures before this that say nothing of the client, and why."""
+    """Earlier failures not caused by the client, and why."""
 
 
 async def played(play: Play) -> Result:
@@ -44,16 +44,16 @@ async def played(play: Play) -> Result:
         await play.run()
     except CaseFailed as error:
         failure = str(error)
-    except Exception as error:  # of the harness: the other cases go on
+    except Exception as error:  # of the harness: other cases continue
         failure = f"{type(error).__name__}: {error}"
     trace = f"{play.trace.text()}\n{play.errors.decode(errors='replace')[-3000:]}"
     return Result(time.monotonic() - began, failure, trace)
 
 
 async def judged(play: Callable[[], Awaitable[Result]], standstills: Standstills) -> Result:
-    """What *play* comes to. It is done again if it fails while this process, which has the proxies,
-    is late itself: then answers came later than the case says. A client that fails each time has
-    failed, and what was excused is told.
+    """Return the result of *play*, repeated if it fails while this process, which runs the proxies,
+    is late itself: then answers came later than the case specifies. A client that fails each time
+    has failed; excused failures are reported.
     """
     excused: list[str] = []
     while True:
@@ -68,7 +68,7 @@ async def judged(play: Callable[[], Awaitable[Result]], standstills: Standstills
 async def run_cases(
     languages: Sequence[Language], cases: Sequence[Case], certificates: Certificates
 ) -> Results:
-    """Every case with every client."""
+    """Run every case with every client."""
     places: dict[type[Play], asyncio.Semaphore] = {Play: asyncio.Semaphore(AT_A_TIME)}
     places[GatewayPlay] = asyncio.Semaphore(GATEWAYS_AT_A_TIME)
     results: dict[tuple[str, str], Result] = {}
@@ -93,7 +93,7 @@ async def run_cases(
 def table_lines(
     languages: Sequence[Language], cases: Sequence[Case], results: Results, *, verbose: bool
 ) -> Iterator[str]:
-    """Case by language, with seconds; then the failures in words."""
+    """Return case by language with seconds, then the failures as sentences."""
     wide = max((len(case.case) for case in cases), default=0)
     yield " ".join([f"{'case':<{wide}}", *(f"{language.name:>8}" for language in languages)])
     for case in cases:

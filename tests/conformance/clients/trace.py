@@ -1,4 +1,4 @@
-"""What happened in a case: requests as the proxies got them, lines as the client wrote them."""
+"""Records the events of a case: requests at the proxies, and lines of the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testkit.scripted_proxy import Request
 from tests.conformance.clients.cases import NACK, VERDICT, Matcher
 from tests.conformance.clients.matching import fits, members_fit, of_request
 
-#: The kind of the event that a client was started again.
+#: The kind of event for a restart of the client.
 NEW_LIFE = "new life"
 
 
@@ -25,7 +25,7 @@ class Event:
     members: dict[str, Any]
     at_s: float
     request: Request | None = None
-    taken: bool = False  # by a step that expected it
+    taken: bool = False  # matched by a step
 
     def matches(self, matcher: Matcher) -> bool:
         ((kind, members),) = matcher.items()
@@ -46,7 +46,7 @@ class Event:
 
 @dataclass
 class Trace:
-    """All events of a case in the order of their coming."""
+    """All events of a case in order of arrival."""
 
     events: list[Event] = field(default_factory=list)
     began_s: float = field(default_factory=time.monotonic)
@@ -54,7 +54,7 @@ class Trace:
     _last_pull_id: str | None = None
 
     def request(self, request: Request) -> None:
-        """A proxy got it."""
+        """Record a request at a proxy."""
         members = of_request(request)
         if request.method == "pull":
             asked = members.get("requestId")
@@ -66,12 +66,12 @@ class Trace:
         self._add(Event(request.method, members, request.at_s, request))
 
     def line(self, line: dict[str, Any]) -> None:
-        """The client wrote it."""
+        """Record a line of the client."""
         members = {name: value for name, value in line.items() if name != "e"}
         self._add(Event(line["e"], members, time.monotonic()))
 
     def new_life(self) -> None:
-        """The client was started again: what its former life handled has ended."""
+        """Record a restart of the client, which ends its earlier handlers."""
         self._add(Event(NEW_LIFE, {}, time.monotonic()))
 
     def _add(self, event: Event) -> None:
@@ -79,11 +79,11 @@ class Trace:
         self.wake()
 
     def wake(self) -> None:
-        """Let the one who waits look again."""
+        """Wake the waiting step to check again."""
         self._changed.set()
 
     async def until(self, holds: Callable[[], bool], *, within_s: float) -> bool:
-        """True once *holds*; False after *within_s*. One may wait at a time."""
+        """Return True once *holds*; False after *within_s*. Only one caller may wait at a time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while not holds():
@@ -92,8 +92,8 @@ class Trace:
         return holds()
 
     def take(self, matcher: Matcher, *, at: str | None) -> Event | None:
-        """The first event that fits and was not taken. One request has many verdicts: looking at
-        one takes none.
+        """Return the first matching event not yet taken. A request has many verdicts: matching one
+        does not take it.
         """
         looks = VERDICT in matcher or NACK in matcher
         for event in self.events:
@@ -109,7 +109,7 @@ class Trace:
         return [event for event in self.events if event.matches(matcher)]
 
     def text(self) -> str:
-        """For people, with milliseconds since the beginning."""
+        """Return a readable text, with milliseconds since the start."""
         lines = [f"{(each.at_s - self.began_s) * 1000:7.0f} {each}" for each in self.events]
         return "\n".join(lines)
 

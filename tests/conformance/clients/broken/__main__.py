@@ -1,4 +1,4 @@
-"""``python -m tests.conformance.clients.broken NAME '{…}'``: the Python program, broken so."""
+"""``python -m tests.conformance.clients.broken NAME '{…}'``: run Python's program, broken so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from testkit.thin_clients import program
 from tests.conformance.clients.broken import asking, ending, holding, silent, telling
 from tests.conformance.clients.broken.registry import BROKEN
 
-#: Imported for what they register.
+#: Imported because they register broken clients.
 KINDS = (asking, ending, holding, silent, telling)
 
 

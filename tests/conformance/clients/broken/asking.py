@@ -41,7 +41,7 @@ def ids_begin_anew() -> Patch:
     return patch.object(chance, "token_hex", lambda size: "00" * size)
 
 
-@breaks("pull-stops-when-full", "more is pulled than there is room for")
+@breaks("pull-stops-when-full", "pulls exceed the free capacity")
 class PullsTooMuch(Session):
     def __init__(self, options: SessionOptions) -> None:
         super().__init__(options)
@@ -57,12 +57,12 @@ class WaitsTooLong(Session):
         return came
 
 
-@breaks("failures-are-paced", "after a failure it tries again as fast as it can")
+@breaks("failures-are-paced", "failures are retried without a pause")
 def hurries() -> Patch:
     return patch.object(session, "backoff_ns", lambda _failures, _jitter: 0)
 
 
-@breaks("early-empty-answers-are-paced", "an empty answer is a reason to ask again at once")
+@breaks("early-empty-answers-are-paced", "an empty answer is followed by a pull at once")
 class HurriesAtEmptyAnswers(Session):
     def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
         came = super().pull_answered(response, now_ns)
@@ -70,13 +70,13 @@ class HurriesAtEmptyAnswers(Session):
         return came
 
 
-@breaks("silent-proxy", "it waits for an answer as long as it takes")
+@breaks("silent-proxy", "answers are awaited without a limit")
 class WaitsForEver(AsyncConnection):
     async def call(self, asked: Any, *, timeout_s: float) -> Any:
         return await super().call(asked, timeout_s=timeout_s + 3600)
 
 
-@breaks("garbage-answer", "any answer may be better the next time")
+@breaks("garbage-answer", "invalid answers are retried")
 def retries_garbage() -> Patch:
     return patch.object(ProtocolError, "retriable", new=True)
 
@@ -94,13 +94,13 @@ def takes_small_answers() -> Patch:
 # ---- proxies ----------------------------------------------------------------------------------
 
 
-@breaks("home-of-a-lease", "all is told where pulls go")
+@breaks("home-of-a-lease", "verdicts go to the proxy of pulls")
 class TellsTheWrongHome(AsyncFeeder):
     async def _open(self, home: Home, pulled_from: Destination) -> AsyncConnection:
         return await AsyncConnection.open(self._servers.destination, timeout_s=self._timeout_s)
 
 
-@breaks("homes-of-two-proxies", "leases of two proxies are not told apart")
+@breaks("homes-of-two-proxies", "leases of two proxies are confused")
 class OneHomeForAll(Session):
     def pull_answered(self, response: consumer.PullResponse, now_ns: int) -> int:
         known = next(iter(self.homes), None)
@@ -114,11 +114,11 @@ def _from_home(part: consumer.PullResponse, home: str | None) -> consumer.PullRe
     return changed
 
 
-@breaks("dead-server-first", "the first server of the list is the only one")
+@breaks("dead-server-first", "only the first server of the list is used")
 def never_fails_over() -> Patch:
     return patch.object(aio_feeder, "tries_elsewhere", lambda _error, _failures: False)
 
 
-@breaks("lost-answer-is-asked-for-where-it-is", "after any failure the next server is asked")
+@breaks("lost-answer-is-asked-for-where-it-is", "any failure moves on to the next server")
 def fails_over_at_once() -> Patch:
     return patch.object(aio_feeder, "tries_elsewhere", lambda _error, _failures: True)

@@ -19,20 +19,20 @@ from thrift_idl import consumer
 # ---- the end ----------------------------------------------------------------------------------
 
 
-@breaks("drain-in-time", "what waits at the end is kept until its lease is over")
+@breaks("drain-in-time", "waiting messages are kept at the end until their lease expires")
 class KeepsWhatWaits(Session):
     def stop(self, now_ns: int) -> None:
         self.stopping = True
         self._leases.drop_waiting()
 
 
-@breaks("drain-in-a-key", "at the end what waits is handled first")
+@breaks("drain-in-a-key", "waiting messages are handled before the end")
 class HandlesWhatWaits(Session):
     def stop(self, now_ns: int) -> None:
         """Go on."""
 
 
-@breaks("drain-while-a-pull-waits", "what still arrives at the end is kept")
+@breaks("drain-while-a-pull-waits", "messages that arrive during the drain are kept")
 class KeepsWhatArrives(Session):
     def _judge(self, lease: Lease, outcome: Outcome, now_ns: int, hurry: bool = True) -> None:
         if not (self.stopping and isinstance(outcome, Defer) and not self._leases.holds(lease)):
@@ -58,7 +58,7 @@ def drains_for_ever() -> Patch:
     return patch.object(program, "consumer_of", consumer_of)
 
 
-@breaks("second-signal", "a second signal is nothing new")
+@breaks("second-signal", "a second signal is ignored")
 class IgnoresTheSecondSignal(AsyncConsumer):
     def stop(self) -> None:
         if not self.stopping:
@@ -68,7 +68,7 @@ class IgnoresTheSecondSignal(AsyncConsumer):
 # ---- security ---------------------------------------------------------------------------------
 
 
-@breaks("token-in-every-request", "the token is shown at pulls alone")
+@breaks("token-in-every-request", "only pulls carry the token")
 class TokenAtPullsAlone(Session):
     def begin_control(
         self, home: Home, now_ns: int
@@ -79,7 +79,7 @@ class TokenAtPullsAlone(Session):
         return request
 
 
-@breaks("tls-unknown-authority", "any certificate will do")
+@breaks("tls-unknown-authority", "any certificate is accepted")
 def trusts_anybody() -> Patch:
     plain = ssl.create_default_context
 
@@ -91,7 +91,7 @@ def trusts_anybody() -> Patch:
     return patch.object(ssl, "create_default_context", context)
 
 
-@breaks("tls-wrong-name", "a certificate may be anybody's")
+@breaks("tls-wrong-name", "any name in a certificate is accepted")
 def trusts_any_name() -> Patch:
     plain = ssl.create_default_context
 
@@ -117,7 +117,7 @@ def hashes_bytes() -> Patch:
     return patch.object(calls_program, "key_hash", key_hash)
 
 
-@breaks("producer-lost-answer", "each try has an id of its own")
+@breaks("producer-lost-answer", "each try has a new id")
 class NewMessageIdAtRetry(Delivery):
     def call(self, now_ns: int) -> Any:
         for message in self.messages:
@@ -126,7 +126,7 @@ class NewMessageIdAtRetry(Delivery):
         return super().call(now_ns)
 
 
-@breaks("batch-is-finished-in-order", "a batch is sent again whole")
+@breaks("batch-is-finished-in-order", "a batch is resent whole")
 class RepeatsWholeBatches(Delivery):
     def pause_after(self, result: Any, *, now_ns: int, jitter: float) -> float | None:
         pause_s = super().pause_after(result, now_ns=now_ns, jitter=jitter)
@@ -135,7 +135,7 @@ class RepeatsWholeBatches(Delivery):
         return pause_s
 
 
-@breaks("producer-unknown-outcome", "a send without an answer is said not to be stored")
+@breaks("producer-unknown-outcome", "a send without an answer is reported as not stored")
 class KnowsTooMuch(Delivery):
     def _pause(
         self, reasons: dict[int, str], code: int | None, *, again: bool, now_ns: int, jitter: float
@@ -144,7 +144,7 @@ class KnowsTooMuch(Delivery):
         return super()._pause(reasons, code, again=again, now_ns=now_ns, jitter=jitter)
 
 
-@breaks("producer-too-fast", "a busy proxy is asked once")
+@breaks("producer-too-fast", "a busy proxy is not retried")
 class GivesUpAtOnce(Delivery):
     def _pause(
         self, reasons: dict[int, str], code: int | None, *, again: bool, now_ns: int, jitter: float

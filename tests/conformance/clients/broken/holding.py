@@ -27,13 +27,13 @@ class NeverExtends(Session):
         return None
 
 
-@breaks("prefetched-leases-are-extended", "only what is handled is extended")
+@breaks("prefetched-leases-are-extended", "only leases with handlers are extended")
 class PrefetchedNotExtended(Session):
     def _leases_of(self, home: Home) -> list[Lease]:
         return [lease for lease in super()._leases_of(home) if lease.is_open]
 
 
-@breaks("extension-is-tried-again", "after a failure nothing is extended any more")
+@breaks("extension-is-tried-again", "after a failure nothing is extended")
 class ExtendsOnce(Session):
     _failed = False
 
@@ -47,20 +47,20 @@ class ExtendsOnce(Session):
         return [] if self._failed else super()._leases_of(home)
 
 
-@breaks("lost-lease-is-told-to-the-handler", "a handler never hears of its lost lease")
+@breaks("lost-lease-is-told-to-the-handler", "a handler is not told of its lost lease")
 class LostNotTold(Session):
     def _lose(self, lease: Lease) -> list[Message]:
         super()._lose(lease)
         return []
 
 
-@breaks("lost-prefetched-message", "what was lost while it waited is handled all the same")
+@breaks("lost-prefetched-message", "messages lost while waiting are handled")
 class HandlesLostMessages(Session):
     def _lose(self, lease: Lease) -> list[Message]:
         return super()._lose(lease) if lease.is_open else []
 
 
-@breaks("lease-ends-without-its-proxy", "a lease is thought to be alive while its proxy is silent")
+@breaks("lease-ends-without-its-proxy", "a lease is considered alive while its proxy is silent")
 class LeasesLiveForEver(Session):
     _silent = False
 
@@ -74,7 +74,7 @@ class LeasesLiveForEver(Session):
         return [] if self._silent else super()._lose(lease)
 
 
-@breaks("late-answer-is-dropped", "messages that came too late are handled unasked")
+@breaks("late-answer-is-dropped", "late messages are handled without confirmation")
 class HandlesLateAnswers(Leases):
     def take(self, now_ns: int) -> Lease | None:
         return super().take(0)
@@ -106,7 +106,7 @@ def _keys(change: Callable[[bytes | None], bytes | None]) -> Patch:
     return patch.object(Lease, "chain", chain)
 
 
-@breaks("one-handler-a-key", "whatever the proxy gives out is handled at once")
+@breaks("one-handler-a-key", "all messages are handled at once")
 def two_handlers_of_a_key() -> Patch:
     return _keys(lambda _key: None)
 
@@ -127,7 +127,7 @@ def keys_as_text() -> Patch:
     return _keys(lambda key: None if key is None else key.decode(errors="replace").encode())
 
 
-@breaks("empty-order-key", "an empty order key is taken for none")
+@breaks("empty-order-key", "an empty order key counts as absent")
 def empty_keys_are_none() -> Patch:
     return _keys(lambda key: key or None)
 
@@ -142,13 +142,13 @@ def too_many_handlers() -> Patch:
     return patch.object(program, "consumer_of", consumer_of)
 
 
-@breaks("failure-in-a-run-stops-its-key", "a run goes on behind its failure")
+@breaks("failure-in-a-run-stops-its-key", "a run continues after a failure")
 class RunsGoOn(Leases):
     def drop_rest(self, lease: Lease) -> list[Lease]:
         return []
 
 
-@breaks("a-run-is-one-answer", "a failure gives back all of its key, of other answers too")
+@breaks("a-run-is-one-answer", "a failure releases all messages of its key, even of other answers")
 class RunsNeverEnd(Leases):
     def drop_rest(self, lease: Lease) -> list[Lease]:
         rest = super().drop_rest(lease)

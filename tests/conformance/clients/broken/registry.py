@@ -38,7 +38,7 @@ BROKEN: dict[str, Broken] = {}
 
 
 def breaks(case: str, what: str) -> Callable[[Arm], Arm]:
-    """Register a broken part, or the function that makes a patch, under its name."""
+    """Register a broken part, or the function that returns a patch, under its name."""
 
     def register(arm: Arm) -> Arm:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", arm.__name__)

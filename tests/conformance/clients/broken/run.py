@@ -1,4 +1,4 @@
-"""Does every broken client fail the case that is meant for it?"""
+"""Check that every broken client fails the case written for it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.conformance.clients.certificates import Certificates
 from tests.conformance.clients.player import Play
 from tests.conformance.clients.table import Result, played
 
-#: Broken clients leave out what a case waits for, so most of these cases wait in vain.
+#: Most of these cases wait in vain, because broken clients omit the expected event.
 _PATIENCE_S = 5.0
 _AT_A_TIME = 20
 
 
 async def run_broken(cases: Sequence[Case], certificates: Certificates) -> tuple[int, int, str]:
-    """How many were seen, how many were not, and a table."""
+    """Return how many defects were detected, how many were missed, and a table."""
     by_name = {case.case: case for case in cases}
     named = {name: broken for name, broken in BROKEN.items() if broken.case in by_name}
     places = asyncio.Semaphore(_AT_A_TIME)

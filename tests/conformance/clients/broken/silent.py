@@ -9,7 +9,7 @@ from thin_client import AsyncConsumer, aio, chance, forks
 from thin_client.keeper import Keeper
 
 
-@breaks("work-that-did-not-run-is-not-acked", "whatever a handler returns is an ack")
+@breaks("work-that-did-not-run-is-not-acked", "any result of a handler is an ack")
 def any_result_acks() -> Patch:
     async def take(result: object) -> None:
         """As if it had run."""
@@ -17,19 +17,19 @@ def any_result_acks() -> Patch:
     return patch.object(aio, "to_the_end", take)
 
 
-@breaks("leases-outlive-a-blocked-handler", "no thread extends while a handler blocks the client")
+@breaks("leases-outlive-a-blocked-handler", "a blocked client extends no leases")
 class BlockedClientsLoseTheirLeases(Keeper):
     def _keep(self) -> None:
         """Extend nothing."""
 
 
-@breaks("a-message-that-is-not-settled", "a loop that settles nothing waits for ever")
+@breaks("a-message-that-is-not-settled", "a loop that does not settle waits for ever")
 class LoopsWaitForEver(AsyncConsumer):
     async def _check_yielded(self) -> None:
         """As if all were settled."""
 
 
-@breaks("a-child-process-sends", "a child process goes on with the connection of its parent")
+@breaks("a-child-process-sends", "a child process uses its parent's connection")
 def children_share_connections() -> Patch:
     return patch.object(forks, "register", lambda _each: None)
 

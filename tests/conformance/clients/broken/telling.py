@@ -21,13 +21,13 @@ _NO_TIME = 1 << 62
 # ---- verdicts ---------------------------------------------------------------------------------
 
 
-@breaks("ack-is-flushed-when-idle", "verdicts wait for a pull, however long")
+@breaks("ack-is-flushed-when-idle", "verdicts wait for a pull without a limit")
 class NeverFlushes(Session):
     def _flush_at(self, home: Home) -> int | None:
         return home.verdicts.since_ns if self.stopping else None
 
 
-@breaks("ack-passes-a-waiting-pull", "no settle goes out while a pull waits")
+@breaks("ack-passes-a-waiting-pull", "no settle is sent while a pull waits")
 class SettlesBehindThePull(Session):
     def _flush_at(self, home: Home) -> int | None:
         if self._pull is not None and not self.stopping:
@@ -35,7 +35,7 @@ class SettlesBehindThePull(Session):
         return super()._flush_at(home)
 
 
-@breaks("ack-rides-on-the-next-pull", "every verdict costs a request of its own")
+@breaks("ack-rides-on-the-next-pull", "every verdict takes a separate request")
 class AcksNeverRide(Session):
     def begin_pull(self, now_ns: int) -> consumer.PullRequest:
         home, self._pull_home = self._pull_home, None
@@ -44,7 +44,7 @@ class AcksNeverRide(Session):
         return request
 
 
-@breaks("close-flushes", "what is not told when the client ends is forgotten")
+@breaks("close-flushes", "verdicts not sent before the end are dropped")
 class EndsWithoutFlushing(Session):
     @property
     def flushed(self) -> bool:
@@ -54,14 +54,14 @@ class EndsWithoutFlushing(Session):
         return None if home.verdicts.since_ns is None else _NO_TIME
 
 
-@breaks("lost-settle-request", "a settle that failed takes its verdicts along")
+@breaks("lost-settle-request", "a failed settle loses its verdicts")
 class DropsVerdictsAtFailure(Session):
     def control_failed(self, home: Home, now_ns: int, jitter: float) -> list[Message]:
         with patch.object(Verdicts, "absorb"):
             return super().control_failed(home, now_ns, jitter)
 
 
-@breaks("lost-pull-answer-with-verdicts", "a pull that failed takes its verdicts along")
+@breaks("lost-pull-answer-with-verdicts", "a failed pull loses its verdicts")
 class DropsVerdictsOfPulls(Session):
     def pull_failed(self, now_ns: int, jitter: float) -> None:
         if self._pull is not None:
@@ -69,7 +69,7 @@ class DropsVerdictsOfPulls(Session):
         super().pull_failed(now_ns, jitter)
 
 
-@breaks("fenced-ack", "a verdict that was not taken is told for ever")
+@breaks("fenced-ack", "a refused verdict is resent for ever")
 class TellsFencedVerdictsAgain(Session):
     def control_answered(self, home: Home, answer: consumer.AckAnswer) -> list[Message]:
         if home.settling is not None and answer.notHeld:
@@ -105,7 +105,7 @@ def _adding(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Patch:
     return patch.object(Verdicts, "add", add)
 
 
-@breaks("useless-verdicts-are-dropped", "verdicts are told when their lease is long over")
+@breaks("useless-verdicts-are-dropped", "verdicts are sent long after their lease expired")
 def never_drops_verdicts() -> Patch:
     return _adding(lambda _given: {"deadline_ns": _NO_TIME})
 
@@ -116,7 +116,7 @@ def _nacks(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Patch:
     return patch.object(consumer, "Nack", lambda **fields: plain(**{**fields, **change(fields)}))
 
 
-@breaks("outcome-retry-after", "a delay is told in seconds")
+@breaks("outcome-retry-after", "a delay is sent in seconds")
 def retry_after_in_seconds() -> Patch:
     def in_seconds(fields: dict[str, Any]) -> dict[str, Any]:
         after_ms = fields.get("retryAfterMs")
@@ -125,12 +125,12 @@ def retry_after_in_seconds() -> Patch:
     return _nacks(in_seconds)
 
 
-@breaks("outcome-reject", "a reject is told as a retry")
+@breaks("outcome-reject", "a reject is sent as a retry")
 def rejects_are_retries() -> Patch:
     return _nacks(lambda _fields: {"reject": None})
 
 
-@breaks("outcome-error", "an error's text does not reach the operator")
+@breaks("outcome-error", "an error's text does not reach operators")
 def errors_without_reason() -> Patch:
     return _nacks(lambda _fields: {"reason": None})
 
@@ -144,17 +144,17 @@ def _told_as(outcome: type[BaseException], told: Outcome) -> Patch:
     return _adding(lambda given: {"outcome": told} if isinstance(given["outcome"], outcome) else {})
 
 
-@breaks("outcome-defer", "what is given back is told as failed")
+@breaks("outcome-defer", "released messages are reported as failed")
 def defers_are_retries() -> Patch:
     return _told_as(Defer, Retry())
 
 
-@breaks("outcome-error", "a handler that failed is told as if it had not")
+@breaks("outcome-error", "a failed handler is reported as successful")
 def errors_are_acks() -> Patch:
     return _told_as(RuntimeError, None)
 
 
-@breaks("several-queues-in-an-answer", "the queue's suffix is cut off what goes back")
+@breaks("several-queues-in-an-answer", "the queue's suffix is omitted in verdicts")
 def qid_without_suffix() -> Patch:
     def cut(given: dict[str, Any]) -> dict[str, Any]:
         context = given["context"]
