@@ -1,6 +1,5 @@
-"""The console: pages that the proxy's HTTP port serves, and what they live on.
+"""The console: pages served by the proxy's HTTP port, and the data behind them.
 
-Here belong the files of the pages (``static``), the stream of events and the hour of figures behind
-them. What operators ask and change goes through the admin API as for anybody else: nothing here
-reaches around it.
+Here belong the files of the pages (``static``), the event stream and the figures of the last hour.
+Pages read and change everything else through the admin API, like any other caller.
 """

@@ -1,7 +1,6 @@
-"""Events for pages that stay open: each gets the state once and then what is new, as fast as it
-reads. One that does not is dropped; it asks again.
+"""Server-sent events for open pages: the whole state every few seconds.
 
-The form is that of server-sent events, so a page may use what its browser has for them.
+A page that reads too slowly is disconnected, and connects again.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import structlog
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.errors import Unavailable
 
-#: Pages at a time, and events that wait for one of them.
+#: Limits: connected pages, and events queued for one page.
 MOST_READERS = 64
 MOST_WAITING = 4
 EVERY_S = 2.0
@@ -23,12 +22,12 @@ _log = structlog.get_logger("console")
 
 
 def event(name: str, number: int, data: bytes) -> bytes:
-    """One event as bytes. *data* is JSON in one line."""
+    """Encode one event. *data* is JSON in one line."""
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), data)
 
 
 class Reader:
-    """One page's events: iterate over it once."""
+    """The events of one page. Iterate over it once."""
 
     def __init__(self, leave: Callable[[Reader], None]) -> None:
         self._leave = leave
@@ -36,11 +35,11 @@ class Reader:
         self._on_dropped: Callable[[], None] = lambda: None
 
     def call_if_dropped(self, callback: Callable[[], None]) -> None:
-        """Call *callback*, and no other, if the page does not keep up."""
+        """Set the *callback* for a page that does not keep up; it replaces an earlier one."""
         self._on_dropped = callback
 
     def put(self, piece: bytes) -> bool:
-        """False if too many wait already."""
+        """Queue *piece*; return False if the queue is full."""
         try:
             self._waiting.put_nowait(piece)
         except asyncio.QueueFull:
@@ -48,11 +47,11 @@ class Reader:
         return True
 
     def drop(self) -> None:
-        """The page does not keep up: cut it off."""
+        """Disconnect a page that does not keep up."""
         self._on_dropped()
 
     def end(self) -> None:
-        """No further event comes, and those that wait are not read any more."""
+        """End the stream and discard queued events."""
         while not self._waiting.empty():
             self._waiting.get_nowait()
         self._waiting.put_nowait(None)
@@ -66,8 +65,9 @@ class Reader:
 
 
 class Events:
-    """Tells what *look* says to all readers, every *every_s*; nothing is looked at while nobody
-    reads. ``dropped`` counts readers that were too slow, ``refused`` those over the limit.
+    """Sends the result of *look* to all readers every *every_s*; idle without readers.
+
+    ``dropped`` counts readers that were too slow, ``refused`` those over the limit.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Events:
         every_s: float = EVERY_S,
         on_slow: Callable[[], None] = lambda: None,
     ) -> None:
-        """*on_slow* is called with each reader that is dropped."""
+        """*on_slow* is called once for each reader that is dropped."""
         self._look = look
         self._every_s = every_s
         self._on_slow = on_slow
@@ -90,19 +90,20 @@ class Events:
 
     @property
     def readers(self) -> int:
-        """How many read now."""
+        """Number of connected readers."""
         return len(self._readers)
 
     def read(self) -> Reader:
-        """One more reader, which has the state at once. Raises Unavailable if there are too many,
-        or the proxy ends.
+        """Return a new reader that starts with the current state.
+
+        Raises Unavailable if there are too many readers or the proxy is stopping.
         """
         if self._closed:
-            raise Unavailable("the proxy ends: ask again, or another one")
+            raise Unavailable("the proxy is stopping: retry, or use another proxy")
         if len(self._readers) >= MOST_READERS:
             self.refused += 1
             raise Unavailable(
-                f"{MOST_READERS} pages follow this proxy's events already: close one of them"
+                f"{MOST_READERS} pages already read this proxy's events: close one of them"
             )
         reader = Reader(self._readers.discard)
         reader.put(b"retry: 3000\n\n" + self._event())
@@ -112,7 +113,7 @@ class Events:
         return reader
 
     async def close(self) -> None:
-        """End all streams; no other begins."""
+        """End all streams and refuse new ones."""
         self._closed = True
         await cancel_and_wait(self._telling)
         for reader in list(self._readers):
@@ -124,11 +125,11 @@ class Events:
             await asyncio.sleep(self._every_s)
             try:
                 self.tell()
-            except Exception:  # a bug; the next time may go well
-                _log.exception("pages were not told what is new")
+            except Exception:  # a bug; the next event may succeed
+                _log.exception("sending an event to console pages failed")
 
     def tell(self) -> None:
-        """Tell all readers now."""
+        """Send the state to all readers now."""
         if not self._readers:
             return
         piece = self._event()

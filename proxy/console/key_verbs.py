@@ -1,4 +1,4 @@
-"""The table of verbs on keys as a module of the console."""
+"""The table of key verbs as a JavaScript module for the console."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NAME = "key-verbs.js"
 
 
 def key_verbs_js(verbs: Iterable[KeyVerb] = KEY_VERBS) -> bytes:
-    """Return a JavaScript module that exports ``VERBS``, in the order in which they are offered."""
+    """Return a JavaScript module that exports ``VERBS`` in display order."""
     shown = [_of(each) for each in sorted(verbs, key=lambda verb: verb.dialog.rank)]
-    return b"// Made from the proxy's table of verbs.\n\nexport const VERBS = %s;\n" % orjson.dumps(
+    return b"// Generated from the proxy's table of key verbs.\n\nexport const VERBS = %s;\n" % orjson.dumps(
         shown, option=orjson.OPT_INDENT_2
     )
 

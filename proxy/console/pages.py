@@ -1,4 +1,4 @@
-"""The files of the console, and the headers that they are sent with."""
+"""The files of the console and their response headers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _KINDS = {
     "svg": "image/svg+xml",
 }
 
-#: A page of ours runs our files alone, asks this port alone, and makes no HTML out of texts: what
-#: stands in a key or a message is never more than a text.
+#: Pages load and run files of this port only, and never create HTML from text: the content of a
+#: key or a message is always shown as text.
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -36,7 +36,7 @@ POLICY = "; ".join(
 
 
 class Pages:
-    """``GET /`` and what it loads; all of it is read, or made, once at the start."""
+    """Serves ``GET /`` and the files it loads; all are read or generated once, at the start."""
 
     def __init__(self) -> None:
         folder = resources.files("proxy.console") / "static"
@@ -45,11 +45,11 @@ class Pages:
 
     @property
     def names(self) -> list[str]:
-        """Of all files."""
+        """Names of all files."""
         return sorted(self._files)
 
     def operations(self) -> list[Operation]:
-        """What it serves. It is for browsers, so the API's document leaves it out."""
+        """Return the operations. They are for browsers, so the OpenAPI document omits them."""
         more = {"media": HTML, "documented": False}
         return [
             get(CONSOLE, "The console.", self._index, **more),

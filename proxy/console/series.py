@@ -1,4 +1,4 @@
-"""Figures of the last hour, a fixed number of samples of each group. Pure."""
+"""Figures of the last hour: a fixed number of samples per group. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Seconds between two samples, and how many are kept: an hour.
+#: Seconds between two samples, and samples kept: one hour.
 EVERY_S = 10
 SAMPLES = 360
-#: Groups whose figures are kept; a sample of more leaves the others out.
+#: Groups with figures; further groups are left out.
 MOST_GROUPS = 500
 
-#: Of a group, as they are at the moment of the sample; in messages.
+#: Figures of a group at the time of the sample, in messages.
 GAUGES = ("lag", "unfinished", "ready", "leased", "blocked")
-#: Of a group, since the proxy started; kept as what came in a second since the sample before.
+#: Totals of a group since the proxy started; stored as messages per second since the last sample.
 COUNTERS = ("delivered", "acked", "failed")
 
 _NOTHING = float("nan")
@@ -32,26 +32,27 @@ class _GroupSeries:
 
 
 class Series:
-    """A ring of samples. A group that is not in a sample has nothing there; one that has nothing in
-    the whole ring is forgotten.
+    """A ring of samples.
+
+    A group missing from a sample has no value there; a group without any value is removed.
     """
 
     def __init__(self, *, samples: int = SAMPLES, most_groups: int = MOST_GROUPS) -> None:
-        """*samples* of each of *most_groups* groups are kept."""
+        """Keep *samples* for each of at most *most_groups* groups."""
         self._samples = samples
         self._most_groups = most_groups
         self._at_ms = array("q", [0] * samples)
         self._groups: dict[str, _GroupSeries] = {}
         self._next = 0
         self.count = 0
-        """Samples that there are, at most *samples*."""
+        """Samples taken, at most *samples*."""
 
     def __len__(self) -> int:
-        """How many groups have figures."""
+        """Number of groups with figures."""
         return len(self._groups)
 
     def add(self, at_ms: int, figures: Mapping[str, Mapping[str, float]]) -> None:
-        """A sample of *figures* by group and name, taken *at_ms* (since 1970)."""
+        """Add a sample of *figures*, by group and name, taken *at_ms* (since 1970)."""
         last_ms = self._at_ms[self._next - 1] if self.count else at_ms
         seconds = max(0.001, (at_ms - last_ms) / 1000)
         place = self._next
@@ -77,8 +78,9 @@ class Series:
         self.count = min(self.count + 1, self._samples)
 
     def of(self, group: str) -> dict[str, Any] | None:
-        """The samples of *group*, the oldest first: ``at_ms`` and a list for each name, None where
-        there is nothing. None if there is no figure of it.
+        """Return the samples of *group*, oldest first: ``at_ms`` and one list per name.
+
+        A missing value is None. Returns None for a group without figures.
         """
         series = self._groups.get(group)
         if series is None:

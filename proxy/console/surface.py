@@ -1,4 +1,4 @@
-"""What the pages live on: an overview, once or as a stream, and the figures of the last hour."""
+"""Data for the console's pages: an overview, once or as a stream, and figures of the last hour."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.operator.asked import Answer
 
-#: Queues that are looked at in one go: about a millisecond of the event loop.
+#: Queues sampled without a pause: about one millisecond of the event loop.
 _AT_ONCE = 32
 
 _log = structlog.get_logger("console")
-_Values = Annotated[list[float | None], Field(description="one for each of at_ms")]
+_Values = Annotated[list[float | None], Field(description="one value per entry of at_ms")]
 
 
 class TopicCountsView(Answer):
-    """Of a topic since the proxy started, in messages."""
+    """Messages of a topic since the proxy started."""
 
     delivered: int
     acked: int
@@ -38,13 +38,13 @@ class TopicCountsView(Answer):
 
 
 class GroupOverview(GroupView):
-    """A group with what happened to its messages here, by topic."""
+    """A group with its message counts at this proxy, by topic."""
 
     counts: dict[str, TopicCountsView]
 
 
 class OverviewView(Answer):
-    """One proxy at one moment (``at_ms`` since 1970): what it holds of its groups."""
+    """The state of one proxy's groups at one time (``at_ms`` since 1970)."""
 
     at_ms: int
     proxy: str
@@ -54,8 +54,9 @@ class OverviewView(Answer):
 
 
 class SeriesView(Answer):
-    """Samples of a group at this proxy, the oldest first; None where there is none. Counts are
-    messages, ``delivered``, ``acked`` and ``failed`` messages a second.
+    """Samples of a group at this proxy, oldest first; a missing value is null.
+
+    ``delivered``, ``acked`` and ``failed`` are messages per second, all others messages.
     """
 
     group: str
@@ -72,10 +73,10 @@ class SeriesView(Answer):
 
 
 class Console:
-    """One per process: ``start``, and ``close`` before its HTTP port closes.
+    """The console's data, one per process. Call ``close`` before the HTTP port closes.
 
-    *groups* gives the view of all groups, *about* the names of this proxy; pages that do not read
-    what they asked for are counted in *load*.
+    *groups* returns the view of all groups, *about* the names of this proxy. Pages that read too
+    slowly are counted in *load*.
     """
 
     def __init__(
@@ -95,26 +96,26 @@ class Console:
         self.events = Events(lambda: orjson.dumps(self.overview()), on_slow=self._count_slow)
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the console's HTTP operations."""
         return [
             *self._pages.operations(),
             get(
                 "/api/overview",
-                "What this proxy holds of its groups, and what happened to their messages.",
+                "State and message counts of all groups at this proxy.",
                 self._overview,
                 answer=OverviewView,
             ),
             get(
                 "/api/events",
-                "The overview as server-sent events named overview, every two seconds, for as long"
-                " as they are read. Who reads too slowly is cut off.",
+                "The overview every two seconds, as server-sent events named overview."
+                " Slow readers are disconnected.",
                 self._read,
                 media=EVENTS,
                 errors=(503,),
             ),
             get(
                 "/api/groups/{group}/series",
-                "Figures of a group at this proxy in the last hour.",
+                "Figures of a group at this proxy over the last hour.",
                 self._series,
                 answer=SeriesView,
                 errors=(404,),
@@ -122,7 +123,7 @@ class Console:
         ]
 
     def start(self) -> None:
-        """Take samples from now on."""
+        """Start sampling."""
         self._sampling = spawn(self._sample(), name="console samples")
 
     async def close(self) -> None:
@@ -131,7 +132,7 @@ class Console:
         await self.events.close()
 
     def overview(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the overview as the API serves it."""
         counts = {lane.name: _counts(lane) for lane in self._lanes}
         groups = {
             name: {**view, "counts": counts.get(name, {})}  # type: ignore[call-overload]
@@ -140,7 +141,7 @@ class Console:
         return {"at_ms": wall_ms(), **self._about(), "groups": groups}
 
     async def sample(self) -> None:
-        """Take one sample now. Clients have their turns meanwhile, with thousands of queues too."""
+        """Take one sample, yielding to other tasks even with thousands of queues."""
         figures: dict[str, dict[str, float]] = {}
         for lane in list(self._lanes):
             figures[lane.name] = await _figures(lane)
@@ -153,8 +154,8 @@ class Console:
         while True:
             try:
                 await self.sample()
-            except Exception:  # a bug; the next one may be there
-                _log.exception("a sample is missing in the charts")
+            except Exception:  # a bug; the next sample may succeed
+                _log.exception("sampling for the console's charts failed")
             await asyncio.sleep(EVERY_S)
 
     async def _overview(self, _call: Call) -> dict[str, Any]:
@@ -167,7 +168,7 @@ class Console:
         name = call.path["group"]
         found = self.series.of(name)
         if found is None:
-            raise UnknownName(f"there are no figures of a group {name[:200]!r} here")
+            raise UnknownName(f"this proxy has no figures of group {name[:200]!r}")
         return {"group": name, "every_s": EVERY_S, **found}
 
 
@@ -188,7 +189,7 @@ async def _figures(lane: GroupLane) -> dict[str, float]:
         if not number % _AT_ONCE:
             await asyncio.sleep(0)
         if lane.settings.topic(pipeline.topic) is None:
-            continue  # that of parked messages, which are the backlog of nobody
+            continue  # a twin with parked messages does not count as lag
         queue = pipeline.statistics()
         found["lag"] += max(0, queue.end - queue.committed)
         for name in ("unfinished", "ready", "leased", "blocked"):

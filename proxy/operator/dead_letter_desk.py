@@ -1,8 +1,7 @@
-"""What operators do with dead letters: look at them, export them, send them back, stop that.
+"""Operations on dead letters: list, show, export, redrive, stop.
 
-Any proxy can, whether it serves the group or not: dead letters belong to no queue that it owns. A
-redrive lives in the proxy that was asked, and ends with it; asked for again, there or elsewhere, it
-goes on where it was.
+Any proxy can run them, even for a group that it does not serve. A redrive runs in the proxy that
+received the request and ends with that proxy; a new request, to any proxy, continues it.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from proxy.upstream.context import UpstreamContext
 from proxy.upstream.dead_letters.copier import dead_letter_topic
 from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
 
-#: Dead letters that one question looks at: more would keep the one who asks waiting.
+#: Dead letters read by one request; bounds its duration.
 _MOST_READ = 10_000
 _AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which dead letters. ``everything``: also those that went back; ``limit`` None: all."""
+    """Selects dead letters. ``everything`` includes redriven ones; ``limit`` None means all."""
 
     limit: int | None = 100
     topic: str | None = None
@@ -44,23 +43,23 @@ class Wish:
     everything: bool = False
 
     def takes(self, letter: DeadLetter) -> bool:
-        """True if it is one of them."""
+        """Return whether *letter* is selected."""
         return self.topic in (None, letter.topic) and self.key in (None, letter.key)
 
 
 class DeadLetterDesk:
-    """One per process."""
+    """Operations on dead letters, one object per process."""
 
     def __init__(self, context: UpstreamContext) -> None:
         self._context = context
         self._runs: dict[Group, RedriveRun] = {}  # the last one of each group
-        #: Messages sent back, by group and topic.
+        #: Redriven messages, by group and topic.
         self.counts: Counter[tuple[str, str]] = Counter()
 
     async def show(self, name: str, wish: Wish) -> dict[str, Any]:
-        """Dead letters of a group, the oldest first, and how many wait for a redrive.
+        """Return dead letters of a group, oldest first, and the number not yet redriven.
 
-        ``complete``: all that are wanted are shown. Raises UnknownName, RemotingError.
+        ``complete``: no selected dead letter is left out. Raises UnknownName, RemotingError.
         """
         group, queues = await self._find(name)
         found: list[DeadLetter] = []
@@ -85,7 +84,7 @@ class DeadLetterDesk:
         }
 
     async def find(self, name: str, which: str) -> dict[str, Any]:
-        """One dead letter with its body, by its place (``broker-a_0@17``) or message id.
+        """Return one dead letter with its body, by queue and offset (``broker-a_0@17``) or message id.
 
         Raises UnknownName, RemotingError.
         """
@@ -104,14 +103,15 @@ class DeadLetterDesk:
                     if stored.queue_offset == offset:
                         return _whole(stored, queue)
         raise UnknownName(
-            f"there is no dead letter {which} of {group!r}: {queue.qid} has {begin} to {end - 1}"
+            f"group {group!r} has no dead letter {which}: {queue.qid} has offsets {begin} to {end - 1}"
             if begin < end
-            else f"there is no dead letter {which} of {group!r}: {queue.qid} is empty"
+            else f"group {group!r} has no dead letter {which}: {queue.qid} is empty"
         )
 
     async def export(self, name: str, wish: Wish) -> AsyncIterator[bytes]:
-        """Dead letters with their bodies as lines of JSON, queue by queue, each from its oldest on;
-        those that come meanwhile are not among them. Raises UnknownName, RemotingError.
+        """Yield dead letters with their bodies as lines of JSON, queue by queue, oldest first.
+
+        Dead letters that arrive later are not included. Raises UnknownName, RemotingError.
         """
         group, queues = await self._find(name)
         left = wish.limit
@@ -133,10 +133,14 @@ class DeadLetterDesk:
     async def redrive(
         self, name: str, *, by: str, reason: str, rate: float, skip: Sequence[str], dry_run: bool
     ) -> dict[str, Any]:
-        """Begin to send the dead letters of a group back, *rate* a second at most (0: no limit),
-        but not those named in *skip* (``broker-a_0@17``). *dry_run*: only count them.
+        """Start sending the dead letters of a group to their original topics.
 
-        Raises UnknownName, RemotingError, and OrderlaneError if it cannot begin.
+        Args:
+            rate: Messages per second at most; 0 for no limit.
+            skip: Dead letters to leave out, as ``broker-a_0@17``.
+            dry_run: Only count them.
+
+        Raises UnknownName, RemotingError, and OrderlaneError if it cannot start.
         """
         group, queues = await self._find(name)
         try:
@@ -148,12 +152,12 @@ class DeadLetterDesk:
             left = sum(max(0, end - first) for _, first, end in bounds)
             return {"group": group, "state": "dry run", "left": left}
         if (last := self._runs.get(group)) is not None and last.running:
-            raise OrderlaneError(f"the dead letters of {group!r} are being redriven: stop it first")
+            raise OrderlaneError(f"a redrive of the dead letters of {group!r} is running: stop it first")
         after = {"state": "redriven", "rate": rate, "skip": list(skip)}
         change = Change(by, "dead-letters redrive", group, reason, before={}, after=after)
         async with self._context.audit.change(change) as entry:
             if (last := self._runs.get(group)) is not None and last.running:
-                raise OrderlaneError(f"the dead letters of {group!r} are being redriven by now")
+                raise OrderlaneError(f"another redrive of the dead letters of {group!r} has started")
             run = self._runs[group] = RedriveRun(
                 *(self._context, group, queues),
                 by=by,
@@ -168,13 +172,14 @@ class DeadLetterDesk:
         return self._view(group) or {}
 
     async def stop(self, name: str, *, by: str, reason: str) -> dict[str, Any]:
-        """Send no more of them back; return once nothing is on its way. Raises OrderlaneError if
-        this proxy does not.
+        """Stop the redrive and wait for sends in progress.
+
+        Raises OrderlaneError if this proxy runs no redrive of the group.
         """
         run = self._runs.get(Group(name))
         if run is None or not run.running:
             raise OrderlaneError(
-                f"this proxy does not redrive the dead letters of {name!r}: ask the one that does"
+                f"this proxy runs no redrive of the dead letters of {name!r}: ask the proxy that does"
             )
         before = self._view(run.group)
         change = Change(
@@ -192,7 +197,7 @@ class DeadLetterDesk:
     # ---- inside ---------------------------------------------------------------------------------
 
     def _view(self, group: Group) -> dict[str, Any] | None:
-        """The last redrive of *group* here."""
+        """Return the state of this proxy's last redrive of *group*."""
         if (run := self._runs.get(group)) is None:
             return None
         redrive = run.redrive
@@ -217,13 +222,13 @@ class DeadLetterDesk:
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            raise UnknownName(f"group {name!r} has no dead letters: no topic {topic}") from None
+            raise UnknownName(f"group {name!r} has no dead letters: topic {topic} does not exist") from None
         if not queues:
-            raise OrderlaneError(f"topic {topic} may not be read: give it the permission 6 (RW)")
+            raise OrderlaneError(f"topic {topic} is not readable: set its permission to 6 (RW)")
         return Group(name), queues
 
     async def _bounds(self, group: Group, queue: QueueName) -> tuple[int, int, int]:
-        """Where *queue* begins, where its redrive goes on, and where it ends."""
+        """Return the offsets of *queue*: minimum, next to redrive, end."""
         client = self._context.client
         committed = await client.committed_offset(progress_group(group), queue)
         low, end = await client.min_offset(queue), await client.max_offset(queue)
@@ -232,7 +237,7 @@ class DeadLetterDesk:
     async def _read(
         self, queue: QueueName, wish: Wish, *, start: int, end: int
     ) -> tuple[list[DeadLetter], int]:
-        """Those of *queue* that are wanted, one more than enough, and up to where it was read."""
+        """Return selected dead letters of *queue*, up to one above the limit, and the next offset."""
         found: list[DeadLetter] = []
         read_to = start
         async for messages, read_to in self._batches(queue, start, end):  # noqa: B007
@@ -244,12 +249,12 @@ class DeadLetterDesk:
     async def _batches(
         self, queue: QueueName, start: int, end: int, *, at_once: int | None = None
     ) -> AsyncIterator[tuple[Sequence[StoredMessage], int]]:
-        """Messages of *queue*, some of them beyond *end* maybe, with up to where it was read."""
+        """Yield batches of messages of *queue*, possibly beyond *end*, each with the next offset."""
         offset = start
         while offset < end:
             result = await self._context.client.pull(
                 queue,
-                group=Group(queue.topic),  # that of the progress has the same name
+                group=Group(queue.topic),  # the progress group has the same name
                 offset=offset,
                 max_messages=at_once or _AT_ONCE,
                 suspend_ms=0,
@@ -271,8 +276,8 @@ class DeadLetterDesk:
                     if stored.message_id == message_id:
                         return _whole(stored, queue)
             room = max(0, room - (end - start))
-        among = "" if room else f" among the first {_MOST_READ:,}: say where it is"
-        raise UnknownName(f"there is no dead letter {message_id!r} of {group!r}{among}")
+        among = "" if room else f" among the first {_MOST_READ:,}: give its queue and offset"
+        raise UnknownName(f"group {group!r} has no dead letter {message_id!r}{among}")
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

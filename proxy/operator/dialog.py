@@ -1,7 +1,7 @@
-"""What the console asks before a verb is done to a key. Its texts are templates.
+"""The console's confirmation dialogs for key verbs. Texts are templates.
 
-``{name}`` is replaced by what ``key-acts.js`` knows of the key before (in lines) or after (in the
-sentence that says what was done) under that name.
+``key-acts.js`` replaces ``{name}`` by a value of the key: before the change in ``lines``, after it
+in ``done``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """Where a key is, as the console tells keys apart."""
+    """Stage of a key, as the console distinguishes them."""
 
     QUEUE = "queue"
     PARKED = "parked"
@@ -20,8 +20,9 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The verb is offered for a key at this stage that is ``paused`` or not (None: either), and
-    with ``head`` only if it has a first message.
+    """A condition for offering a verb: the key's stage and whether it is ``paused`` (None: any).
+
+    With ``head`` the key must have a first message.
     """
 
     stage: Stage
@@ -31,7 +32,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class DialogField:
-    """One field of the form beside the reason, as ``dialog.js`` takes it."""
+    """A form field besides the reason, in the format of ``dialog.js``."""
 
     name: str
     label: str
@@ -40,12 +41,12 @@ class DialogField:
     inputmode: str | None = None
     hint: str | None = None
     read: str | None = None
-    """``rate``: the text has to be a number."""
+    """``rate``: parse the text as a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """The dialog of one verb. ``rank``: its place among the verbs, the first is chosen."""
+    """The dialog of one verb. ``rank`` orders the verbs; the first is preselected."""
 
     rank: int
     label: str
@@ -53,9 +54,9 @@ class Dialog:
     shown: tuple[Shown, ...]
     done: str
     lines: tuple[tuple[str, str, str], ...] = ()
-    """What, now, then; with ``preview`` filled from the answer to a dry run."""
+    """Item, now, after; with ``preview``, filled from the answer to a dry run."""
     fields: tuple[DialogField, ...] = ()
     sends: tuple[str, ...] = ()
-    """Fields of the key as it is shown that go with the request."""
+    """Fields of the shown key to send with the request."""
     danger: bool = False
     preview: bool = False

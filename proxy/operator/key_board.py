@@ -1,6 +1,6 @@
-"""What operators see of keys: the largest, the hottest, those that are stuck; one of them whole.
+"""Views of keys: the busiest, hot, blocked and paused ones, and one key in detail.
 
-Lists look at all keys of the queues that this proxy owns, some at a time, so nobody waits for it.
+Lists scan all keys of the queues owned by this proxy, in slices that do not block the event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from proxy.upstream.parking.parked_keys import Parking
 
 
 class KeyBoard:
-    """One per process."""
+    """Views of keys, one object per process."""
 
     def __init__(
         self, context: UpstreamContext, ownerships: Mapping[Group, GroupOwnership]
@@ -35,7 +35,7 @@ class KeyBoard:
         self._ownerships = ownerships
 
     async def top(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
-        """The keys with most unfinished messages. O(keys). Raises UnknownName."""
+        """Return the keys with the most unfinished messages. O(keys). Raises UnknownName."""
         found: list[tuple[int, str, str, ParkingPipeline, bytes]] = []
         for pipeline in self._pipelines(group, topic):
             jobs = pipeline.jobs
@@ -49,7 +49,7 @@ class KeyBoard:
         return [_view(pipeline, key).row() for _, _, _, pipeline, key in found]
 
     async def hot(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
-        """Keys with the largest shares of what was handed out in the last minute or two."""
+        """Return the keys with the largest shares of deliveries in the last one to two minutes."""
         found = []
         for pipeline in self._pipelines(group, topic):
             counts, total = pipeline.hot.counts(now_ns=now_ns())
@@ -58,7 +58,7 @@ class KeyBoard:
         return [{**_view(where, key).row(), "share": share} for share, key, where in found]
 
     async def blocked(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
-        """Keys that their first message keeps from going on, the oldest first. O(keys)."""
+        """Return the keys blocked by their first message, oldest first. O(keys)."""
         found: list[KeyView] = []
         for pipeline in self._pipelines(group, topic):
             for some in slices(list(pipeline.jobs.by_key)):
@@ -69,7 +69,7 @@ class KeyBoard:
         return [view.row() for view in found]
 
     async def paused(self, group: str, topic: str, limit: int) -> list[dict[str, Any]]:
-        """Paused keys, whether they have messages or not."""
+        """Return paused keys, with or without messages."""
         found = [
             _view(pipeline, key).row()
             for pipeline in self._pipelines(group, topic)
@@ -79,7 +79,7 @@ class KeyBoard:
         return sorted(found, key=lambda row: (row["key"], row["queue"]))[:limit]
 
     async def show(self, group: str, topic: str, text: str) -> list[dict[str, Any]]:
-        """A key in all queues that this proxy owns, if anything is to be said of it there."""
+        """Return a key in every owned queue where it is unfinished, parked or paused."""
         found = []
         for parking in self._parkings(group, topic):
             verbs = KeyVerbs(self._context, parking)
@@ -89,8 +89,10 @@ class KeyBoard:
         return found
 
     async def history(self, group: str, topic: str, text: str, limit: int) -> list[dict[str, Any]]:
-        """What happened to a key lately, the oldest first: failures since this proxy owns its
-        queue, and what people did to it. Raises Unavailable if the audit topic cannot be read.
+        """Return recent events of a key, oldest first.
+
+        These are failures since this proxy acquired the queue, and audit records. Raises
+        Unavailable if the audit topic cannot be read.
         """
         found = [
             row

@@ -1,8 +1,7 @@
-"""What operators do with single keys of the queues that this proxy owns.
+"""Runs key verbs in the queues owned by this proxy.
 
-Most verbs are about one queue of the key: the first that has it, unless one is named. Pausing and
-resuming are about all queues of the topic, or of the group, whether the key has messages there or
-not.
+Most verbs apply to one queue: the named one, or the first that has the key. Pause and resume apply
+to all queues of the topic or group, even those without messages of the key.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from proxy.upstream.parking.parked_keys import Parking
 
 
 class KeyDesk:
-    """Finds the queue of a key. Another proxy may own it: then the answer names that one."""
+    """Finds the queue of a key. If another proxy owns it, the error names that proxy."""
 
     def __init__(
         self, context: UpstreamContext, ownerships: Mapping[Group, GroupOwnership]
@@ -36,7 +35,7 @@ class KeyDesk:
         self._ownerships = ownerships
 
     def parked(self, group: str, topic: str) -> list[dict[str, Any]]:
-        """Parked keys by queue. Raises UnknownName for an unknown group or topic."""
+        """Return parked keys by queue. Raises UnknownName for an unknown group or topic."""
         return [
             parking.view(key)
             for parking in self._owned(group, topic)
@@ -46,8 +45,10 @@ class KeyDesk:
     async def act(
         self, verb: KeyVerb, group: str, topic: str, asked: KeyBody, *, by: str
     ) -> dict[str, Any]:
-        """Do *verb* in one queue; returns what became of the key. Raises OwnedElsewhere if proxies
-        own queues that may have it, another OrderlaneError if it cannot be.
+        """Run *verb* in one queue and return the key's new state.
+
+        Raises OwnedElsewhere if other proxies own queues that may have the key, another
+        OrderlaneError if the verb does not apply.
         """
         owned = self._verbs(group, topic)
         able = [
@@ -62,7 +63,7 @@ class KeyDesk:
         if verb.reach is Reach.ONE and len(able) > 1:
             places = ", ".join(each.pipeline.place for each, _ in able)
             raise WrongState(
-                f"key {asked.key!r} has messages in {places}: say which queue is meant"
+                f"key {asked.key!r} has messages in several queues ({places}): name one of them"
             )
         if not asked.only_looks:
             await self._do(verb, group, asked, verbs, key, by=by)
@@ -79,9 +80,10 @@ class KeyDesk:
         rate: float = 0.0,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Redrive all parked keys that are ready for it, and are not redriven, of the queues that
-        this proxy owns (or of one *queue*), with one audit record; returns these keys, how many
-        copies they have, and who owns queues elsewhere. Raises OrderlaneError.
+        """Redrive all parked keys of the owned queues (or of one *queue*) with one audit record.
+
+        Keys that are being redriven or not ready are left alone. Returns the keys, the number of
+        their copies, and the addresses of proxies that own other queues. Raises OrderlaneError.
         """
         owned = [each for each in self._owned(group, topic) if queue in (None, each.place)]
         why = f"this proxy does not own {queue or 'a queue'} of {topic!r} for {group!r}"
@@ -89,7 +91,7 @@ class KeyDesk:
         if not owned:
             if others:
                 raise _elsewhere(why, others)
-            raise OrderlaneError(f"{why}, nor does another")
+            raise OrderlaneError(f"{why}, and no other proxy does")
         ready = [_ready_to_redrive(each) for each in owned]
         if not dry_run:
             before = [{**each, "keys": len(each["keys"]), "state": "parked"} for each in ready]
@@ -130,12 +132,12 @@ class KeyDesk:
     ) -> None:
         why = _not_able(verb, group, topic, asked.key, owned)
         if asked.place is not None:
-            why = f"{why}: {asked.place} was asked for"
+            why = f"{why}: queue {asked.place} was requested"
         others, _ = await self._others(Group(group), [Topic(topic)], why)
         others = [each for each in others if _lists(each[1], asked.key)] or others
         if not others:
             raise OrderlaneError(
-                f"{why}, and no other proxy owns one: ask once more in a moment if it should be"
+                f"{why}, and no other proxy owns a queue: if one is being handed over, retry in a moment"
             )
         raise _elsewhere(why, others)
 
@@ -151,9 +153,10 @@ class KeyDesk:
         *,
         by: str,
     ) -> dict[str, Any]:
-        """Do *verb* to the key *text* in all queues of *topic*, or (None) to all queues of the
-        topic or group. Returns when that is on record, with who owns queues elsewhere. Raises
-        OrderlaneError.
+        """Run *verb* on the key *text* in all owned queues of *topic* (None: of the group).
+
+        Without *text* it applies to whole queues. Returns once it is recorded, with the owners of
+        other queues. Raises OrderlaneError.
         """
         ownership = self._ownership(group, topic)
         topics = [Topic(topic)] if topic is not None else ownership.topics
@@ -167,9 +170,9 @@ class KeyDesk:
             if others:
                 raise _elsewhere(why, others)
             if owned:
-                raise OrderlaneError(f"{why}, and no other proxy owns one")
+                raise OrderlaneError(f"{why}, and no other proxy owns a queue")
             raise OrderlaneError(
-                f"{why}, nor does another: a queue has an owner once clients of the group came"
+                f"{why}, and no other proxy does: queues get owners when clients of the group connect"
             )
         after = verb.after(asked, None)
         change = Change(
@@ -207,8 +210,9 @@ class KeyDesk:
     async def _others(
         self, group: Group, topics: Sequence[Topic], why: str
     ) -> tuple[list[tuple[QueueName, LastOwner]], list[QueueName]]:
-        """The queues of *topics* that other proxies own, by their ownership records; and those that
-        nobody owns. Raises OrderlaneError if the brokers do not say.
+        """Return the queues of *topics* owned by other proxies, and those without an owner.
+
+        Ownership records decide. Raises Unavailable if the brokers do not answer.
         """
         context = self._context
         ours = {each.pipeline.queue for each in self._ownerships[group].parkings()}
@@ -221,7 +225,7 @@ class KeyDesk:
             ]
             found = await asyncio.gather(*(context.log.owner(group, each) for each in queues))
         except RemotingError as error:
-            raise Unavailable(f"{why}, and who owns the others cannot be asked: {error}") from None
+            raise Unavailable(f"{why}, and the owners of the others cannot be read: {error}") from None
         others, free = [], []
         for queue, last in zip(queues, found, strict=True):
             if last is None or last.clean or last.own.owner == context.client.client_id:
@@ -247,7 +251,7 @@ class KeyDesk:
 async def _in_all(
     owned: Sequence[KeyVerbs], verb: KeyVerb, text: str | None, wish: Wish
 ) -> list[OrderlaneError]:
-    """Do it in all queues, whatever fails in some of them."""
+    """Run *verb* in all queues; return the errors of those that failed."""
     done = await asyncio.gather(
         *(verb.effect(each, _named_at(each, text), wish) for each in owned), return_exceptions=True
     )
@@ -261,7 +265,7 @@ async def _in_all(
 
 
 def _not_able(verb: KeyVerb, group: str, topic: str, key: str, owned: Sequence[KeyVerbs]) -> str:
-    places = ", ".join(each.pipeline.place for each in owned) or "none now"
+    places = ", ".join(each.pipeline.place for each in owned) or "none"
     return (
         f"{verb.refusal.format(key=key)} in the queues of {topic!r} that this proxy owns for"
         f" {group!r} ({places})"
@@ -297,7 +301,7 @@ def _elsewhere(why: str, others: Sequence[tuple[QueueName, LastOwner]]) -> Owned
 
 
 def _named(owner: str, others: Sequence[tuple[QueueName, LastOwner]]) -> str:
-    """The proxy *owner*, and what it owns."""
+    """Return the name, address and queues of the proxy *owner*."""
     queues = ", ".join(queue.qid for queue, last in others if last.own.owner == owner)
     http = next(last.own.http for _, last in others if last.own.owner == owner)
     return f"{owner} ({f'HTTP {http}' if http else 'address unknown'}), which owns {queues}"

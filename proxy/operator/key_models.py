@@ -1,6 +1,6 @@
-"""What verbs on keys take and answer, as models.
+"""Request and answer models of key verbs.
 
-A field with a ``Cli`` is an option of the command line, too.
+A field with a ``Cli`` is also an option of the command line.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from pydantic import BeforeValidator, Field
 
 from proxy.operator.asked import PLAIN_KEY, Answer, ChangeBody
 
-#: Messages a second: less is none at all, more is no limit at all.
+#: Bounds of a rate limit, in messages per second.
 _LEAST, _MOST = 0.001, 1_000_000
 
 _NoLimit = Annotated[float, Field(ge=0, le=0)]
 Rate = Annotated[
     _NoLimit | Annotated[float, Field(ge=_LEAST, le=_MOST)],
-    Field(description=f"messages a second, from {_LEAST} to {_MOST:,}, or 0 for no limit"),
+    Field(description=f"messages per second, from {_LEAST} to {_MOST:,}, or 0 for no limit"),
 ]
-DryRun = Annotated[bool, Field(description="true or false: only count, change nothing")]
-Key = Annotated[str, Field(description="the order key, a text", max_length=65536), PLAIN_KEY]
+DryRun = Annotated[bool, Field(description="true or false: only show the effect, change nothing")]
+Key = Annotated[str, Field(description="the order key, a string", max_length=65536), PLAIN_KEY]
 Queue = Annotated[
     str | None,
-    Field(description="the queue that is meant, such as broker-a_0", max_length=255),
+    Field(description="a queue of the topic, such as broker-a_0", max_length=255),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """An option of the command line. Of a flag, its name is the whole of it."""
+    """An option of the command line."""
 
     type: Any
     help: str
@@ -42,81 +42,81 @@ def _whole(value: Any) -> Any:
 
 
 class KeyBody(ChangeBody):
-    """Which key."""
+    """Selects a key."""
 
     key: Key
 
     @property
     def place(self) -> str | None:
-        """The queue that is meant; None: any."""
+        """The requested queue; None for any."""
         return None
 
     @property
     def only_looks(self) -> bool:
-        """True if nothing is to be changed."""
+        """True if nothing is changed."""
         return False
 
 
 class QueuedKeyBody(KeyBody):
-    """Which key, and of which queue if it has messages in several."""
+    """Selects a key, and a queue if the key has messages in several."""
 
     queue: Queue = None
 
     @property
     def place(self) -> str | None:
-        """The queue that is meant; None: any."""
+        """The requested queue; None for any."""
         return self.queue
 
 
 class SkipBody(QueuedKeyBody):
-    """Which message."""
+    """Selects the message to skip."""
 
     offset: Annotated[
         Annotated[int, Field(ge=0, lt=2**63)] | None,
-        BeforeValidator(_whole),  # JSON knows one kind of number: 17.0 is 17
-        Field(description="where the key's first message has to stand, or none is skipped"),
-        Cli(int | None, "only if the key's first message stands there", minimum=0),
+        BeforeValidator(_whole),  # JSON has one number type: 17.0 is 17
+        Field(description="the expected offset of the key's first message; at another, none is skipped"),
+        Cli(int | None, "skip only if the key's first message has this offset", minimum=0),
     ] = None
 
 
 class RetryBody(QueuedKeyBody):
-    """Which key, and how its hand-outs are counted."""
+    """Selects a key, and whether to reset its delivery count."""
 
     anew: Annotated[
         bool,
-        Field(description="true or false: hand-outs so far count no longer"),
-        Cli(bool, "its hand-outs so far count no more"),
+        Field(description="true or false: reset the count of deliveries"),
+        Cli(bool, "reset the message's count of deliveries"),
     ] = False
 
 
 class RedriveKeyBody(QueuedKeyBody):
-    """Which key, and how fast."""
+    """Selects a key and the rate."""
 
     rate: Rate = 0.0
     dry_run: DryRun = False
 
     @property
     def only_looks(self) -> bool:
-        """True if nothing is to be changed."""
+        """True if nothing is changed."""
         return self.dry_run
 
 
 class NoteBody(KeyBody):
-    """Which key, and what is noted of it."""
+    """Selects a key and gives its note."""
 
     note: Annotated[
         str,
         Field(
-            description="a note of one line and at most 500 characters; an empty one takes it away",
+            description="a note of one line and at most 500 characters; empty to remove it",
             max_length=500,
             pattern=r"^[^\x00-\x1f\x7f]*$",
         ),
-        Cli(str, "one line, up to 500 characters; an empty one takes it away"),
+        Cli(str, "one line of at most 500 characters; empty to remove the note"),
     ]
 
 
 class RedriveAllBody(ChangeBody):
-    """How fast, and of which queue if not of all."""
+    """Gives the rate, and optionally one queue."""
 
     queue: Queue = None
     rate: Rate = 0.0
@@ -124,9 +124,12 @@ class RedriveAllBody(ChangeBody):
 
 
 class KeyRow(Answer):
-    """A key of a queue. ``offset`` is its first unfinished message (among the parked copies, if it
-    is parked), ``age_ms`` since that was stored, ``backlog`` all of them, ``copies`` those parked,
-    ``spilled`` those held as offsets alone; ``overdue``: leased for longer than one lease.
+    """A key of a queue.
+
+    ``offset`` is its first unfinished message (of the parked copies, if it is parked), ``age_ms``
+    the time since that was stored. ``backlog`` counts unfinished messages, ``copies`` parked ones,
+    ``spilled`` those held as offsets only. ``overdue``: leased for longer than one visibility
+    timeout.
     """
 
     key: str
@@ -154,9 +157,10 @@ class KeyRow(Answer):
 
 
 class PauseView(Answer):
-    """Where it is paused or resumed now: the queues that this proxy owns. ``owners`` are where the
-    proxies can be asked that own others; nobody owns those in ``unowned``, and the owners of those
-    in ``unaddressed`` left no address. Neither is paused or resumed.
+    """The queues of this proxy that were paused or resumed, and all others, which were not.
+
+    ``owners``: addresses of proxies that own other queues; ``unowned``: queues without an owner;
+    ``unaddressed``: queues whose owners publish no address.
     """
 
     group: str
@@ -170,8 +174,9 @@ class PauseView(Answer):
 
 
 class NoteView(Answer):
-    """Where it is noted now: the queues of this proxy that have the key paused or parked.
-    ``owners``, ``unowned`` and ``unaddressed``: as of a pause.
+    """The queues of this proxy that keep the note: those where the key is paused or parked.
+
+    ``owners``, ``unowned`` and ``unaddressed``: as in PauseView.
     """
 
     group: str

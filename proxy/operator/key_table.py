@@ -1,8 +1,7 @@
-"""The verbs on keys: an entry each, and the function that does it.
+"""The table of key verbs: one entry and one function per verb.
 
-HTTP operations and their document, the desk that finds the queue and writes the audit, the command
-line with its examples, and the dialogs of the console are made of this table. A verb on existing
-state is an entry and a function.
+HTTP operations, the OpenAPI document, audit records, the command line with its examples, and the
+console's dialogs are generated from this table.
 """
 
 from __future__ import annotations
@@ -26,25 +25,27 @@ from proxy.operator.key_models import (
     SkipBody,
 )
 
-if TYPE_CHECKING:  # the command line needs the words alone, and no brokers
+if TYPE_CHECKING:  # the command line needs only the texts, without broker modules
     from proxy.operator.key_verbs import Act, KeyVerbs
 
 
 class Reach(Enum):
-    """The queues in which a verb is done."""
+    """The queues in which a verb runs."""
 
     FIRST = "first"
-    """The first one where it may be."""
+    """The first queue where the verb applies."""
     ONE = "one"
-    """As FIRST, but refused where it may be in several: it is about one message."""
+    """The only queue where the verb applies; refused if there are several."""
     ALL = "all"
-    """Each one where it may be, at all proxies."""
+    """Every queue where the verb applies, at all proxies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One request. ``asked``: the verb's body; ``head``: the offset of the key's first message as
-    it was seen, None if there was none and for ALL.
+    """One request.
+
+    ``asked`` is the verb's body. ``head`` is the offset of the key's first message before the
+    change; None without one, and for ALL.
     """
 
     asked: Any
@@ -54,31 +55,31 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyVerb:
-    """One verb. Its functions take the queue and the key; of ALL the key may be None: the group."""
+    """One verb. Its functions take a queue and a key; for ALL, None stands for the whole group."""
 
     name: str
-    """Of the command and of the path; behind ``key`` in the audit."""
+    """Name in commands, in paths, and in audit records after ``key``."""
     summary: str
-    """In the OpenAPI document."""
+    """Summary in the OpenAPI document."""
     help: str
-    """Of the command line, in paragraphs."""
+    """Help text of the command, in paragraphs."""
     reach: Reach
     body: type[KeyBody] = KeyBody
     answer: type[Answer] = KeyRow
     may: Callable[[KeyVerbs, bytes | None], bool]
-    """Eligibility: True if the verb has something to do there."""
+    """Return whether the verb applies there."""
     refusal: str
-    """What holds of ``{key}`` where it may be in no queue, half a sentence."""
+    """Start of the error if the verb applies in no queue; contains ``{key}``."""
     effect: Callable[[KeyVerbs, Any, Wish], Awaitable[None]]
-    """Raises OrderlaneError if it cannot be done after all."""
+    """Run the verb. Raises OrderlaneError if it fails."""
     after: Callable[[Any, int | None], dict[str, Any]]
-    """The state that the audit names, from the body and the head; of ALL it is in the answer."""
+    """Return the new state for the audit record, from body and head; for ALL also for the answer."""
     before: Callable[[KeyVerbs, Any], dict[str, Any]] | None = None
-    """Of ALL: the state before; of other verbs it is the whole row of the key."""
+    """For ALL: return the state before. Other verbs use the whole row of the key."""
     result: str = ""
-    """Of ALL: the field of the answer that the command line shows."""
+    """For ALL: the field of the answer that the command line prints."""
     examples: tuple[str, ...] = ("customer-17 {why}",)
-    """Of the command line: what stands behind the group."""
+    """Example arguments of the command, after the group."""
     dialog: Dialog
 
 
@@ -171,10 +172,11 @@ async def _note(at: KeyVerbs, key: bytes, wish: Wish) -> None:
 
 PAUSE = KeyVerb(
     name="pause",
-    summary="Hand nothing of a key out, in any queue.",
-    help="""Hand nothing of a key out until it is resumed; what clients have they may finish.
+    summary="Pause a key in all queues.",
+    help="""Pause a key: deliver none of its messages until it is resumed.
 
-    It holds in all queues of the topic, at all proxies, and over restarts.""",
+    Leased messages may finish. The pause applies to all queues of the topic and survives
+    restarts.""",
     reach=Reach.ALL,
     answer=PauseView,
     may=_anywhere,
@@ -186,8 +188,8 @@ PAUSE = KeyVerb(
     dialog=Dialog(
         rank=1,
         label="Pause",
-        sentence="Nothing of the key is handed out, in any queue, until it is resumed. What a"
-        " client holds it may finish.",
+        sentence="No message of the key is delivered, in any queue, until it is resumed. A leased"
+        " message may finish.",
         shown=(Shown(Stage.QUEUE, paused=False),),
         lines=(("Key", "{state}", "paused"),),
         done="Paused {everywhere}",
@@ -196,8 +198,8 @@ PAUSE = KeyVerb(
 
 RESUME = KeyVerb(
     name="resume",
-    summary="Hand a paused key out again.",
-    help="Hand a paused key out again, in order.",
+    summary="Resume a paused key.",
+    help="Resume a paused key: deliver its messages again, in order.",
     reach=Reach.ALL,
     answer=PauseView,
     may=_anywhere,
@@ -209,19 +211,19 @@ RESUME = KeyVerb(
     dialog=Dialog(
         rank=2,
         label="Resume",
-        sentence="The key is handed out again, in its order.",
+        sentence="Messages of the key are delivered again, in order.",
         shown=(Shown(Stage.QUEUE, paused=True),),
-        lines=(("Key", "paused", "handed out"),),
+        lines=(("Key", "paused", "delivering"),),
         done="Resumed {everywhere}",
     ),
 )
 
 REDRIVE = KeyVerb(
     name="redrive",
-    summary="Hand out what is parked of a key, in order.",
-    help="""Hand out what is parked of a key, in order; then it goes on as any other.
+    summary="Redrive a parked key: deliver its messages again, in order.",
+    help="""Redrive a parked key: deliver its parked messages in order, then newer ones.
 
---all leaves keys alone that are redriven already; --queue and --topic say of which.""",
+--all redrives every parked key of the group, or of --topic or --queue.""",
     reach=Reach.FIRST,
     body=RedriveKeyBody,
     may=_is_parked,
@@ -232,76 +234,76 @@ REDRIVE = KeyVerb(
     dialog=Dialog(
         rank=5,
         label="Redrive",
-        sentence="What is parked of the key is handed out again, in its order; then the key"
-        " goes on in its queue.",
+        sentence="The parked messages of the key are delivered again, in order. Then the key"
+        " continues in its queue.",
         shown=(Shown(Stage.PARKED),),
         fields=(
             DialogField(
                 "rate",
-                "Messages a second",
+                "Rate limit, messages/s",
                 value="0",
                 inputmode="decimal",
-                hint="0: as fast as clients take them",
+                hint="0: no limit",
                 read="rate",
             ),
         ),
         preview=True,
-        lines=(("Key", "{state}", "redriven"), ("Copies to hand out", "{copies_count}", "0")),
-        done="{key} is redriven: {copies} to hand out",
+        lines=(("Key", "{state}", "redriven"), ("Parked messages", "{copies_count}", "0")),
+        done="Redriving {key}: {copies} to deliver",
     ),
 )
 
-#: In the order of commands and paths.
+#: In the order in which commands and paths are listed.
 KEY_VERBS: tuple[KeyVerb, ...] = (
     KeyVerb(
         name="park",
-        summary="Park a key: its messages wait in the parked topic.",
-        help="Park a key: its messages wait in the parked topic, in order, until it is redriven.",
+        summary="Park a key: move its messages to the parked topic.",
+        help="Park a key: move its messages to the parked topic, in order, until it is redriven.",
         reach=Reach.FIRST,
         may=_has_jobs,
-        refusal="key {key!r} has nothing unfinished in memory, or is parked,",
+        refusal="key {key!r} is parked, or has no unfinished message in memory,",
         effect=_park,
         after=lambda _asked, _head: {"state": "parked"},
         dialog=Dialog(
             rank=3,
             label="Park",
             danger=True,
-            sentence="All messages of the key go to the parked topic, in order, and wait there"
-            " until the key is redriven. Other keys go on.",
+            sentence="All messages of the key move to the parked topic, in order, and wait there"
+            " until the key is redriven. Other keys continue.",
             shown=(Shown(Stage.QUEUE, head=True),),
             lines=(
                 ("Key", "{state}", "parked"),
-                ("Unfinished in the queue", "{backlog}", "0, all in the parked topic"),
+                ("Unfinished in the queue", "{backlog}", "0, all parked"),
             ),
-            done="Parked {key}: {copies}, {not_copied} to come",
+            done="Parked {key}: {copies}, {not_copied} left to copy",
         ),
     ),
     REDRIVE,
     KeyVerb(
         name="stop",
-        summary="Redrive a key no longer: the rest stays parked.",
-        help="Redrive a key no longer: the rest of it stays parked.",
+        summary="Stop the redrive of a key: the rest stays parked.",
+        help="Stop the redrive of a key: its remaining messages stay parked.",
         reach=Reach.FIRST,
         body=QueuedKeyBody,
         may=_is_redriven,
-        refusal="key {key!r} is not redriven",
+        refusal="key {key!r} is not being redriven",
         effect=_stop,
         after=lambda _asked, _head: {"state": "parked"},
         dialog=Dialog(
             rank=7,
             label="Stop the redrive",
-            sentence="Nothing more of it is handed out; the rest stays parked, in order.",
+            sentence="No further message is delivered. The rest stays parked, in order.",
             shown=(Shown(Stage.REDRIVEN),),
             lines=(("Key", "redriven", "parked"),),
-            done="{key} is parked",
+            done="Stopped the redrive of {key}: it is parked",
         ),
     ),
     KeyVerb(
         name="skip",
-        summary="Give up the first message of a key.",
-        help="""Give up the first unfinished message of a key; the key goes on behind it.
+        summary="Skip the first message of a key.",
+        help="""Skip the first unfinished message of a key: the group never handles it.
 
-    Not while a client has it: pause the key and wait, or revoke the lease.""",
+    A leased message cannot be skipped: pause the key and wait, or revoke the lease.""",
         reach=Reach.ONE,
         body=SkipBody,
         may=_is_unfinished,
@@ -313,11 +315,11 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
             rank=6,
             label="Skip the first message",
             danger=True,
-            sentence="The first message is given up for this group: no client gets it any more."
-            " The key goes on with the next one.",
+            sentence="The first message is given up: no client of this group receives it again."
+            " The key continues with the next one.",
             shown=(Shown(Stage.QUEUE, head=True), Shown(Stage.PARKED, head=True)),
             lines=(
-                ("First message", "{head}", "the one behind it"),
+                ("First message", "{head}", "the next one"),
                 ("Unfinished", "{backlog}", "{backlog_less_one}"),
             ),
             sends=("offset",),
@@ -326,8 +328,8 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
     ),
     KeyVerb(
         name="retry",
-        summary="Hand the first message of a key out at once.",
-        help="Hand the first message of a key, which failed, out without waiting for its delay.",
+        summary="Retry the first message of a key now.",
+        help="Retry the failed first message of a key now, without waiting for its retry interval.",
         reach=Reach.ONE,
         body=RetryBody,
         may=_is_unfinished,
@@ -337,21 +339,21 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
         dialog=Dialog(
             rank=4,
             label="Retry now",
-            sentence="The first message is handed out at once, before its retry time.",
+            sentence="The first message is delivered now, before its retry is due.",
             shown=(Shown(Stage.QUEUE, head=True),),
-            fields=(DialogField("anew", "Count hand-outs from 0 again", type="checkbox"),),
-            lines=(("First message", "{due}", "handed out at once"),),
-            done="{key}: its first message, at {place}, is offered",
+            fields=(DialogField("anew", "Reset the delivery count", type="checkbox"),),
+            lines=(("Retry of the first message", "{due}", "now"),),
+            done="Retrying {key}: its first message, at {place}, is ready",
         ),
     ),
     PAUSE,
     RESUME,
     KeyVerb(
         name="note",
-        summary="Write a note on a key that is paused or parked.",
-        help="""Write a note on a key that is paused or parked, for whoever looks at it next.
+        summary="Attach a note to a paused or parked key.",
+        help="""Attach a note to a paused or parked key, for other operators.
 
-    It holds in all queues of the topic, at all proxies, and over restarts, as long as the key is
+    The note applies to all queues of the topic, survives restarts, and is kept while the key is
     paused or parked.""",
         reach=Reach.ALL,
         body=NoteBody,
@@ -365,16 +367,16 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
         examples=("customer-17 --note 'the bank calls back' {why}",),
         dialog=Dialog(
             rank=8,
-            label="Write a note",
-            sentence="The note is shown with the key, at any proxy, as long as it is paused or"
+            label="Add a note",
+            sentence="The note is shown with the key, at every proxy, while the key is paused or"
             " parked.",
             shown=(
                 Shown(Stage.QUEUE, paused=True),
                 Shown(Stage.PARKED),
                 Shown(Stage.REDRIVEN),
             ),
-            fields=(DialogField("note", "Note", hint="One line; empty: no note"),),
-            lines=(("Note", "{note}", "as below"),),
+            fields=(DialogField("note", "Note", hint="One line; empty to remove the note"),),
+            lines=(("Note", "{note}", "as given above"),),
             done="Noted: {everywhere}",
         ),
     ),

@@ -1,6 +1,6 @@
-"""What a person does to a key in one owned queue: each step is on record where it has to be.
+"""Key verbs in one owned queue, recorded before they are confirmed.
 
-A pause is confirmed once an ownership record has it, so whoever owns the queue next keeps to it.
+A pause is confirmed once an ownership record contains it, so that the next owner keeps it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from proxy.upstream.records.queue_range import read_range
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Who asks for it, why, and the id of its audit record."""
+    """The caller, the reason, and the id of the audit record."""
 
     by: str
     reason: str
@@ -38,7 +38,7 @@ class Act:
 
 
 class KeyVerbs:
-    """Acts on the keys of one queue in one ownership period."""
+    """Runs verbs on the keys of one queue in one ownership period."""
 
     def __init__(self, context: UpstreamContext, parking: Parking) -> None:
         self._context = context
@@ -48,12 +48,12 @@ class KeyVerbs:
 
     @property
     def pipeline(self) -> ParkingPipeline:
-        """The queue's."""
+        """The pipeline of the queue."""
         return self._parking.pipeline
 
     @property
     def parking(self) -> Parking:
-        """What parks keys of the queue."""
+        """The queue's parked keys."""
         return self._parking
 
     @property
@@ -62,14 +62,15 @@ class KeyVerbs:
         return [self.pipeline] if twin is None else [self.pipeline, twin]
 
     def view(self, key: bytes) -> KeyView:
-        """What is to be seen of *key* now."""
+        """Return the current state of *key*."""
         return KeyViews(self.pipeline, now_ns=now_ns(), wall_ms=wall_ms()).of(key)
 
     def named(self, text: str) -> bytes:
-        """The key that people read as *text*. ``0x`` and hex may be a text, as addresses and
-        digests are, or bytes that are none: it is the one that is known here, else the text, for
-        no text is only what the proxy calls a whole queue, and what hardly any producer sends.
-        Blanks around it count for nothing.
+        """Return the key that is displayed as *text*, without blanks around it.
+
+        ``0x`` and hex digits may be a text, such as an address, or stand for bytes that are not
+        UTF-8. The one known here is used, otherwise the text; the exception is the name of a whole
+        queue's chain, which is no text.
         """
         given, other = named(plain_key(text).encode()), key_of(text)
         if given == other or self._knows(given):
@@ -82,15 +83,15 @@ class KeyVerbs:
         return kept or any(each.events.of(key) for each in self._pipelines)
 
     def check(self, key: bytes, *, done: bool) -> None:
-        """Raises WrongState unless it was *done*."""
+        """Raise WrongState unless *done*."""
         if not done:
             raise WrongState(
-                f"key {key_text(key)!r} is not ready for that in {self.pipeline.place}: its records"
-                " or copies are on their way, so ask again in a moment"
+                f"key {key_text(key)!r} is not ready for this in {self.pipeline.place}: its records"
+                " or copies are being written; retry in a moment"
             )
 
     def row(self, key: bytes) -> dict[str, Any]:
-        """What is to be seen of *key* now, what is parked of it apart."""
+        """Return the current state of *key* as the API shows it."""
         parked = self._parking.view(key)
         row = self.view(key).row()
         return {**row, "not_copied": parked["not_copied"], "redriven_by": parked["redriven_by"]}
@@ -98,11 +99,10 @@ class KeyVerbs:
     # ---- pausing --------------------------------------------------------------------------------
 
     async def pause(self, key: bytes | None, act: Act) -> None:
-        """Hand out nothing of *key* (None: of all the queue); return once that is on record, also
-        where somebody else has asked for it a moment before.
+        """Pause *key* (None: the whole queue) and return once the pause is recorded.
 
-        Raises Unavailable if it cannot be written down (then it is not paused), WrongState if the
-        queue is given up, or somebody resumed it meanwhile.
+        Raises Unavailable if it cannot be recorded (then it is not paused), WrongState if the queue
+        is being handed over or was resumed in the meantime.
         """
         pipeline = self.pipeline
         self._may_act()
@@ -114,22 +114,24 @@ class KeyVerbs:
             if is_new:
                 pipeline.resume(key)
                 self._resumed(key)
-            state = "not paused" if is_new else "paused before, and perhaps not on record,"
+            state = "not paused" if is_new else "already paused, perhaps not recorded,"
             raise Unavailable(
-                f"{state} in {pipeline.place}, for no record of it can be stored: {error}"
+                f"{state} in {pipeline.place}: the ownership record cannot be stored: {error}"
             ) from None
         self._may_act()
         if key not in pipeline.paused:
             raise WrongState(
-                f"not paused in {pipeline.place}: it was resumed meanwhile, or the pause before"
-                " could not be stored: ask again"
+                f"not paused in {pipeline.place}: it was resumed in the meantime, or an earlier"
+                " pause could not be recorded; retry"
             )
         if is_new:
             self._notes.acted(pipeline, "pause", key, by=act.by, reason=act.reason, audit=act.audit)
 
     async def resume(self, key: bytes | None, act: Act) -> None:
-        """Hand *key* (None: the queue) out again. Raises Unavailable if the next owner may not know
-        of it, WrongState if the queue is given up.
+        """Resume *key* (None: the whole queue).
+
+        Raises Unavailable if it cannot be recorded for the next owner, WrongState if the queue is
+        being handed over.
         """
         pipeline = self.pipeline
         self._may_act()
@@ -141,8 +143,8 @@ class KeyVerbs:
             await self._context.recorder.record(self._lane, pipeline)
         except RemotingError as error:
             raise Unavailable(
-                f"resumed in {pipeline.place}, but until a record says so its next owner would"
-                f" pause it again: {error}"
+                f"resumed in {pipeline.place}, but not recorded yet; the next owner would pause it"
+                f" again: {error}"
             ) from None
 
     def _resumed(self, key: bytes | None) -> None:
@@ -152,10 +154,10 @@ class KeyVerbs:
     # ---- noting ---------------------------------------------------------------------------------
 
     async def note(self, key: bytes, text: str) -> None:
-        """Keep *text* with *key*, which is paused or parked; return once that is on record.
+        """Set the note of a paused or parked *key* and return once it is recorded.
 
-        Raises Unavailable if it cannot be written down (then the note is what it was), WrongState
-        if the queue is given up.
+        Raises Unavailable if it cannot be recorded (the old note is kept), WrongState if the queue
+        is being handed over.
         """
         pipeline = self.pipeline
         self._may_act()
@@ -166,15 +168,16 @@ class KeyVerbs:
         except RemotingError as error:
             pipeline.note(key, before)
             raise Unavailable(
-                f"not noted in {pipeline.place}, for no record of it can be stored: {error}"
+                f"not noted in {pipeline.place}: the ownership record cannot be stored: {error}"
             ) from None
         self._may_act()
 
     # ---- skipping -------------------------------------------------------------------------------
 
     async def skip(self, key: bytes, offset: int, act: Act) -> None:
-        """Finish the first message of *key*, which has to stand at *offset* (among the parked
-        copies, if the key is parked). Raises WrongState if that cannot be.
+        """Skip the first message of *key*, which must be at *offset*.
+
+        For a parked key, *offset* is that of the copy. Raises WrongState if it cannot be skipped.
         """
         self._may_act()
         pipeline = self._holder_of(key)
@@ -182,7 +185,7 @@ class KeyVerbs:
             origin = await self._origin(pipeline, offset)
             self._may_act()
             if pipeline.first_stored(key) != offset:
-                raise WrongState(f"key {key_text(key)!r} went on meanwhile: look at it again")
+                raise WrongState(f"key {key_text(key)!r} has moved on: check its first message")
             effects = pipeline.skip_stored(Skip(act.audit, key, origin))
         else:
             job = pipeline.head(key)
@@ -197,20 +200,20 @@ class KeyVerbs:
                 origin = await self._origin_of(pipeline, key, job)
             effects = pipeline.skip(job, Skip(act.audit, key, origin))
         self._lane.did(pipeline, effects)
-        await self._record(pipeline, f"message {offset} was skipped")
+        await self._record(pipeline, f"message {offset} is skipped")
 
     async def _origin_of(self, twin: QueuePipeline, key: bytes, job: Job) -> int | None:
-        """The same of *job*, the first one of *key*, whose message may be set down."""
+        """Return the original offset of *job*, the first one of *key*; reads it if not in memory."""
         if job.message is not None:
             return origin_of(job.message)[0]
         origin = await self._origin(twin, job.offset)
         self._may_act()
         if twin.head(key) is not job:
-            raise WrongState(f"key {key_text(key)!r} went on meanwhile: look at it again")
+            raise WrongState(f"key {key_text(key)!r} has moved on: check its first message")
         return origin
 
     async def _origin(self, twin: QueuePipeline, offset: int) -> int | None:
-        """Where the message stands of which *offset* is a copy; None if retention took the copy."""
+        """Return the original offset of the copy at *offset*; None if retention deleted the copy."""
         copies = read_range(
             self._context.client, twin.queue, group=self._lane.name, start=offset, end=offset + 1
         )
@@ -221,22 +224,22 @@ class KeyVerbs:
     # ---- retrying -------------------------------------------------------------------------------
 
     async def retry(self, key: bytes, act: Act, *, anew: bool) -> None:
-        """Offer the first message of *key* now; *anew*: its hand-outs so far count no longer.
+        """Retry the first message of *key* now; with *anew*, reset its count of deliveries.
 
-        Raises WrongState if it waits for no retry.
+        Raises WrongState if it is not waiting for a retry.
         """
         self._may_act()
         pipeline = self._holder_of(key)
         job = pipeline.head(key)
         if job is None:
-            raise WrongState(f"key {key_text(key)!r} has nothing unfinished in {pipeline.place}")
+            raise WrongState(f"key {key_text(key)!r} has no unfinished message in {pipeline.place}")
         before = pipeline.retry(job, anew=anew)
         try:
-            if anew:  # else the next owner would count on
+            if anew:  # otherwise the next owner would continue the old count
                 await self._context.recorder.record(self._lane, pipeline)
         except RemotingError as error:
             pipeline.count_attempts(job, before)
-            raise Unavailable(f"no record of it can be stored: {error}") from None
+            raise Unavailable(f"the ownership record cannot be stored: {error}") from None
         else:
             if not pipeline.closed:
                 self._notes.acted(
@@ -255,9 +258,9 @@ class KeyVerbs:
     # ---- inside ---------------------------------------------------------------------------------
 
     def _holder_of(self, key: bytes) -> QueuePipeline:
-        """The pipeline that has the first message of *key*: that of the copies, if it is parked.
+        """Return the pipeline with the first message of *key*: the parked twin, if it is parked.
 
-        Raises WrongState while it is between both.
+        Raises WrongState while the key moves between the two.
         """
         pipeline, twin = self.pipeline, self.pipeline.twin
         if key not in pipeline.parked and key not in pipeline.parking.leaving:
@@ -265,8 +268,8 @@ class KeyVerbs:
         if twin is not None and key in twin.jobs.by_key and twin.is_read:
             return twin
         raise WrongState(
-            f"messages of key {key_text(key)!r} are on their way to the parked topic, or back: ask"
-            " again in a moment"
+            f"messages of key {key_text(key)!r} are moving to or from the parked topic: retry in a"
+            " moment"
         )
 
     async def _record(self, pipeline: QueuePipeline, what: str) -> None:
@@ -274,11 +277,11 @@ class KeyVerbs:
             await self._context.recorder.record(self._lane, pipeline)
         except RemotingError as error:
             raise Unavailable(
-                f"{what}, but if this proxy ends before a record says so it comes again: {error}"
+                f"{what}, but not recorded yet; if this proxy stops now it is delivered again: {error}"
             ) from None
 
     def _may_act(self) -> None:
         if not self._parking.may_act:
             raise WrongState(
-                f"queue {self.pipeline.place} is being handed over: ask again in a moment"
+                f"queue {self.pipeline.place} is being handed over: retry in a moment"
             )

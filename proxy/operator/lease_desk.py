@@ -1,4 +1,4 @@
-"""What operators do with leases: which live here, let one run on, end one."""
+"""Operations on leases: list, show, extend, revoke."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proxy.upstream.ownership.owner_book import OwnerBook
 
 @dataclass(frozen=True, slots=True)
 class LeaseWish:
-    """Which leases to show; None: any."""
+    """Selects leases; None matches any value."""
 
     limit: int = 1000
     topic: str | None = None
@@ -32,15 +32,15 @@ class LeaseWish:
     client: str | None = None
 
     def takes(self, row: dict[str, Any]) -> bool:
-        """True if it is one of them."""
+        """Return whether *row* is selected."""
         wanted = {"topic": self.topic, "queue": self.queue, "key": self.key, "client": self.client}
         return all(row[name] == value for name, value in wanted.items() if value is not None)
 
 
 class LeaseDesk:
-    """A lease lives in the proxy that owns its queue; of any other the answer names that one.
+    """Operations on leases of this proxy's queues; errors for other queues name their owner.
 
-    Its name is topic, queue, epoch and number, as in ``orders:broker-a_3:812:15``.
+    A lease is named by topic, queue, epoch and number, such as ``orders:broker-a_3:812:15``.
     """
 
     def __init__(self, context: UpstreamContext, lanes: Lanes, book: OwnerBook) -> None:
@@ -49,8 +49,9 @@ class LeaseDesk:
         self._book = book
 
     async def rows(self, group: str, wish: LeaseWish) -> dict[str, Any]:
-        """The live leases of *group* at this proxy, those that end next first. Raises UnknownName
-        for an unknown group, topic or queue; RemotingError.
+        """Return the live leases of *group* at this proxy, the next to expire first.
+
+        Raises UnknownName for an unknown group, topic or queue; RemotingError.
         """
         lane = self._lanes.named(group)
         await self._check_place(lane, wish)
@@ -59,13 +60,13 @@ class LeaseDesk:
         return {"group": lane.name, "live": len(found), "leases": found[: wish.limit]}
 
     async def show(self, group: str, name: str) -> dict[str, Any]:
-        """One lease. Raises UnknownName if it has ended, OwnedElsewhere, RemotingError."""
+        """Return one lease. Raises UnknownName if it has ended, OwnedElsewhere, RemotingError."""
         return _row(*await self._find(self._lanes.named(group), name))
 
     async def extend(
         self, group: str, name: str, *, ms: int | None, by: str, reason: str
     ) -> dict[str, Any]:
-        """Let it run *ms* from now, one visibility timeout at most (None: that long)."""
+        """Set the deadline to *ms* from now; maximum and default are one visibility timeout."""
         lane = self._lanes.named(group)
         pipeline, lease = await self._find(lane, name)
         length_ms = pipeline.visibility_ns // MS
@@ -75,14 +76,16 @@ class LeaseDesk:
         async with self._context.audit.change(change):
             if lane.extend(pipeline.topic, pipeline.qid, [lease.lease_id], ms=wanted_ms):
                 raise OrderlaneError(
-                    f"lease {name} is not extended: it has ended meanwhile, or its queue is being"
+                    f"lease {name} is not extended: it has just ended, or its queue is being"
                     " handed over"
                 )
         return _row(pipeline, lease)
 
     async def revoke(self, group: str, name: str, *, by: str, reason: str) -> dict[str, Any]:
-        """End it, and with it its run: its messages are offered again at once, or given up by the
-        failure policy, and what its client says of it counts no more.
+        """End a lease and its ordered run.
+
+        Its messages are delivered again at once, or given up by the failure policy. Later verdicts
+        of the client are ignored.
         """
         lane = self._lanes.named(group)
         pipeline, lease = await self._find(lane, name)
@@ -92,11 +95,11 @@ class LeaseDesk:
             effects = pipeline.revoke(lease.lease_id, now_ns=now_ns())
             lane.did(pipeline, effects)
             if not (effects.revoked or effects.unsent):
-                raise OrderlaneError(f"lease {name} has ended meanwhile")
+                raise OrderlaneError(f"lease {name} has just ended")
         return {**row, "ends_in_ms": 0}
 
     async def _check_place(self, lane: GroupLane, wish: LeaseWish) -> None:
-        """Nothing of a queue that is not there would look like a queue without leases."""
+        """Raise UnknownName for a missing queue, which would otherwise look like one without leases."""
         if wish.topic is None:
             topics = [Topic(each.name) for each in lane.settings.topics]
         else:
@@ -112,7 +115,7 @@ class LeaseDesk:
             except UnknownName as error:
                 unknown = unknown or error
             else:
-                return  # another proxy has it, or nobody
+                return  # not owned by this proxy
         if unknown is not None:
             raise unknown
 
@@ -123,10 +126,10 @@ class LeaseDesk:
                 lease = pipeline.leases.live(number)
                 if lease is not None and pipeline.epoch == epoch:
                     return pipeline, lease
-                raise UnknownName(f"there is no lease {name} any more: it has ended")
+                raise UnknownName(f"lease {name} has ended")
         if lane.settings.topic(topic) is not None:
             await self._book.refuse_elsewhere(lane.name, _queue(topic, place))
-        raise UnknownName(f"there is no lease {name} of group {lane.name!r} here")
+        raise UnknownName(f"group {lane.name!r} has no lease {name} at this proxy")
 
 
 def _parts(name: str) -> tuple[Topic, str, int, LeaseId]:
@@ -134,7 +137,7 @@ def _parts(name: str) -> tuple[Topic, str, int, LeaseId]:
     place, epoch, number = (*rest.rsplit(":", 2), "", "")[:3]
     if not (topic and place and _is_number(epoch) and _is_number(number)):
         raise UnknownName(
-            f"{name[:200]!r} names no lease: it should be as in orders:broker-a_3:812:15"
+            f"invalid lease name {name[:200]!r}: write it as orders:broker-a_3:812:15"
         )
     return Topic(topic), place, int(epoch), LeaseId(int(number))
 
@@ -144,7 +147,7 @@ def _is_number(text: str) -> bool:
 
 
 def _queue(topic: Topic, place: str) -> QueueName:
-    """The queue of *place*, which may be that of its parked messages."""
+    """Return the queue of *place*, which may name the twin for parked messages."""
     try:
         return parse_qid(topic, place.removesuffix("p"))
     except ValueError as error:

@@ -1,8 +1,7 @@
-"""What operators see of messages: those with a key or an id, and one whole, by its place.
+"""Message lookup by message key or id, and one message by queue and offset.
 
-Any proxy can look, whichever owns the queue. A key is one that a producer gave the message (its
-property KEYS): brokers keep an index of those. An order key that stands in a body has none; the
-place of its first message stands on its page.
+Any proxy can look up any queue. Brokers index message keys (the property KEYS) only; for an order
+key in the body, ``key show`` names the offset of its first message.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from proxy.lane.lanes import Lanes, topic_named
 from proxy.lane.topic_rules import rules_of
 from proxy.upstream.context import UpstreamContext
 
-#: Messages of one look, of each broker.
+#: Messages per request and broker.
 MOST_SHOWN = 64
 
 
 class MessageDesk:
-    """One per process."""
+    """Message lookup, one object per process."""
 
     def __init__(self, context: UpstreamContext, lanes: Lanes) -> None:
         self._context = context
@@ -37,10 +36,10 @@ class MessageDesk:
     async def find(
         self, group: str, topic: str, *, key: str | None, message_id: str | None, limit: int
     ) -> dict[str, Any]:
-        """Messages of *topic* with that key, or with that id, the newest *limit* of each broker,
-        the oldest first. ``unanswered``: brokers that could not say, with why.
+        """Return messages of *topic* with a key or id: the newest *limit* per broker, oldest first.
 
-        Raises UnknownName; Unavailable if no broker could say.
+        ``unanswered`` maps brokers that failed to their errors. Raises UnknownName; Unavailable if
+        all brokers failed.
         """
         lane = self._lanes.named(group)
         ours = topic_named(lane, topic)
@@ -63,15 +62,16 @@ class MessageDesk:
         return {"group": group, "topic": topic, "messages": found, "unanswered": unanswered}
 
     async def show(self, group: str, topic: str, place: str) -> dict[str, Any]:
-        """The message at *place*, as in ``broker-a_0@17``, with its body; ``broker-a_0p@17`` is one
-        of the parked topic. Raises UnknownName, RemotingError.
+        """Return the message at *place*, such as ``broker-a_0@17``, with its body.
+
+        ``broker-a_0p@17`` is in the parked topic. Raises UnknownName, RemotingError.
         """
         lane = self._lanes.named(group)
         ours = topic_named(lane, topic)
         text, _, number = place.rpartition("@")
         if not (text and number.isascii() and number.isdecimal() and len(number) < 19):
             raise UnknownName(
-                f"{place[:200]!r} is no place of a message: it should be as in broker-a_0@17"
+                f"invalid location {place[:200]!r}: give queue and offset, such as broker-a_0@17"
             )
         parked = text.endswith("p")
         stands_in = parked_topic(lane.name, ours) if parked else ours
@@ -84,7 +84,7 @@ class MessageDesk:
         message = await self._at(queue, int(number))
         if message is None:
             raise UnknownName(
-                f"there is no message at {place}: it was deleted, or is not written yet"
+                f"no message at {place}: it is deleted, or not written yet"
             )
         if parked:
             message = as_sent(message)
@@ -94,7 +94,7 @@ class MessageDesk:
         try:
             return await self._context.client.queues(topic)
         except RemotingError as error:
-            raise UnknownName(f"topic {topic} is not there: {error}") from None
+            raise UnknownName(f"topic {topic} cannot be found: {error}") from None
 
     async def _at(self, queue: QueueName, offset: int) -> StoredMessage | None:
         client = self._context.client
@@ -129,7 +129,7 @@ def _row(
 def _order_key(
     lane: GroupLane, queue: QueueName, message: StoredMessage, *, parked: bool
 ) -> str | None:
-    """By the rule of now; None without one, and for a copy, whose key the parked topic has."""
+    """Return the order key under the current rule; None without one and for parked copies."""
     settings = None if parked else lane.settings.topic(queue.topic)
     if settings is None:
         return None

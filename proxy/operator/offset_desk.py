@@ -1,4 +1,4 @@
-"""What operators do with the place of a group in its queues: look at it, move it."""
+"""Operations on the offsets of a group: show, reset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proxy.upstream.ownership.resets import Place
 
 @dataclass(frozen=True, slots=True)
 class ResetWish:
-    """Where to: an offset, a time, or the end. ``expect``: only if the group stands there."""
+    """Target of a reset: an offset, a time, or the end. ``expect``: the required current offset."""
 
     by: str
     reason: str
@@ -35,7 +35,7 @@ class ResetWish:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What the broker has of a queue."""
+    """Offsets of a queue at the broker."""
 
     begin: int
     end: int
@@ -43,7 +43,7 @@ class _Range:
 
 
 class OffsetDesk:
-    """Any proxy can look. A queue is moved by the proxy that owns it; by any if none does."""
+    """Any proxy can show offsets. Only a queue's owner resets it, or any proxy if it has none."""
 
     def __init__(
         self,
@@ -58,8 +58,9 @@ class OffsetDesk:
         self._book = book
 
     async def show(self, group: str, topic: str | None) -> dict[str, Any]:
-        """Where *group* stands in the queues of its topics (or of *topic* alone). Raises
-        UnknownName, RemotingError.
+        """Return the offsets of *group* in the queues of its topics (or of *topic*).
+
+        Raises UnknownName, RemotingError.
         """
         lane = self._lanes.named(group)
         names = [Topic(each.name) for each in lane.settings.topics]
@@ -73,16 +74,17 @@ class OffsetDesk:
         }
 
     async def reset(self, group: str, topic: str, qid: str, wish: ResetWish) -> dict[str, Any]:
-        """Have *group* go on elsewhere in one queue. What clients have of it is void; messages in
-        between are skipped, or come again.
+        """Move *group* to another offset of one queue.
+
+        Leases on the queue end. Messages in between are skipped, or delivered again.
 
         Raises UnknownName, OwnedElsewhere, WrongState, Unavailable, RemotingError.
         """
         lane = self._lanes.named(group)
         if lane.settings.mode == "broadcast":
             raise WrongState(
-                f"group {lane.name!r} is broadcast: each client has a position of its own; reset"
-                f" that of one client, as group '{member_group(lane.name, 'CLIENT')}'"
+                f"group {lane.name!r} is a broadcast group with one offset per client: reset group"
+                f" '{member_group(lane.name, 'CLIENT')}'"
             )
         name = topic_named(lane, topic)
         queue = await self._book.queue(lane.name, name, qid)
@@ -97,7 +99,7 @@ class OffsetDesk:
             await ownership.reset_free(queue, reset.move)
         else:
             async with reset.move(_place(owned)) as (offset, why):
-                reset.plan(_place(owned))  # it may have gone on meanwhile
+                reset.plan(_place(owned))  # the group may have moved on
                 await owned.reset_to(offset, **why)
             ownership.wake()
         return reset.done
@@ -144,8 +146,8 @@ class OffsetDesk:
         to = end if wish.to_offset is None else wish.to_offset
         if not begin <= to <= end:
             raise WrongState(
-                f"queue {queue.qid} of {queue.topic!r} has no place {to}: it goes from {begin} to"
-                f" {end}"
+                f"offset {to} is outside queue {queue.qid} of {queue.topic!r}, which has offsets"
+                f" {begin} to {end}"
             )
         return to
 
@@ -180,17 +182,17 @@ class QueueReset:
         self.done: dict[str, Any] = {}
 
     def plan(self, place: Place) -> dict[str, Any]:
-        """What it would do. Raises WrongState if it may not be done."""
+        """Return the effect of the reset. Raises WrongState if it is not allowed."""
         queue, to, base = self._queue, self._to, place.base
         if self._wish.expect not in (None, base):
             raise WrongState(
-                f"group {self._lane.name!r} stands at {base} in queue {queue.qid} of"
-                f" {queue.topic!r}, not at {self._wish.expect}: look again"
+                f"group {self._lane.name!r} is at offset {base} in queue {queue.qid} of"
+                f" {queue.topic!r}, not at {self._wish.expect}: run the dry run again"
             )
         if to < base and place.parked:
             raise WrongState(
-                f"{place.parked} keys of queue {queue.qid} are parked, and their earlier messages"
-                " would come behind what is parked: redrive them first"
+                f"queue {queue.qid} has parked keys ({place.parked}), whose earlier messages would"
+                " be delivered after the parked ones: redrive these keys first"
             )
         self.done = {
             "topic": queue.topic,
@@ -207,7 +209,7 @@ class QueueReset:
 
     @asynccontextmanager
     async def move(self, place: Place) -> AsyncIterator[tuple[int, dict[str, object]]]:
-        """What ``Moving`` says: it is on record before it is done."""
+        """Audit the reset and yield its offset and details, as ``Moving`` requires."""
         self.plan(place)
         wish, queue = self._wish, self._queue
         change = Change(
@@ -226,7 +228,7 @@ class QueueReset:
 
 
 def _place(owned: OwnedQueue) -> Place:
-    """Where the group stands in a queue of this proxy. Raises WrongState if nobody can say."""
+    """Return the group's position in an owned queue. Raises WrongState if it is not known yet."""
     pipeline = owned.for_reset()
     return Place(
         pipeline.committable,

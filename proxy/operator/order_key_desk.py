@@ -1,4 +1,4 @@
-"""What operators ask of order keys: what real messages say of each that could be one."""
+"""Compares candidate order keys by a sample of real messages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from proxy.tuning.simulator import Plan
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.sampling import Sampling
 
-#: Messages whose keys are looked at in one go: a few ms of the event loop, of many candidates.
+#: Messages examined without a pause: a few milliseconds of the event loop.
 _AT_ONCE = 32
 
 
 class OrderKeyDesk:
-    """One per process. Reports are made one at a time: each takes processor time from clients."""
+    """One object per process. Reports run one at a time, since each takes processor time."""
 
     def __init__(self, context: UpstreamContext, lanes: Lanes) -> None:
         self._context = context
@@ -36,9 +36,14 @@ class OrderKeyDesk:
         workers: int,
         service: ServiceTimes | None = None,
     ) -> dict[str, Any]:
-        """The tuning report on the newest *sample* messages of a topic of *group* (None: its first
-        one), for so many *workers*; with *service* also what a simulation says of them. Raises
-        UnknownName, RemotingError.
+        """Return the tuning report on the newest *sample* messages of a topic.
+
+        Args:
+            topic: A topic of *group*; None for its first one.
+            workers: Number of concurrent handlers.
+            service: Handling times; if given, the report includes a simulation.
+
+        Raises UnknownName, RemotingError.
         """
         lane = self._lanes.named(group)
         topics = {each.name: each for each in lane.settings.topics}

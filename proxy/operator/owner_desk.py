@@ -1,4 +1,4 @@
-"""What operators do with ownership: who owns what, and have this proxy give all of it away."""
+"""Operations on queue ownership: list owners, drain this proxy, resume it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SLACK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """By which clients come: no new ones, none at all, all that want."""
+    """Controls client access: refuse new clients, disconnect all, accept clients again."""
 
     shut: Callable[[], None]
     clear: Callable[[], Awaitable[None]]
@@ -34,8 +34,9 @@ class Doors:
 
 
 class OwnerDesk:
-    """A proxy that is drained keeps running, without a queue and without clients, until it is told
-    to take part again, or restarted.
+    """Operations on queue ownership.
+
+    A drained proxy keeps running without queues and clients until it is resumed or restarted.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class OwnerDesk:
         self._doors = doors
 
     async def rows(self, group: str | None) -> dict[str, Any]:
-        """The queues of all groups that this proxy has (or of *group*), whoever owns them. Raises
-        UnknownName, RemotingError.
+        """Return the queues of this proxy's groups (or of *group*) with their owners.
+
+        Raises UnknownName, RemotingError.
         """
         lanes = list(self._lanes) if group is None else [self._lanes.named(group)]
         rows = []
@@ -63,17 +65,19 @@ class OwnerDesk:
                 try:
                     queues = await self._book.queues(lane.name, Topic(topic.name))
                 except UnknownName:
-                    continue  # it does not exist yet
+                    continue  # the topic does not exist yet
                 found = await self._book.rows(lane.name, queues)
                 rows += [_view(lane.name, row) for row in found]
         return {**self._state(), "queues": rows}
 
     async def drain(self, *, by: str, reason: str) -> dict[str, Any]:
-        """Give all queues to the other proxies, as at a clean end, and let no client in. Returns
-        when that is done, or as far as it is after ``ownership.drain_s``. Raises WrongState.
+        """Hand all queues over to other proxies and refuse clients.
+
+        Returns once this is done, or after ``ownership.drain_s`` with the queues left. Raises
+        WrongState.
         """
         if self._context.away:
-            raise WrongState(f"this proxy is drained already: {self._context.away}")
+            raise WrongState(f"this proxy is already drained: {self._context.away}")
         async with self._context.audit.change(self._change("owners drain", "drained", by, reason)):
             self._context.away = reason
         self._doors.shut()
@@ -83,11 +87,11 @@ class OwnerDesk:
             await self._context.settled.wait(_LOOK_AGAIN_S)
         if self._context.away and not self._left:
             await self._doors.clear()
-        _log.warning("drained by a person", by=by, reason=reason, queues_left=self._left)
+        _log.warning("drained by an operator", by=by, reason=reason, queues_left=self._left)
         return self._state()
 
     async def resume(self, *, by: str, reason: str) -> dict[str, Any]:
-        """Take part again. Raises WrongState, OSError if its port is gone."""
+        """Serve clients and own queues again. Raises WrongState, OSError if its port is taken."""
         if not self._context.away:
             raise WrongState("this proxy is not drained")
         change = self._change("owners resume", "serving", by, reason)

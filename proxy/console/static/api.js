@@ -1,6 +1,6 @@
-// Asks the proxy. Its sentences are shown as they come: they say what is wrong and what would be
-// right. A token, where the proxy wants one, is kept for this tab alone and sent as a header, so no
-// other page can make a browser send it.
+// Requests to the proxy's API. Error texts of the proxy are shown unchanged. A token, if the proxy
+// requires one, is kept for this tab only and sent as a header, so no other page can make the
+// browser send it.
 
 const TOKEN = "orderlane.token";
 
@@ -10,7 +10,7 @@ export const token = {
   clear: () => sessionStorage.removeItem(TOKEN),
 };
 
-/** An answer that is no success. */
+/** An unsuccessful response. */
 export class ApiError extends Error {
   constructor(status, sentence, owners) {
     super(sentence);
@@ -19,12 +19,12 @@ export class ApiError extends Error {
   }
 }
 
-/** A path of the API: each name is encoded. */
+/** Build a path of the API; each name is encoded. */
 export function path(...names) {
   return `api/${names.map(encodeURIComponent).join("/")}`;
 }
 
-/** Headers of every request. */
+/** Return the headers of a request: the token and *more*. */
 export function headers(more) {
   const shown = token.get();
   return { ...more, ...(shown ? { Authorization: `Bearer ${shown}` } : {}) };
@@ -36,26 +36,26 @@ async function ask(url, options) {
     answer = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "the proxy does not answer: it has ended, or the network is away");
+    throw new ApiError(0, "the proxy does not answer: it has stopped, or the network is down");
   }
   await refuse(answer);
   return answer.json();
 }
 
-/** Throws what an answer says that is no success. */
+/** Throw an ApiError for an unsuccessful response. */
 export async function refuse(answer) {
   if (answer.ok) return;
   let said = {};
   try {
     said = await answer.json();
   } catch {
-    // Whoever stands between answered, not the proxy.
+    // The response came from an intermediary, not from the proxy.
   }
   if (answer.status === 401) window.dispatchEvent(new CustomEvent("token-wanted"));
-  throw new ApiError(answer.status, said.error ?? `the answer was ${answer.status} ${answer.statusText}`, said.owners);
+  throw new ApiError(answer.status, said.error ?? `the response was ${answer.status} ${answer.statusText}`, said.owners);
 }
 
-/** GET; *query* without what is null or empty. */
+/** Send a GET; null and empty values of *query* are omitted. */
 export function get(url, query, { signal } = {}) {
   const asked = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
@@ -65,7 +65,7 @@ export function get(url, query, { signal } = {}) {
   return ask(text ? `${url}?${text}` : url, { headers: headers(), signal });
 }
 
-/** POST of a JSON object. */
+/** Send a POST with a JSON object. */
 export function post(url, body) {
   return ask(url, {
     method: "POST",

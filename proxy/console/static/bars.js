@@ -1,10 +1,10 @@
-// Bars beside names: how far each goes, written behind it. A longer one is not always the better.
+// A bar chart with a name and a value for each bar.
 
 import { h, svg } from "./dom.js";
 
 const BAR = 18;
 
-/** rows: {name, value, text, strong}; *most*: what a full bar stands for. */
+/** rows: {name, value, text, strong}; *most*: value of a full bar. */
 export function bars(title, rows, most) {
   const full = Math.max(most ?? 0, ...rows.map((row) => row.value), 1e-9);
   return h(

@@ -1,4 +1,4 @@
-// The body of a message: as JSON if it is some, as text, or as bytes in hex.
+// The body of a message as JSON, text or hex.
 
 import { h } from "./dom.js";
 import { bytes as size } from "./format.js";
@@ -6,7 +6,7 @@ import { bytes as size } from "./format.js";
 const MOST_BYTES = 64 * 1024;
 const ROW = 16;
 
-/** A view of *message*, an answer with body or body_base64. */
+/** Show the body of *message*, an API response with body or body_base64. */
 export function bodyView(message) {
   const content = bytesOf(message);
   const text = message.body ?? null;
@@ -26,11 +26,11 @@ export function bodyView(message) {
     h(
       "fieldset",
       { class: "forms" },
-      h("legend", {}, `Body, ${size(content.length)}${message.compressed ? ", compressed in a way that is not read here" : ""}`),
+      h("legend", {}, `Body, ${size(content.length)}${message.compressed ? ", compressed in an unsupported format" : ""}`),
       forms.map((form, index) => h("label", {}, h("input", { type: "radio", name, checked: index === 0, onchange: () => show(form) }), ` ${form[0]}`)),
     ),
     shown,
-    content.length > MOST_BYTES && h("p", { class: "muted" }, `The first ${size(MOST_BYTES)} are shown as text and hex.`),
+    content.length > MOST_BYTES && h("p", { class: "muted" }, `Text and hex show the first ${size(MOST_BYTES)}.`),
   );
 }
 
@@ -52,7 +52,7 @@ function isJson(text) {
 const TOKEN = /("(?:[^"\\]|\\.)*")|([{[])\s*([}\]])|[{}[\],:]|\s+/g;
 const DEEPEST = 40;
 
-/** JSON with a line for each value. Numbers stand as they came, for 64 bits are more than a number here has. */
+/** Indent JSON. Numbers are copied as text, because a JavaScript number cannot hold 64 bits. */
 function indented(text) {
   let depth = 0;
   const line = () => `\n${"  ".repeat(Math.min(depth, DEEPEST))}`;
@@ -83,7 +83,7 @@ function hex(content) {
   return lines.join("\n") || "(empty)";
 }
 
-/** Properties of a message as a table. */
+/** Show the properties of a message as a table. */
 export function propertiesView(properties) {
   const names = Object.keys(properties).sort();
   return h(

@@ -1,4 +1,4 @@
-// Lines over the last hour, drawn here: SVG, each line with its own dashes as well as its colour.
+// Line charts of the last hour in SVG. Each line has its own dash pattern as well as its colour.
 
 import { h, svg } from "./dom.js";
 import { count, moment, rate } from "./format.js";
@@ -6,13 +6,13 @@ import { count, moment, rate } from "./format.js";
 const HEIGHT = 168;
 const EDGE = { top: 10, right: 10, bottom: 22, left: 52 };
 
-/** lines: [name, label]; the first is drawn on top. *digits*: figures are rates. */
+/** lines: [name, label]; the first is drawn on top. *digits*: values are rates. */
 export class Chart {
   constructor(title, lines, { digits = false } = {}) {
     this.lines = lines;
     this.write = digits ? rate : count;
     this.series = null;
-    this.picture = svg("svg", { role: "img", "aria-label": `${title}: nothing yet`, height: HEIGHT, width: "100%" });
+    this.picture = svg("svg", { role: "img", "aria-label": `${title}: no data yet`, height: HEIGHT, width: "100%" });
     this.legend = h("ul", { class: "legend" });
     this.element = h("figure", { class: "chart" }, h("figcaption", {}, title), this.picture, this.legend);
     this.title = title;
@@ -76,11 +76,11 @@ export class Chart {
     const figures = this.lines.map(([name, label]) => [label, this.write(series[name][index]), this.write(Math.max(0, ...series[name].map((v) => v ?? 0)))]);
     this.legend.replaceChildren(
       ...figures.map(([label, value, most], line) =>
-        h("li", {}, svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("path", { class: `line line-${line}`, d: "M0 4H22" })), ` ${label} `, h("b", {}, value), h("span", { class: "muted" }, ` most ${most}`)),
+        h("li", {}, svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("path", { class: `line line-${line}`, d: "M0 4H22" })), ` ${label} `, h("b", {}, value), h("span", { class: "muted" }, ` max ${most}`)),
       ),
       h("li", { class: "muted" }, place === null ? "now" : `at ${moment(series.at_ms[index])}`),
     );
-    this.picture.setAttribute("aria-label", `${this.title}. ${figures.map(([label, value, most]) => `${label}: ${value} now, ${most} at most in the last hour`).join("; ")}.`);
+    this.picture.setAttribute("aria-label", `${this.title}. ${figures.map(([label, value, most]) => `${label}: ${value} now, maximum of the last hour ${most}`).join("; ")}.`);
     this.cursor.setAttribute("visibility", place === null ? "hidden" : "visible");
     if (place !== null) {
       this.cursor.setAttribute("x1", this.x(series.at_ms[index]));

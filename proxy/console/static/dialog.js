@@ -1,9 +1,9 @@
-// Asking before something is changed: what is, what will be, and why. The reason goes to the audit.
+// Confirmation of a change: the state before and after, and a reason for the audit topic.
 
 import { button, choice, h, labelled } from "./dom.js";
 import { notice } from "./notices.js";
 
-/** Show *dialog* until it is closed; the focus goes back to where it was. */
+/** Show *dialog* until it is closed, then restore the focus. */
 export function open(dialog) {
   const before = document.activeElement;
   document.body.append(dialog);
@@ -14,21 +14,21 @@ export function open(dialog) {
   dialog.showModal();
 }
 
-/** From → to, one line each. */
+/** A table of changes, one line each: name, before, after. */
 export function changes(lines) {
   return h(
     "table",
     { class: "changes" },
-    h("caption", { class: "unseen" }, "What will change"),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "What"), h("th", { scope: "col" }, "Now"), h("th", { scope: "col" }, h("span", { class: "unseen" }, "becomes")), h("th", { scope: "col" }, "Then"))),
+    h("caption", { class: "unseen" }, "Changes"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Item"), h("th", { scope: "col" }, "Now"), h("th", { scope: "col" }, h("span", { class: "unseen" }, "becomes")), h("th", { scope: "col" }, "After"))),
     h("tbody", {}, lines.map(([name, old, then]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, String(old)), h("td", { "aria-hidden": "true" }, "→"), h("td", {}, h("b", {}, String(then)))))),
   );
 }
 
 /**
- * Ask, then do. verbs: [{name, label, sentence, lines: values => [[what, now, then]], fields: [{name,
- * label, hint, type, value, read}], preview: async values => lines, act: async (values) => sentence,
- * danger}]. One verb is asked for at once; of several one is chosen. Every act gets a reason.
+ * Confirm a verb, then run it. verbs: [{name, label, sentence, lines: values => [[item, now, after]],
+ * fields: [{name, label, hint, type, value, read}], preview: async values => lines, act: async
+ * (values) => sentence, danger}]. With several verbs the user chooses one. Every verb needs a reason.
  */
 export function confirm({ title, about, verbs, done }) {
   let chosen = verbs[0];
@@ -81,12 +81,12 @@ export function confirm({ title, about, verbs, done }) {
       const asked = values();
       if (!asked.reason) {
         reason.focus();
-        throw new Error("a reason is missing: one line that says why, for the audit");
+        throw new Error("a reason is required: it is stored in the audit topic");
       }
       if (chosen.preview && !previewed) {
         const verb = chosen;
         const lines = await verb.preview(asked);
-        if (chosen !== verb || JSON.stringify(values()) !== JSON.stringify(asked)) return; // that is not asked for any more
+        if (chosen !== verb || JSON.stringify(values()) !== JSON.stringify(asked)) return; // the input has changed since
         plan_(lines);
         previewed = true;
         does.textContent = chosen.label;
@@ -109,7 +109,7 @@ export function confirm({ title, about, verbs, done }) {
     h(
       "fieldset",
       { class: "verbs" },
-      h("legend", {}, "What to do"),
+      h("legend", {}, "Action"),
       verbs.map((verb) =>
         h("label", {}, h("input", { type: "radio", name: "verb", value: verb.name, checked: verb === chosen, onchange: () => { chosen = verb; show(); } }), ` ${verb.label}`),
       ),
@@ -122,7 +122,7 @@ export function confirm({ title, about, verbs, done }) {
     pick,
     fields,
     plan,
-    labelled("Reason", reason, "One line. It is stored in the audit before anything is done."),
+    labelled("Reason", reason, "One line, stored in the audit topic before the change."),
     wrong,
     h("div", { class: "buttons" }, button("Cancel", () => dialog.close()), does),
   );
@@ -132,7 +132,7 @@ export function confirm({ title, about, verbs, done }) {
   (verbs.length > 1 ? form.querySelector("input[type=radio]") : (fields.querySelector("input,select") ?? reason)).focus();
 }
 
-/** Links to the consoles of other proxies. */
+/** Return links to the consoles of other proxies. */
 export function elsewhere(owners) {
   return (owners ?? []).map((address) => h("span", {}, " ", h("a", { href: `//${address}/${location.hash}` }, `open the console of ${address}`)));
 }

@@ -1,5 +1,5 @@
-// Elements made of names and texts. Nothing is ever parsed as HTML, so whatever stands in a key, a
-// reason or a body is shown as the text that it is.
+// Creates elements from names and texts. Nothing is ever parsed as HTML, so keys, reasons and bodies
+// are always shown as text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,24 +14,24 @@ function put(element, attributes, children) {
   return element;
 }
 
-/** An HTML element: h("p", {class: "muted", onclick: act}, "text", another). */
+/** Create an HTML element: h("p", {class: "muted", onclick: act}, "text", another). */
 export function h(name, attributes, ...children) {
   return put(document.createElement(name), attributes, children);
 }
 
-/** The same of SVG. */
+/** Create an SVG element. */
 export function svg(name, attributes, ...children) {
   return put(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** A button that does *act*. */
+/** Create a button that calls *act*. */
 export function button(label, act, attributes) {
   return h("button", { type: "button", onclick: act, ...attributes }, label);
 }
 
 let last = 0;
 
-/** A label with its input below; *input* gets an id. */
+/** Create a label with *input* below it; *input* gets an id. */
 export function labelled(label, input, hint) {
   input.id ||= `field-${(last += 1)}`;
   if (hint) input.setAttribute("aria-describedby", `${input.id}-hint`);
@@ -44,20 +44,20 @@ export function labelled(label, input, hint) {
   );
 }
 
-/** A select of [value, text] pairs. */
+/** Create a select of [value, text] pairs. */
 export function choice(pairs, value, attributes) {
   const made = h("select", attributes, pairs.map(([each, text]) => h("option", { value: each }, text)));
   made.value = value;
   return made;
 }
 
-/** A state: a shape and a word, so it is read without colours too. */
+/** Create a state badge: a shape and a word, readable without colours. */
 export function badge({ word, kind, title }) {
   const shapes = { ok: "●", busy: "◐", warn: "▲", bad: "■", idle: "○" };
   return h("span", { class: `badge ${kind}`, title }, h("span", { "aria-hidden": "true" }, shapes[kind] ?? "○"), ` ${word}`);
 }
 
-/** A list of names and values. */
+/** Create a list of names and values. */
 export function facts(pairs) {
   return h(
     "dl",
@@ -66,7 +66,7 @@ export function facts(pairs) {
   );
 }
 
-/** What stands where there is nothing, and what to do about it. */
+/** Create an empty state: a sentence, and what to do about it. */
 export function empty(sentence, what) {
   return h("div", { class: "empty" }, h("p", {}, sentence), what && h("p", { class: "muted" }, what));
 }

@@ -1,20 +1,20 @@
-// How figures are written: short, and always in the same way.
+// Formats numbers, times and sizes.
 
 export const NOTHING = "–";
 
-/** A number with thousands separated; a dash for none. */
+/** Format an integer with thousands separators; a dash for null. */
 export function count(value) {
   return value === null || value === undefined ? NOTHING : Math.round(value).toLocaleString("en-US");
 }
 
-/** Messages a second. */
+/** Format a rate in messages per second. */
 export function rate(value) {
   if (value === null || value === undefined) return NOTHING;
   if (value === 0 || value >= 100) return count(value);
   return value >= 10 ? value.toFixed(1) : value.toFixed(2);
 }
 
-/** How long: 350 ms, 4.2 s, 3 min 5 s, 2 h 10 min, 3 d 4 h. */
+/** Format a duration: 350 ms, 4.2 s, 3 min 5 s, 2 h 10 min, 3 d 4 h. */
 export function age(ms) {
   if (ms === null || ms === undefined) return NOTHING;
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
@@ -25,7 +25,7 @@ export function age(ms) {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
-/** A moment: the time of day, behind the date if that is another. */
+/** Format a time; the date is omitted if it is today. */
 export function moment(ms, now = Date.now()) {
   if (ms === null || ms === undefined) return NOTHING;
   const at = new Date(ms);
@@ -35,13 +35,13 @@ export function moment(ms, now = Date.now()) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
 }
 
-/** Bytes as people say them. */
+/** Format a size in bytes. */
 export function bytes(value) {
   if (value < 1024) return `${value} B`;
   return value < 1024 ** 2 ? `${(value / 1024).toFixed(1)} KiB` : `${(value / 1024 ** 2).toFixed(1)} MiB`;
 }
 
-/** A share of one as per cent. */
+/** Format a fraction as a percentage. */
 export function share(value) {
   return value === null || value === undefined ? NOTHING : `${(value * 100).toFixed(value < 0.1 ? 2 : 1)} %`;
 }

@@ -1,5 +1,5 @@
-// What can be done to a key: each act says what is now and what will be, and needs a reason. The
-// verbs and their words come from the proxy's table of them.
+// Actions on a key. Each shows the state before and after, and needs a reason. Verbs and texts come
+// from the proxy's table of key verbs.
 
 import { path, post } from "./api.js";
 import { confirm } from "./dialog.js";
@@ -9,7 +9,7 @@ import { VERBS } from "./key-verbs.js";
 
 const READ = { rate };
 
-/** Ask what to do with the key of *row*, an answer of the API. */
+/** Open the dialog of actions on the key of *row*, an API response. */
 export function askKey(group, topic, row, done) {
   const url = (verb) => path("groups", group, "topics", topic, "keys", verb);
   confirm({
@@ -20,7 +20,7 @@ export function askKey(group, topic, row, done) {
   });
 }
 
-/** The verbs that make sense for what is shown; the proxy refuses the others anyway. */
+/** Return the verbs that apply to the shown state; the proxy refuses all others. */
 export function possible(row) {
   const stage = row.state === "redriven" || row.state === "parked" ? row.state : "queue";
   const fits = (shown) => shown.stage === stage && (shown.paused === null || shown.paused === row.paused) && (!shown.head || row.offset !== null);
@@ -43,7 +43,7 @@ function fill(text, values) {
   return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
 }
 
-/** What lines may name of a key. */
+/** Return the placeholders of a key before the change. */
 function before(row) {
   return {
     state: row.state,
@@ -52,33 +52,33 @@ function before(row) {
     copies_count: count(row.copies),
     head: headOf(row) ?? "none",
     note: row.note || "none",
-    due: row.retry_ms === null ? row.state : `again in ${age(row.retry_ms)}`,
+    due: row.retry_ms === null ? row.state : `in ${age(row.retry_ms)}`,
   };
 }
 
-/** What the sentence at the end may name. */
+/** Return the placeholders of the final sentence. */
 function after(row, did) {
   return {
     key: did.key,
     copies: of(did.copies, "copy", "copies"),
     not_copied: count(did.not_copied),
     messages: of(did.backlog, "message"),
-    place: did.offset ?? "its place",
+    place: did.offset ?? "its offset",
     shown_offset: row.offset,
     everywhere: did.queues && everywhere(did),
   };
 }
 
 function everywhere(did) {
-  const parts = [`${did.key} in ${of(did.queues.length, "queue")} of this proxy`];
-  if (did.owners.length) parts.push(`ask these proxies too: ${did.owners.join(", ")}`);
-  if (did.unowned.length) parts.push(`nobody owns ${did.unowned.join(", ")}: not done there`);
-  if (did.unaddressed.length) parts.push(`not done in ${did.unaddressed.join(", ")}, whose owners left no address`);
+  const parts = [`${did.key} in ${of(did.queues.length, "queue")} at this proxy`];
+  if (did.owners.length) parts.push(`not at other owners, repeat it at ${did.owners.join(", ")}`);
+  if (did.unowned.length) parts.push(`not in ${did.unowned.join(", ")}, which have no owner`);
+  if (did.unaddressed.length) parts.push(`not in ${did.unaddressed.join(", ")}, whose owners publish no address`);
   return parts.join("; ");
 }
 
 function rate(text) {
   const value = Number(text);
-  if (text.trim() === "" || Number.isNaN(value)) throw new Error(`${text || "nothing"} is no rate: it should be a number, 0 for no limit`);
+  if (text.trim() === "" || Number.isNaN(value)) throw new Error(`invalid rate "${text}": give messages per second, or 0 for no limit`);
   return value;
 }

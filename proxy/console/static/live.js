@@ -1,5 +1,5 @@
-// What the proxy tells by itself: one stream of events; asked for every few seconds where a stream
-// does not come through. Silent while nobody looks at the page.
+// The overview as a stream of events, polled every few seconds if the stream fails. Stops while the
+// page is hidden.
 
 import { ApiError, get, headers, refuse } from "./api.js";
 
@@ -7,7 +7,7 @@ const SILENCE_MS = 10_000;
 const POLL_MS = 4000;
 const AGAIN_MS = 3000;
 
-/** Fires "overview" with each one, and "state" when ``state`` is another. */
+/** Fires "overview" for each overview, and "state" when ``state`` changes. */
 export class Live extends EventTarget {
   constructor() {
     super();
@@ -22,7 +22,7 @@ export class Live extends EventTarget {
     this.turn();
   }
 
-  /** Begin anew, as after a token was given. */
+  /** Connect again, for example with a new token. */
   again() {
     this.abort?.abort();
     this.abort = null;
@@ -49,7 +49,7 @@ export class Live extends EventTarget {
         return;
       }
       this.doubt();
-      // The stream broke off: ask until it is time to try it again.
+      // The stream failed: poll until the next attempt.
       const until = Date.now() + AGAIN_MS;
       do {
         await this.poll(signal);
@@ -108,7 +108,7 @@ export class Live extends EventTarget {
     this.dispatchEvent(new CustomEvent("overview", { detail: overview }));
   }
 
-  /** What is shown is of before, until something comes. */
+  /** Mark the shown overview as stale until the next one arrives. */
   doubt() {
     if (this.state.name === "live") this.say("begins");
   }

@@ -1,4 +1,4 @@
-// The frame around all pages: which is shown, the state of the stream, tokens, the keyboard.
+// The frame around all pages: routing, stream state, tokens and keyboard.
 
 import { button, h } from "./dom.js";
 import { token } from "./api.js";
@@ -23,7 +23,7 @@ const main = document.getElementById("main");
 const live = new Live();
 let shown = null;
 
-/** #/groups/billing/keys?topic=orders → its page, group and query. */
+/** Parse the address: #/groups/billing/keys?topic=orders → page, group and query. */
 function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [first, name, rest] = path.split("/").map(decoded);
@@ -69,7 +69,7 @@ function context(at) {
     live,
     signal,
     problem,
-    /** Do *look*, and say what the proxy says if it fails; true if it went well. */
+    /** Run *look* and show the proxy's error if it fails; return whether it succeeded. */
     async load(look) {
       try {
         await look();
@@ -82,7 +82,7 @@ function context(at) {
         return false;
       }
     },
-    /** Look now, and again every *ms* while the page is looked at. */
+    /** Run *look* now, and every *ms* while the page is visible. */
     every(ms, look) {
       let under = false;
       const again = async () => {
@@ -96,12 +96,12 @@ function context(at) {
       signal.addEventListener("abort", () => clearInterval(timer));
       return again();
     },
-    /** Call *take* with each overview, the last one at once. */
+    /** Call *take* with the latest overview now, and with each new one. */
     overviews(take) {
       live.addEventListener("overview", (event) => take(event.detail, live.before), { signal });
       if (live.overview) take(live.overview, live.before);
     },
-    /** Change the query of the address, without another page in the history. */
+    /** Replace the query of the address without a new history entry. */
     remember(query) {
       const text = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
       const [path] = location.hash.split("?");
@@ -126,7 +126,7 @@ function show({ focus = true } = {}) {
     : h("h1", {}, title);
   main.replaceChildren(heading, ...(at.group ? [groupNavigation(at)] : []), ctx.problem);
   if (at.page) main.append(...[at.page.open(ctx)].flat());
-  else main.append(h("p", {}, "There is no such page. ", h("a", { href: "#/groups" }, "All groups")));
+  else main.append(h("p", {}, "Page not found. ", h("a", { href: "#/groups" }, "All groups")));
   if (focus) main.focus({ preventScroll: true });
 }
 
@@ -135,7 +135,7 @@ const STATES = {
   live: ["ok", "live"],
   polling: ["warn", "every 4 s"],
   away: ["bad", "no answer"],
-  refused: ["bad", "not shown"],
+  refused: ["bad", "refused"],
 };
 
 function tellState({ name, sentence, owners }) {
@@ -143,10 +143,10 @@ function tellState({ name, sentence, owners }) {
   const element = document.getElementById("live");
   element.className = `live ${kind}`;
   element.textContent = word;
-  element.title = name === "polling" ? "the stream of events broke off; it is tried again" : sentence;
+  element.title = name === "polling" ? "the event stream failed; reconnecting" : sentence;
   const banner = document.getElementById("banner");
   if (name !== "refused" && name !== "away") banner.replaceChildren();
-  else banner.replaceChildren(h("p", {}, sentence, ...elsewhere(owners), token.get() && name === "refused" ? button("Another token", wantToken) : null));
+  else banner.replaceChildren(h("p", {}, sentence, ...elsewhere(owners), token.get() && name === "refused" ? button("Change token", wantToken) : null));
 }
 
 function wantToken() {
@@ -159,7 +159,7 @@ function wantToken() {
 themed(document.getElementById("theme"));
 document.getElementById("help").addEventListener("click", help);
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address is the page's
+  event.preventDefault(); // the hash selects the page
   main.focus();
 });
 listen({ again: () => shown?.again(), group: () => shown?.group });

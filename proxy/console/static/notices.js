@@ -1,4 +1,4 @@
-// What was done, in a sentence that stays for a while and is read aloud.
+// Notices of completed actions: shown for a few seconds and announced to screen readers.
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// Who changed what, and why: the records of the audit topic, the newest first.
+// Records of the audit topic, newest first.
 
 import { get, path } from "./api.js";
 import { h, labelled } from "./dom.js";
@@ -10,18 +10,18 @@ export const title = "Audit";
 const SHOWN = 200;
 
 export function open(ctx) {
-  const filters = [["group", "Group"], ["topic", "Topic"], ["target", "Key, queue or lease"]].map(([name, label]) => [name, label, h("input", { type: "search", value: ctx.query.get(name) ?? "", autocomplete: "off", "data-search": name === "group" ? "" : null })]);
+  const filters = [["group", "Group"], ["topic", "Topic"], ["target", "Target"]].map(([name, label]) => [name, label, h("input", { type: "search", value: ctx.query.get(name) ?? "", autocomplete: "off", "data-search": name === "group" ? "" : null })]);
   const note = h("p", { class: "muted" });
   const table = new Table({
     caption: "Audit",
     key: (row) => `${row.id} ${row.phase}`,
-    nothing: "Nothing was changed by a person.",
-    advice: "Each change stands here before it is done: who, what, why, and what it was before.",
+    nothing: "No audit records.",
+    advice: "Every change by an operator is recorded here before it is made.",
     columns: [
-      { name: "at", label: "When", number: true, cell: (row) => moment(row.at_ms), order: (row) => row.at_ms },
-      { name: "actor", label: "Who", cell: (row) => row.actor, order: (row) => row.actor },
-      { name: "verb", label: "What", cell: (row) => (row.failed ? { word: `${row.verb} failed`, kind: "bad", title: row.failed } : row.phase === "end" ? `${row.verb}, ended` : row.verb), order: (row) => row.verb },
-      { name: "where", label: "Group and topic", cell: (row) => [row.group, row.topic].filter(Boolean).join(" / ") || "–", order: (row) => row.group },
+      { name: "at", label: "Time", number: true, cell: (row) => moment(row.at_ms), order: (row) => row.at_ms },
+      { name: "actor", label: "Actor", cell: (row) => row.actor, order: (row) => row.actor },
+      { name: "verb", label: "Action", cell: (row) => (row.failed ? { word: `${row.verb} failed`, kind: "bad", title: row.failed } : row.phase === "end" ? `${row.verb}, ended` : row.verb), order: (row) => row.verb },
+      { name: "where", label: "Group / topic", cell: (row) => [row.group, row.topic].filter(Boolean).join(" / ") || "–", order: (row) => row.group },
       { name: "target", label: "Target", mono: true, wide: true, cell: (row) => row.target || "–", order: (row) => row.target },
       { name: "reason", label: "Reason", wide: true, cell: (row) => row.failed || row.reason || "–" },
       { name: "before", label: "Before", mono: true, wide: true, cell: (row) => plain(row.before) },
@@ -33,7 +33,7 @@ export function open(ctx) {
     ctx.remember(query);
     const found = await get(path("audit"), { limit: SHOWN, ...query }, ctx);
     table.update(found.records.toReversed());
-    note.textContent = `${of(found.records.length, "record")}, of all proxies; the newest ${SHOWN} are looked up.`;
+    note.textContent = `${of(found.records.length, "record")} of all proxies, at most the newest ${SHOWN}.`;
   });
   const form = h(
     "form",
@@ -44,7 +44,7 @@ export function open(ctx) {
   return [form, table.element, note];
 }
 
-/** What an act found or left, for a person: the rows of a list apart, fields that say something by their names. */
+/** Format the state before or after a change: list items separated, empty fields omitted. */
 function plain(value) {
   if (value === null || value === undefined) return "–";
   if (Array.isArray(value)) return value.map(plain).join("; ") || "–";

@@ -1,4 +1,4 @@
-// The clients that are connected to this proxy, and what they hold.
+// Clients connected to this proxy, and their leases.
 
 import { get, path } from "./api.js";
 import { h, labelled } from "./dom.js";
@@ -14,12 +14,12 @@ export function open(ctx) {
     caption: "Clients",
     key: (row) => String(row.connection),
     nothing: "No client is connected to this proxy.",
-    advice: "Clients come to its Thrift port, listen.thrift of its settings, 9713 unless these say otherwise.",
+    advice: "Clients connect to its Thrift port, set by listen.thrift (default 9713).",
     columns: [
-      { name: "client", label: "Client", wide: true, cell: (row) => row.groups.map((each) => each.client).filter(unique).join(", ") || "pulled nothing yet", order: (row) => row.groups[0]?.client ?? "" },
+      { name: "client", label: "Client", wide: true, cell: (row) => row.groups.map((each) => each.client).filter(unique).join(", ") || "no pull yet", order: (row) => row.groups[0]?.client ?? "" },
       { name: "address", label: "Address", mono: true, cell: (row) => row.address, order: (row) => row.address },
       { name: "groups", label: "Groups", cell: (row) => row.groups.map((each) => each.group).join(", ") || "–", order: (row) => row.groups[0]?.group ?? "" },
-      { name: "state", label: "State", cell: (row) => (row.waits ? { word: "waits", kind: "ok", title: "a pull of it waits for messages" } : row.leases ? { word: "works", kind: "busy" } : { word: "silent", kind: "idle" }), order: (row) => row.leases },
+      { name: "state", label: "State", cell: (row) => (row.waits ? { word: "waiting", kind: "ok", title: "its pull is waiting for messages" } : row.leases ? { word: "handling", kind: "busy", title: "it holds leases" } : { word: "idle", kind: "idle", title: "no pull and no lease" }), order: (row) => row.leases },
       { name: "leases", label: "Leases", number: true, cell: (row) => count(row.leases), order: (row) => row.leases },
       { name: "certificate", label: "Certificate", cell: (row) => row.certificate ?? "–", order: (row) => row.certificate ?? "" },
       { name: "connection", label: "Connection", number: true, cell: (row) => String(row.connection), order: (row) => row.connection },
@@ -29,7 +29,7 @@ export function open(ctx) {
     ctx.remember({ group: group.value.trim() });
     const found = await get(path("clients"), { group: group.value.trim() }, ctx);
     table.update(found.clients);
-    note.textContent = `${of(found.connected, "connection")} at this proxy${found.connected > found.clients.length ? `, ${count(found.clients.length)} of them shown` : ""}.`;
+    note.textContent = `${of(found.connected, "connection")} at this proxy${found.connected > found.clients.length ? `, ${count(found.clients.length)} shown` : ""}.`;
   });
   const form = h(
     "form",

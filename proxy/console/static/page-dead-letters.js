@@ -1,4 +1,4 @@
-// Messages that were given up (dead letters) and keys that wait in order (parked keys).
+// Dead letters and parked keys of a group.
 
 import { get, path, post } from "./api.js";
 import { bodyView, propertiesView } from "./body.js";
@@ -21,18 +21,18 @@ function parked(ctx) {
   const table = new Table({
     caption: "Parked keys",
     key: (row) => `${row.topic} ${row.queue} ${row.key}`,
-    nothing: "No key is parked in the queues of this proxy.",
-    advice: "A key is parked when its message fails for good and on_exhausted is park, or by a person.",
+    nothing: "No parked keys in this proxy's queues.",
+    advice: "A key is parked by an operator, or when its message uses up its deliveries and on_exhausted is park.",
     columns: [
       { name: "key", label: "Key", mono: true, wide: true, cell: (row) => ({ href: keyLink(ctx.group, row.topic, row.key), text: row.key }), order: (row) => row.key },
       { name: "state", label: "State", cell: (row) => ({ word: row.state, kind: row.state === "parked" ? "bad" : "busy" }), order: (row) => row.state },
       { name: "topic", label: "Topic", cell: (row) => row.topic, order: (row) => row.topic },
       { name: "queue", label: "Queue", cell: (row) => row.queue, order: (row) => row.queue },
-      { name: "copies", label: "Parked", number: true, cell: (row) => count(row.copies), order: (row) => row.copies },
+      { name: "copies", label: "Parked copies", number: true, cell: (row) => count(row.copies), order: (row) => row.copies },
       { name: "not", label: "Not copied yet", number: true, cell: (row) => count(row.not_copied), order: (row) => row.not_copied },
       { name: "by", label: "By", cell: (row) => row.by || "–" },
       { name: "why", label: "Reason", wide: true, cell: (row) => row.reason || "–" },
-      { name: "acts", label: "Actions", unseen: true, make: (current) => button("Act…", () => ctx.load(() => act(ctx, current())), { class: "small" }) },
+      { name: "acts", label: "Actions", unseen: true, make: (current) => button("Actions…", () => ctx.load(() => act(ctx, current())), { class: "small" }) },
     ],
   });
   ctx.every(3000, async () => {
@@ -43,7 +43,7 @@ function parked(ctx) {
   return [table.element];
 }
 
-/** With the first message's place, which the list of parked keys does not have. */
+/** Open the actions of a parked key, after looking up its first message. */
 async function act(ctx, row) {
   const rows = await get(path("groups", ctx.group, "topics", row.topic, "keys", "show"), { key: row.key }, ctx);
   askKey(ctx.group, row.topic, rows.find((each) => each.queue === row.queue) ?? parkedRow(row), () => ctx.again());
@@ -60,15 +60,15 @@ function letters(ctx) {
   const table = new Table({
     caption: "Dead letters",
     key: (row) => row.dead_letter,
-    nothing: "No dead letter is there.",
-    advice: "A message goes there when it fails for good and on_exhausted is dead_letter. It gave its order up.",
+    nothing: "No dead letters.",
+    advice: "A message becomes a dead letter when it uses up its deliveries and on_exhausted is dead_letter. Later messages of its key continue.",
     columns: [
       { name: "letter", label: "Dead letter", mono: true, cell: (row) => row.dead_letter, order: (row) => row.store_ms },
-      { name: "topic", label: "From topic", cell: (row) => row.topic ?? "–", order: (row) => row.topic ?? "" },
+      { name: "topic", label: "Original topic", cell: (row) => row.topic ?? "–", order: (row) => row.topic ?? "" },
       { name: "key", label: "Key", mono: true, wide: true, cell: (row) => row.key ?? "–", order: (row) => row.key ?? "" },
       { name: "attempts", label: "Attempts", number: true, cell: (row) => count(row.attempts), order: (row) => row.attempts },
       { name: "reason", label: "Reason", wide: true, cell: (row) => row.reason ?? "–" },
-      { name: "failed", label: "Failed last", number: true, cell: (row) => moment(row.last_failure_ms ?? row.store_ms), order: (row) => row.last_failure_ms ?? row.store_ms },
+      { name: "failed", label: "Last failure", number: true, cell: (row) => moment(row.last_failure_ms ?? row.store_ms), order: (row) => row.last_failure_ms ?? row.store_ms },
       { name: "redrives", label: "Redrives", number: true, cell: (row) => count(row.redrives), order: (row) => row.redrives },
       { name: "acts", label: "Actions", unseen: true, make: (current) => button("View", () => ctx.load(() => view(current().dead_letter)), { class: "small" }) },
     ],
@@ -89,21 +89,21 @@ function letters(ctx) {
       found = await get(url(), query, ctx);
     } catch (error) {
       if (error.status !== 404) throw error;
-      found = { dead_letters: [], waiting: 0, complete: true, redrive: null }; // no topic of them yet
+      found = { dead_letters: [], waiting: 0, complete: true, redrive: null }; // no dead-letter topic yet
     }
     table.update(found.dead_letters);
     const said = JSON.stringify([found.redrive, found.waiting > 0]);
     if (head.dataset.said !== said) head.replaceChildren(...redriveOf(ctx, url, found));
     head.dataset.said = said;
-    note.textContent = `${of(found.waiting, "dead letter")} to be sent back${found.complete ? "" : "; more than these were not looked at"}.`;
+    note.textContent = `${of(found.waiting, "dead letter")} to redrive${found.complete ? "" : "; older ones were not searched"}.`;
   }
 
   const form = h(
     "form",
     { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); ctx.load(look); } },
     labelled("Key", key),
-    labelled("From topic", topic),
-    labelled("Also those that went back", all),
+    labelled("Original topic", topic),
+    labelled("Include redriven", all),
     h("button", { type: "submit" }, "Filter"),
   );
   ctx.every(5000, look);
@@ -115,8 +115,8 @@ function redriveOf(ctx, url, { waiting, redrive }) {
   const again = () => ctx.again();
   const parts = [];
   if (redrive) parts.push(h("span", {}, "Last redrive: ", badge({ word: redrive.state, kind: running ? "busy" : "idle" }), ` ${count(redrive.sent)} sent, ${count(redrive.skipped)} skipped, ${count(redrive.left)} left, by ${redrive.by ?? "–"}${redrive.note ? `: ${redrive.note}` : ""}`));
-  if (running) parts.push(button("Stop…", () => confirm({ title: "Stop the redrive", done: again, verbs: [{ name: "stop", label: "Stop", sentence: "No more of them are sent back. Asked for again it goes on where it was.", lines: () => [["Redrive", redrive.state, "stopped"]], act: async (asked) => `Stopped: ${count((await post(url("stop"), asked)).left)} left` }] })));
-  if (waiting > 0 && !running) parts.push(button("Send all back…", () => confirm({ title: `Send the dead letters of ${ctx.group} back`, done: again, verbs: [redriveAll(url)] })));
+  if (running) parts.push(button("Stop…", () => confirm({ title: "Stop the redrive", done: again, verbs: [{ name: "stop", label: "Stop", sentence: "No further dead letters are sent. The next redrive continues from here.", lines: () => [["Redrive", redrive.state, "stopped"]], act: async (asked) => `Stopped: ${count((await post(url("stop"), asked)).left)} left` }] })));
+  if (waiting > 0 && !running) parts.push(button("Redrive all…", () => confirm({ title: `Redrive the dead letters of ${ctx.group}`, done: again, verbs: [redriveAll(url)] })));
   return parts;
 }
 
@@ -124,14 +124,14 @@ function redriveAll(url) {
   const sent = ({ reason, rate }) => ({ reason, rate });
   return {
     name: "redrive",
-    label: "Send back",
+    label: "Redrive",
     danger: true,
-    sentence: "Each goes back to the topic that it came from, one by one, as a new message at its end. Other groups of that topic get it too.",
-    fields: [{ name: "rate", label: "Messages a second", value: "0", inputmode: "decimal", hint: "0: no limit", read: Number }],
-    preview: async (asked) => [["Dead letters that wait", count((await post(url("redrive"), { ...sent(asked), dry_run: true })).left), "0, sent back"]],
+    sentence: "Each dead letter is sent to its original topic as a new message, one at a time. Other groups of that topic receive it too.",
+    fields: [{ name: "rate", label: "Rate limit, messages/s", value: "0", inputmode: "decimal", hint: "0: no limit", read: Number }],
+    preview: async (asked) => [["Dead letters left", count((await post(url("redrive"), { ...sent(asked), dry_run: true })).left), "0, all sent"]],
     act: async (asked) => {
       const did = await post(url("redrive"), sent(asked));
-      return `The redrive is ${did.state}: ${count(did.left)} left`;
+      return `Redrive ${did.state}: ${count(did.left)} left`;
     },
   };
 }
@@ -140,10 +140,10 @@ function wholeLetter(letter) {
   return [
     h("h2", {}, "Dead letter ", h("span", { class: "mono" }, letter.dead_letter)),
     facts([
-      ["Came from", `${letter.topic ?? "unknown"} ${letter.origin ?? ""}`],
+      ["Origin", `${letter.topic ?? "unknown"} ${letter.origin ?? ""}`],
       ["Key", letter.key ?? "none"],
       ["Attempts", count(letter.attempts)],
-      ["Reason", letter.reason ?? "none is known"],
+      ["Reason", letter.reason ?? "unknown"],
       ["First failure", moment(letter.first_failure_ms)],
       ["Last failure", moment(letter.last_failure_ms)],
       ["Redrives", count(letter.redrives)],

@@ -1,4 +1,4 @@
-// One group: each queue, the last hour, and what can be done to all of it.
+// One group: its state, charts of the last hour, queues, and actions on the whole group.
 
 import { get, path, post } from "./api.js";
 import { Chart } from "./chart.js";
@@ -18,15 +18,15 @@ export function open(ctx) {
   const acts = h("div", { class: "tools" });
   const note = h("p", { class: "muted" });
   const charts = [
-    new Chart("Backlog, in messages", [["lag", "lag"], ["unfinished", "unfinished"], ["blocked", "behind a key"]]),
-    new Chart("At work, in messages", [["leased", "in flight"], ["ready", "ready"]]),
-    new Chart("Messages a second", [["acked", "acked"], ["delivered", "handed out"], ["failed", "failed"]], { digits: true }),
+    new Chart("Lag, messages", [["lag", "lag"], ["unfinished", "unfinished"], ["blocked", "blocked"]]),
+    new Chart("In progress, messages", [["leased", "in flight"], ["ready", "ready"]]),
+    new Chart("Throughput, messages/s", [["acked", "acked"], ["delivered", "delivered"], ["failed", "failed"]], { digits: true }),
   ];
   const table = new Table({
     caption: "Queues",
     key: (row) => `${row.topic} ${row.queue}`,
-    nothing: "The topics of this group have no queues yet.",
-    advice: "A broker gives a topic its queues with the first message, where it may, or by mqadmin updateTopic.",
+    nothing: "The group's topics have no queues yet.",
+    advice: "Send a first message if the broker creates topics automatically, or run mqadmin updateTopic.",
     sort: { name: "queue", down: false },
     columns: columns((row) => askReset(ctx.group, row, () => ctx.again())),
   });
@@ -41,13 +41,13 @@ export function open(ctx) {
     if (!group) return;
     about.replaceChildren(aboutOf(group, overview.at_ms));
     if (acts.dataset.paused !== String(Boolean(group.paused))) {
-      acts.dataset.paused = Boolean(group.paused); // else the button stays, and the focus on it
+      acts.dataset.paused = Boolean(group.paused); // unchanged: keep the button and its focus
       acts.replaceChildren(actsOf(ctx, group));
     }
     const rows = rowsOf(group, offsets, owners, overview.at_ms);
     table.update(rows);
     const away = rows.filter((row) => row.unfinished === null).length;
-    note.textContent = away ? `${of(away, "queue is", "queues are")} not owned by this proxy: unfinished, span and keys are known to their owners alone.` : "This proxy owns all queues.";
+    note.textContent = away ? `Other proxies own ${of(away, "queue")}; only the owner knows a queue's delay, unfinished messages, span and keys.` : "This proxy owns all queues.";
   }
 
   ctx.overviews(update);
@@ -59,7 +59,7 @@ export function open(ctx) {
     const series = await get(path("groups", ctx.group, "series"), {}, ctx);
     for (const chart of charts) chart.update(series);
   });
-  return [about, acts, h("h2", {}, "The last hour, of the queues here"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
+  return [about, acts, h("h2", {}, "Last hour, queues of this proxy"), h("div", { class: "charts" }, charts.map((each) => each.element)), h("h2", {}, "Queues"), table.element, note];
 }
 
 function aboutOf(group, nowMs) {
@@ -70,14 +70,14 @@ function aboutOf(group, nowMs) {
     ["Lag", count(sum(queues, (queue) => Math.max(0, queue.end - queue.committed)))],
     ["Delay", age(delay(queues, nowMs))],
     ["Unfinished", count(total("unfinished"))],
-    ["Behind a key", count(total("blocked"))],
+    ["Blocked", count(total("blocked"))],
     ["Parked", count(parkedOf(group))],
     ["In flight", count(sum(group.queues, (queue) => queue.leased))],
     ["Waiting pulls", count(group.waiting_pulls)],
     ["Order key", group.topics.map((topic) => `${topic.name}: ${topic.order_key ?? "none, unordered"}`).join(", ")],
-    ["Limit", group.max_rate === null ? "none" : `${count(group.max_rate)} messages/s`],
+    ["Rate limit", group.max_rate === null ? "none" : `${count(group.max_rate)} messages/s`],
     group.paused ? ["Paused", `by ${group.paused.by}: ${group.paused.reason}`] : ["Paused", undefined],
-    group.deliveries.length ? ["Delivered by the proxy", group.deliveries.map((each) => each.topic ?? "").join(", ")] : ["", undefined],
+    group.deliveries.length ? ["Push deliveries", group.deliveries.map((each) => each.topic ?? "").join(", ")] : ["", undefined],
   ]);
 }
 
@@ -92,8 +92,8 @@ function actsOf(ctx, group) {
           name: verb,
           label: paused ? "Resume" : "Pause",
           danger: !paused,
-          sentence: paused ? "Its messages are handed out again." : "Nothing more of it is handed out until it is resumed. What clients hold they may finish.",
-          lines: () => [["Group", paused ? "paused" : "handed out", paused ? "handed out" : "paused"]],
+          sentence: paused ? "Messages are delivered again." : "No messages are delivered until the group is resumed. Leased messages may finish.",
+          lines: () => [["Group", paused ? "paused" : "delivering", paused ? "delivering" : "paused"]],
           act: async (asked) => told(verb, await post(path("groups", ctx.group, verb), asked)),
         },
       ],
@@ -102,10 +102,10 @@ function actsOf(ctx, group) {
 }
 
 function told(verb, done) {
-  const parts = [`${verb === "pause" ? "Paused" : "Resumed"} in ${of(done.queues.length, "queue")} here`];
-  if (done.owners.length) parts.push(`ask these proxies too: ${done.owners.join(", ")}`);
-  if (done.unowned.length) parts.push(`nobody owns ${done.unowned.join(", ")}: not done there`);
-  if (done.unaddressed.length) parts.push(`not done in ${done.unaddressed.join(", ")}, whose owners left no address`);
+  const parts = [`${verb === "pause" ? "Paused" : "Resumed"} in ${of(done.queues.length, "queue")} at this proxy`];
+  if (done.owners.length) parts.push(`not at other owners, repeat it at ${done.owners.join(", ")}`);
+  if (done.unowned.length) parts.push(`not in ${done.unowned.join(", ")}, which have no owner`);
+  if (done.unaddressed.length) parts.push(`not in ${done.unaddressed.join(", ")}, whose owners publish no address`);
   return parts.join("; ");
 }
 
@@ -122,8 +122,8 @@ function rowsOf(group, offsets, owners, nowMs) {
       base: own?.base ?? row.base,
       begin: row.begin ?? 0,
       ...{ end: last.end, committed: last.committed, lag: last.lag },
-      state: own ? (own.draining ? "handed over" : own.paused_whole ? "paused" : "owned") : row.state,
-      owner: own ? "this proxy" : (row.owner ?? "nobody"),
+      state: own ? (own.draining ? "hand-over" : own.paused_whole ? "paused" : "owned") : row.state,
+      owner: own ? "this proxy" : (row.owner ?? "none"),
       http: own ? null : row.http,
       epoch: own?.epoch ?? epochs.get(`${row.topic} ${row.queue}`) ?? null,
       unfinished: own?.unfinished ?? null,
@@ -137,18 +137,18 @@ function rowsOf(group, offsets, owners, nowMs) {
 
 function columns(reset) {
   const figure = (name, label, more) => ({ name, label, number: true, cell: (row) => count(row[name]), order: (row) => row[name], ...more });
-  const kinds = { owned: "ok", paused: "warn", free: "warn", gone: "bad", "handed over": "busy" };
+  const kinds = { owned: "ok", paused: "warn", free: "warn", gone: "bad", "hand-over": "busy" };
   return [
     { name: "queue", label: "Queue", cell: (row) => row.queue, order: (row) => row.queue },
     { name: "topic", label: "Topic", cell: (row) => row.topic, order: (row) => row.topic },
     { name: "state", label: "State", cell: (row) => ({ word: row.state, kind: kinds[row.state] ?? "idle" }), order: (row) => row.state },
-    figure("end", "End"),
-    figure("committed", "Commit"),
+    figure("end", "End", { title: "End offset" }),
+    figure("committed", "Committed", { title: "Committed offset" }),
     figure("lag", "Lag"),
     { name: "delay", label: "Delay", number: true, cell: (row) => age(row.delay), order: (row) => row.delay },
     figure("unfinished", "Unfinished"),
-    figure("blocked", "Behind a key"),
-    figure("span", "Span", { title: "What was read, from the committed offset on" }),
+    figure("blocked", "Blocked", { title: "Messages waiting behind another message of their key" }),
+    figure("span", "Span", { title: "Read position minus committed offset" }),
     figure("keys", "Keys"),
     { name: "owner", label: "Owner", cell: (row) => (row.http ? { href: `//${row.http}/${location.hash}`, text: row.owner } : row.owner), order: (row) => row.owner },
     figure("epoch", "Epoch"),

@@ -1,4 +1,4 @@
-// All groups of this proxy: what stands, and how far behind.
+// All groups of this proxy: state, lag and owners.
 
 import { get, path } from "./api.js";
 import { h } from "./dom.js";
@@ -17,15 +17,15 @@ export function open(ctx) {
     caption: "Groups",
     key: (row) => row.name,
     nothing: "This proxy has no groups.",
-    advice: "Write one into its settings file, or store one: orderlane groups create.",
+    advice: "Add one to its settings file, or run orderlane groups create.",
     sort: { name: "name", down: false },
     columns: [
       { name: "name", label: "Group", cell: (row) => ({ href: `#/groups/${encodeURIComponent(row.name)}`, text: row.name }), order: (row) => row.name },
       { name: "state", label: "State", cell: (row) => row.state, order: (row) => row.state.word },
-      { name: "lag", label: "Lag", number: true, title: "Messages behind the end, of the queues here", cell: (row) => count(row.lag), order: (row) => row.lag },
-      { name: "delay", label: "Delay", number: true, title: "Age of the oldest unfinished message here", cell: (row) => age(row.delay), order: (row) => row.delay },
+      { name: "lag", label: "Lag", number: true, title: "Messages not yet committed, in this proxy's queues", cell: (row) => count(row.lag), order: (row) => row.lag },
+      { name: "delay", label: "Delay", number: true, title: "Age of the oldest unfinished message in this proxy's queues", cell: (row) => age(row.delay), order: (row) => row.delay },
       { name: "unfinished", label: "Unfinished", number: true, cell: (row) => count(row.unfinished), order: (row) => row.unfinished },
-      { name: "blocked", label: "Behind a key", number: true, title: "Messages that wait behind another of their key", cell: (row) => count(row.blocked), order: (row) => row.blocked },
+      { name: "blocked", label: "Blocked", number: true, title: "Messages waiting behind another message of their key", cell: (row) => count(row.blocked), order: (row) => row.blocked },
       { name: "parked", label: "Parked", number: true, title: "Messages of parked keys", cell: (row) => count(row.parked), order: (row) => row.parked },
       { name: "leased", label: "In flight", number: true, cell: (row) => count(row.leased), order: (row) => row.leased },
       { name: "acked", label: "Acked/s", number: true, cell: (row) => rate(row.acked), order: (row) => row.acked },
@@ -42,8 +42,8 @@ export function open(ctx) {
     table.update(names.map((name) => rowOf(name, overview, before, owners)));
     const others = [...new Set((owners?.queues ?? []).map((row) => row.http).filter((http) => http && http !== overview.http))];
     note.replaceChildren(
-      `Figures are of the queues that this proxy owns (${overview.proxy}).`,
-      overview.drained ? ` It was drained: ${overview.drained}.` : "",
+      `Figures cover the queues owned by this proxy (${overview.proxy}).`,
+      overview.drained ? ` It is drained: ${overview.drained}.` : "",
       ...(others.length ? [" Other proxies own the rest:", ...elsewhere(others)] : []),
     );
   }
@@ -82,7 +82,7 @@ function ownersOf(name, group, owners) {
   const proxies = new Set(queues.filter((row) => row.state === "owned").map((row) => row.owner)).size;
   const parts = [`${ownQueues(group).length} of ${queues.length} here`];
   if (proxies > 1) parts.push(of(proxies, "proxy", "proxies"));
-  if (free) parts.push(`${free} without owner`);
+  if (free) parts.push(`${free} without an owner`);
   return parts.join(", ");
 }
 

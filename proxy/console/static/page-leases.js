@@ -1,4 +1,4 @@
-// Leases: what is in the hands of clients, until when.
+// Leases: messages held by clients, and their deadlines.
 
 import { get, path, post } from "./api.js";
 import { confirm } from "./dialog.js";
@@ -20,16 +20,16 @@ export function open(ctx) {
     caption: "Leases",
     key: (row) => row.lease,
     nothing: "No message is leased.",
-    advice: "A lease begins when a client pulls a message, and ends with its verdict or its time.",
+    advice: "A lease begins when a client pulls a message, and ends with the verdict or the visibility timeout.",
     columns: [
       { name: "key", label: "Key", mono: true, wide: true, cell: (row) => (row.key === null ? "none" : { href: keyLink(ctx.group, row.topic, row.key), text: row.key }), order: (row) => row.key ?? "" },
       { name: "message", label: "Message", mono: true, cell: (row) => ({ href: messageLink(ctx.group, row.topic, `${row.queue}@${row.offset}`), text: `${row.queue}@${row.offset}` }), order: (row) => row.offset },
       { name: "client", label: "Client", cell: (row) => row.client || `connection ${row.connection}`, order: (row) => row.client },
       { name: "attempt", label: "Attempt", number: true, cell: (row) => count(row.attempt), order: (row) => row.attempt },
       { name: "ends", label: "Ends in", number: true, cell: (row) => age(row.ends_in_ms), order: (row) => row.ends_in_ms },
-      { name: "run", label: "Run", title: "The first lease of its ordered run", cell: (row) => (row.run === null || row.run === row.lease ? "–" : row.run) },
+      { name: "run", label: "Run", title: "First lease of its ordered run", cell: (row) => (row.run === null || row.run === row.lease ? "–" : row.run) },
       { name: "lease", label: "Lease", mono: true, wide: true, cell: (row) => row.lease },
-      { name: "acts", label: "Actions", unseen: true, make: (current) => button("Act…", () => ask(ctx, current()), { class: "small" }) },
+      { name: "acts", label: "Actions", unseen: true, make: (current) => button("Actions…", () => ask(ctx, current()), { class: "small" }) },
     ],
   });
   const again = () => ctx.again();
@@ -44,7 +44,7 @@ export function open(ctx) {
     ctx.remember(query);
     const found = await get(path("groups", ctx.group, "leases"), { limit: SHOWN, ...query }, ctx);
     table.update(found.leases);
-    note.textContent = `${of(found.live, "lease")} at this proxy${found.live > found.leases.length ? `, the ${count(found.leases.length)} that end next are shown` : ""}.`;
+    note.textContent = `${of(found.live, "lease")} at this proxy${found.live > found.leases.length ? `, the ${count(found.leases.length)} next to expire are shown` : ""}.`;
   });
   return [form, table.element, note];
 }
@@ -52,16 +52,16 @@ export function open(ctx) {
 function ask(ctx, row) {
   const url = (verb) => path("groups", ctx.group, "leases", row.lease, verb);
   confirm({
-    title: `Lease of ${row.key ?? "a message without key"}`,
+    title: `Lease of ${row.key ?? "a message without a key"}`,
     about: `${row.lease}, held by ${row.client || `connection ${row.connection}`}`,
     done: () => ctx.again(),
     verbs: [
       {
         name: "extend",
         label: "Extend",
-        sentence: "The client has more time before the message is offered again.",
-        fields: [{ name: "seconds", label: "Seconds from now", value: "", inputmode: "numeric", hint: "Empty: one visibility timeout, which is the most", read: (text) => text.trim() }],
-        lines: () => [["Ends in", age(row.ends_in_ms), "what is asked for"]],
+        sentence: "The client gets more time before the message is delivered again.",
+        fields: [{ name: "seconds", label: "Seconds from now", value: "", inputmode: "numeric", hint: "Default and maximum: one visibility timeout", read: (text) => text.trim() }],
+        lines: () => [["Ends in", age(row.ends_in_ms), "as given above"]],
         act: async ({ reason, seconds }) => {
           const did = await post(url("extend"), { reason, ...(seconds ? { ms: milliseconds(seconds) } : {}) });
           return `The lease ends in ${age(did.ends_in_ms)}`;
@@ -71,11 +71,11 @@ function ask(ctx, row) {
         name: "revoke",
         label: "Revoke",
         danger: true,
-        sentence: "The lease ends now, and with it its run: the message is offered again, and what its client says of it counts no more.",
+        sentence: "The lease and its ordered run end now. The message is delivered again, and the client's verdict is ignored.",
         lines: () => [["Lease", `ends in ${age(row.ends_in_ms)}`, "ended"]],
         act: async ({ reason }) => {
           await post(url("revoke"), { reason });
-          return `Revoked: ${row.queue}@${row.offset} is offered again`;
+          return `Revoked: ${row.queue}@${row.offset} is delivered again`;
         },
       },
     ],
@@ -84,6 +84,6 @@ function ask(ctx, row) {
 
 function milliseconds(text) {
   const seconds = Number(text);
-  if (!(seconds > 0)) throw new Error(`${text} is no time: it should be a number of seconds, above 0`);
+  if (!(seconds > 0)) throw new Error(`invalid duration "${text}": give seconds, above 0`);
   return Math.round(seconds * 1000);
 }

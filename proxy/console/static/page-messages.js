@@ -1,4 +1,4 @@
-// Messages: found by a producer's key or an id, or by their place; one of them whole.
+// Message search by producer key, id or offset, and details of one message.
 
 import { ApiError, get, path } from "./api.js";
 import { bodyView, propertiesView } from "./body.js";
@@ -10,7 +10,7 @@ import { topicChoice, withTopics } from "./topics.js";
 
 export const title = "Messages";
 
-const WAYS = [["key", "the key that its producer gave it"], ["id", "its id"], ["place", "its place, as broker-a_0@17"]];
+const WAYS = [["key", "message key"], ["id", "message id"], ["place", "queue and offset, e.g. broker-a_0@17"]];
 
 export function open(ctx) {
   return withTopics(ctx, page);
@@ -21,13 +21,13 @@ function page(ctx, topics) {
   const by = choice(WAYS, WAYS.some(([way]) => way === ctx.query.get("by")) ? ctx.query.get("by") : "key");
   const text = h("input", { type: "search", value: ctx.query.get("text") ?? "", "data-search": "", autocomplete: "off", maxlength: 500 });
   const whole = h("section", { class: "one", hidden: true, "aria-label": "One message" });
-  const note = h("p", { class: "muted" }, "Give a key, an id or a place. A key that stands in a body alone is in no index of the broker: its first message stands on the page Keys.");
+  const note = h("p", { class: "muted" }, "Brokers index the message keys set by producers. For an order key from the body, use the Keys page: it links the first message.");
   const url = (...more) => path("groups", ctx.group, "topics", topic.value, "messages", ...more);
   const table = new Table({
     caption: "Messages",
     key: (row) => row.message,
-    nothing: "No message was found.",
-    advice: "It may be deleted by the broker's retention, or its producer gave it no such key.",
+    nothing: "No messages found.",
+    advice: "The message may have been deleted by retention, or sent without this key.",
     columns: [
       { name: "message", label: "Message", mono: true, cell: (row) => row.message, order: (row) => row.offset },
       { name: "keys", label: "Keys", mono: true, cell: (row) => row.keys ?? "–" },
@@ -53,7 +53,7 @@ function page(ctx, topics) {
     ctx.remember({ topic: topic.value, by: by.value, text: wanted });
     whole.hidden = true;
     table.element.hidden = true;
-    if (!wanted) throw new ApiError(400, "nothing to look for: give a key, an id or a place");
+    if (!wanted) throw new ApiError(400, "nothing to search for: give a key, an id, or a queue and offset");
     if (by.value === "place") {
       await view(wanted);
       return;
@@ -61,7 +61,7 @@ function page(ctx, topics) {
     const found = await get(url(), { [by.value]: wanted }, ctx);
     table.element.hidden = false;
     table.update(found.messages);
-    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} could not say: ${why}`);
+    const silent = Object.entries(found.unanswered).map(([broker, why]) => `${broker} did not answer: ${why}`);
     note.textContent = [`${of(found.messages.length, "message")}.`, ...silent].join(" ");
     if (found.messages.length === 1) await view(found.messages[0].message);
   }
@@ -71,7 +71,7 @@ function page(ctx, topics) {
     { class: "tools", role: "search", onsubmit: (event) => { event.preventDefault(); ctx.load(look); } },
     labelled("Topic", topic),
     labelled("Find by", by),
-    labelled("Key, id or place", text),
+    labelled("Key, id or queue@offset", text),
     h("button", { type: "submit", class: "main" }, "Find"),
   );
   if (text.value) ctx.load(look);
@@ -86,7 +86,7 @@ function wholeMessage(ctx, topic, message) {
       ["Keys", message.keys ?? "none"],
       ["Order key", message.order_key === null ? "none" : h("a", { href: keyLink(ctx.group, topic, message.order_key) }, message.order_key)],
       ["Tag", message.tag ?? "none"],
-      ["Born", moment(message.born_ms)],
+      ["Created", moment(message.born_ms)],
       ["Stored", moment(message.store_ms)],
       ["Size", bytes(message.bytes)],
     ]),

@@ -1,9 +1,9 @@
-// The order key: the one that holds, and what real messages say of those that it could be.
+// The current order key, and a comparison of candidates by real messages.
 
 import { get, path } from "./api.js";
 import { bars } from "./bars.js";
 import { badge, empty, facts, h, labelled } from "./dom.js";
-import { age, count, share } from "./format.js";
+import { age, count, of, share } from "./format.js";
 import { Table } from "./table.js";
 import { topicChoice, withTopics } from "./topics.js";
 
@@ -13,10 +13,10 @@ export function open(ctx) {
   const present = h("div");
   ctx.overviews((overview) => {
     const group = overview.groups[ctx.group];
-    if (!group) present.replaceChildren(empty(`This proxy has no group ${ctx.group}.`, "See whether it is in its settings."));
+    if (!group) present.replaceChildren(empty(`This proxy has no group ${ctx.group}.`, "Check the groups in its settings."));
     else present.replaceChildren(...group.topics.map((topic) => topicCard(topic, group.queues.filter((queue) => queue.topic === topic.name))));
   });
-  return [h("h2", {}, "The key that holds"), present, withTopics(ctx, judged)];
+  return [h("h2", {}, "Current order key"), present, withTopics(ctx, judged)];
 }
 
 function topicCard(topic, queues) {
@@ -27,16 +27,16 @@ function topicCard(topic, queues) {
     { class: "card" },
     h("h3", {}, topic.name),
     facts([
-      ["Order key", topic.order_key === null ? "none: its messages are unordered" : h("code", {}, topic.order_key)],
+      ["Order key", topic.order_key === null ? "none, unordered" : h("code", {}, topic.order_key)],
       ["Version", [...new Set(queues.map((queue) => queue.key_version))].join(", ") || "–"],
       ["Keys with unfinished messages", count(queues.reduce((sum, queue) => sum + queue.keys, 0))],
-      ["By the key before", older ? count(older) : undefined],
-      ["Change", change ? badge({ word: change, kind: "busy" }) : undefined],
+      ["Messages under the previous key", older ? count(older) : undefined],
+      ["Rollout", change ? badge({ word: change, kind: "busy" }) : undefined],
     ]),
   );
 }
 
-/** The form, and the report that it asks for: at once with what it begins with. */
+/** The form and its report, which is loaded at once with the initial values. */
 function judged(ctx, topics) {
   const number = (name, fallback, attributes) => h("input", { type: "number", value: ctx.query.get(name) ?? fallback, required: fallback !== "", ...attributes });
   const topic = topicChoice(ctx, topics);
@@ -44,7 +44,7 @@ function judged(ctx, topics) {
   const workers = number("workers", 64, { min: 1, max: 1_000_000 });
   const half = number("service_ms", "", { min: 0.001, max: 86_400_000, step: "any" });
   const most = number("service_p99_ms", "", { min: 0.001, max: 86_400_000, step: "any" });
-  const report = h("section", { "aria-label": "Report on order keys", "aria-live": "polite" });
+  const report = h("section", { "aria-label": "Order key report", "aria-live": "polite" });
 
   async function judge() {
     const asked = { topic: topic.value, sample: sample.value, workers: workers.value, service_ms: half.value, service_p99_ms: most.value };
@@ -55,33 +55,33 @@ function judged(ctx, topics) {
 
   ctx.load(judge);
   return [
-    h("h2", {}, "Keys that it could be"),
+    h("h2", {}, "Candidate order keys"),
     h(
       "form",
       { class: "tools", onsubmit: (event) => { event.preventDefault(); ctx.load(judge); } },
       labelled("Topic", topic),
-      labelled("Newest messages", sample),
+      labelled("Sample, messages", sample),
       labelled("Handlers", workers),
-      labelled("Half of them take, ms", half),
-      labelled("99 % of them take, ms", most),
-      h("button", { type: "submit" }, "Judge"),
+      labelled("Median (p50) handling time, ms", half),
+      labelled("p99 handling time, ms", most),
+      h("button", { type: "submit" }, "Compare"),
     ),
-    h("p", { class: "muted" }, "Without times for a message nothing is simulated."),
+    h("p", { class: "muted" }, "Give a handling time to simulate the candidates."),
     report,
   ];
 }
 
 function reportOf(ctx, found) {
-  if (!found.messages) return [empty(`Topic ${found.topic} has no message to look at that ${ctx.group} wants.`, "Send some, or see whether its tags let any pass.")];
+  if (!found.messages) return [empty(`Topic ${found.topic} has no messages for ${ctx.group}.`, "Send some, or check the group's tags.")];
   const { advice, simulation } = found;
   const judgements = new Map(advice.judgements.map((each) => [each.candidate, each]));
   const take = simulation ? simulation.take : advice.take;
   const figure = (name, label, write = count) => ({ name, label, number: true, cell: (row) => write(row[name]), order: (row) => row[name] });
   const table = new Table({
-    caption: `Candidates of ${found.topic}`,
+    caption: `Candidates for ${found.topic}`,
     key: (row) => row.candidate,
-    nothing: "No candidate was found.",
-    advice: "Name one to orderlane order-key lint.",
+    nothing: "No candidates found.",
+    advice: "Pass one to orderlane order-key lint.",
     columns: [
       { name: "candidate", label: "Candidate", mono: true, cell: (row) => row.candidate, order: (row) => row.candidate },
       { name: "verdict", label: "Verdict", cell: (row) => verdict(row, judgements.get(row.candidate), take) },
@@ -91,7 +91,7 @@ function reportOf(ctx, found) {
       figure("top1_share", "Hottest key", share),
       figure("top10_share", "Hottest 10", share),
       figure("top100_share", "Hottest 100", share),
-      figure("scattered_keys", "In several queues"),
+      figure("scattered_keys", "Keys in several queues"),
       figure("chains", "Chains"),
       figure("busiest_chain", "Longest chain"),
     ],
@@ -99,12 +99,12 @@ function reportOf(ctx, found) {
   table.update(found.candidates);
   const strong = (candidate) => candidate === take;
   return [
-    h("p", {}, take === null ? "Take none of these: " : ["Take ", h("code", {}, take), ": "], simulation ? simulation.why[0] : advice.why),
+    h("p", {}, take === null ? "No candidate is recommended: " : ["Recommended: ", h("code", {}, take), ": "], simulation ? simulation.why[0] : advice.why),
     h(
       "div",
       { class: `charts${simulation ? " by-two" : ""}` },
       bars(
-        `Handlers that can be busy, of ${count(found.workers)}`,
+        `Maximum parallelism, of ${of(found.workers, "handler")}`,
         found.candidates.map((each) => ({ name: each.candidate, value: each.max_speedup, text: each.max_speedup.toFixed(1), strong: strong(each.candidate) })),
         found.workers,
       ),
@@ -116,9 +116,9 @@ function reportOf(ctx, found) {
       ...(simulation ? timesOf(simulation, strong) : []),
     ),
     table.element,
-    ...reasons("What speaks against candidates", advice.judgements.flatMap((each) => each.cautions.map((caution) => `${each.candidate}: ${caution}`))),
-    ...reasons("What the simulation says", simulation ? simulation.why.slice(1) : []),
-    h("p", { class: "muted" }, `By ${count(found.messages)} messages: ${found.source}. More of them: `, h("code", {}, `orderlane order-key ${simulation ? "simulate" : "lint"} ${ctx.group} --topic ${found.topic} --sample 1000000${simulation ? " --service-ms …" : ""}`), ". To change the key: ", h("code", {}, `orderlane order-key rollout ${ctx.group} …`), "."),
+    ...reasons("Cautions", advice.judgements.flatMap((each) => each.cautions.map((caution) => `${each.candidate}: ${caution}`))),
+    ...reasons("Simulation", simulation ? simulation.why.slice(1) : []),
+    h("p", { class: "muted" }, `Based on ${of(found.messages, "message")}: ${found.source}. For a larger sample: `, h("code", {}, `orderlane order-key ${simulation ? "simulate" : "lint"} ${ctx.group} --topic ${found.topic} --sample 1000000${simulation ? " --service-ms …" : ""}`), ". To change the key: ", h("code", {}, `orderlane order-key rollout ${ctx.group} …`), "."),
   ];
 }
 
@@ -126,13 +126,13 @@ function timesOf(simulation, strong) {
   const row = (each, value, text) => ({ name: each.candidate, value, text, strong: strong(each.candidate) });
   const seconds = (value) => (value < 60 ? `${value.toPrecision(3)} s` : age(1000 * value));
   return [
-    bars(`Time for all of them, ${simulation.service} each; ${seconds(simulation.ideal_s)} without any order`, simulation.candidates.map((each) => row(each, each.seconds, seconds(each.seconds)))),
-    bars("99 % wait behind their key for at most", simulation.candidates.map((each) => row(each, each.key_wait.p99_ms, age(each.key_wait.p99_ms)))),
+    bars(`Total time, ${simulation.service} per message (unordered: ${seconds(simulation.ideal_s)})`, simulation.candidates.map((each) => row(each, each.seconds, seconds(each.seconds)))),
+    bars("Wait behind the key, p99", simulation.candidates.map((each) => row(each, each.key_wait.p99_ms, age(each.key_wait.p99_ms)))),
   ];
 }
 
 function verdict(row, judgement, take) {
-  if (row.candidate === take) return { word: "best", kind: "ok" };
+  if (row.candidate === take) return { word: "recommended", kind: "ok" };
   if (!judgement.keeps_order) return { word: "keeps no order", kind: "bad" };
   return judgement.cautions.length ? { word: "with cautions", kind: "warn" } : "–";
 }

@@ -1,4 +1,4 @@
-// What the keyboard does, and the page that says so.
+// Keyboard shortcuts and their help.
 
 import { button, h } from "./dom.js";
 import { open } from "./dialog.js";
@@ -6,27 +6,27 @@ import { open } from "./dialog.js";
 const GOES = { g: ["Groups", "#/groups"], c: ["Clients", "#/clients"], a: ["Audit", "#/audit"] };
 const OF_GROUP = { k: ["Keys", "keys"], l: ["Leases", "leases"], d: ["Dead letters and parked keys", "dead-letters"], m: ["Messages", "messages"], o: ["Order key", "order-key"] };
 
-/** Shown by ? and by its button. */
+/** Show the help. */
 export function help() {
   const lines = [
     ["?", "this help"],
     ["/", "the search or filter of the page"],
-    ["r", "look again now"],
+    ["r", "refresh now"],
     ["Esc", "close a dialog"],
     ...Object.entries(GOES).map(([key, [name]]) => [`g ${key}`, `go to ${name}`]),
-    ...Object.entries(OF_GROUP).map(([key, [name]]) => [`g ${key}`, `${name}, of the group that is shown`]),
+    ...Object.entries(OF_GROUP).map(([key, [name]]) => [`g ${key}`, `go to ${name} of the current group`]),
   ];
   const dialog = h(
     "dialog",
     { "aria-labelledby": "help-title" },
-    h("h2", { id: "help-title" }, "Keys of the keyboard"),
+    h("h2", { id: "help-title" }, "Keyboard shortcuts"),
     h("dl", { class: "shortcuts" }, lines.map(([key, what]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)))),
     h("div", { class: "buttons" }, button("Close", () => dialog.close(), { class: "main" })),
   );
   open(dialog);
 }
 
-/** Listen. *again* looks again; *group* says which is shown, if one is. */
+/** Handle shortcuts. *again* refreshes the page; *group* returns the current group, if any. */
 export function listen({ again, group }) {
   let going = false;
   document.addEventListener("keydown", (event) => {

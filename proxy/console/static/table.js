@@ -1,11 +1,11 @@
-// A table that is brought up to date in place: rows and their buttons stay, so nobody loses the
-// focus to a new figure. On a narrow screen each row is a card (style.css).
+// A table updated in place: rows and buttons are kept, so new figures do not take the focus away.
+// On a narrow screen each row is a card (parts.css).
 
 import { badge, empty, h } from "./dom.js";
 
 /**
  * columns: {name, label, number, cell: row => text or {href, text} or {word, kind}, order: row =>
- * value to sort by, make: current => element made once for a row}. key: row => text, unique.
+ * value to sort by, make: current => element created once per row}. key: row => unique text.
  */
 export class Table {
   constructor({ caption, columns, key, nothing, advice, sort }) {
@@ -68,7 +68,7 @@ export class Table {
         this.shown.delete(name);
       }
     }
-    if (focused?.isConnected) focused.focus({ preventScroll: true }); // a row that moved lost it
+    if (focused?.isConnected) focused.focus({ preventScroll: true }); // moving a row drops the focus
     this.nothing.hidden = rows.length > 0;
     this.table.hidden = rows.length === 0;
   }

@@ -1,9 +1,9 @@
-// Light, dark, or as the system has it; remembered in this browser.
+// Theme: light, dark or system; stored in this browser.
 
 const PLACE = "orderlane.theme";
 const NEXT = { system: "light", light: "dark", dark: "system" };
 
-/** Have *button* change it. */
+/** Let *button* switch the theme. */
 export function themed(button) {
   let theme = localStorage.getItem(PLACE);
   if (!(theme in NEXT)) theme = "system";

@@ -1,4 +1,4 @@
-// Asking for a token where the proxy wants one. It stays in this tab and ends with it.
+// Token dialog for proxies with authentication. The token is kept until the tab is closed.
 
 import { ApiError, get, token } from "./api.js";
 import { button, h, labelled } from "./dom.js";
@@ -6,7 +6,7 @@ import { open } from "./dialog.js";
 
 let asking = false;
 
-/** Ask, try it, and call *given* if the proxy knows it. Asked once at a time. */
+/** Ask for a token, check it, and call *given* once the proxy accepts it. One dialog at a time. */
 export function askToken(given) {
   if (asking) return;
   asking = true;
@@ -17,7 +17,7 @@ export function askToken(given) {
     event.preventDefault();
     const before = token.get();
     if (!/^[\x21-\x7e]+$/.test(input.value)) {
-      wrong.textContent = "a token has letters, digits and signs, and no blanks";
+      wrong.textContent = "invalid token: use printable ASCII characters without spaces";
       return;
     }
     token.set(input.value);
@@ -27,7 +27,7 @@ export function askToken(given) {
       if (error instanceof ApiError && error.status === 401) {
         if (before) token.set(before);
         else token.clear();
-        wrong.textContent = "the proxy does not know this token";
+        wrong.textContent = "unknown token: the proxy refused it";
         input.focus();
         return;
       }
@@ -39,11 +39,11 @@ export function askToken(given) {
   const form = h(
     "form",
     { novalidate: true, onsubmit: submit },
-    h("h2", { id: "token-title" }, "This proxy asks who you are"),
-    h("p", {}, "Give the token of a principal that may ", h("code", {}, "admin"), ". It is kept for this tab alone."),
+    h("h2", { id: "token-title" }, "Token required"),
+    h("p", {}, "Enter the token of a principal with the right ", h("code", {}, "admin"), ". It is kept until this tab is closed."),
     labelled("Token", input),
     wrong,
-    h("div", { class: "buttons" }, button("Cancel", () => dialog.close()), h("button", { type: "submit", class: "main" }, "Use it")),
+    h("div", { class: "buttons" }, button("Cancel", () => dialog.close()), h("button", { type: "submit", class: "main" }, "Sign in")),
   );
   const dialog = h("dialog", { "aria-labelledby": "token-title" }, form);
   dialog.addEventListener("close", () => {

@@ -1,8 +1,8 @@
-// The topics of a group: known once the first overview is there.
+// The topics of a group, known after the first overview.
 
 import { choice, empty, h } from "./dom.js";
 
-/** Wait for the first overview; the names of the topics that the group of *ctx* consumes. */
+/** Wait for the first overview and return the topic names of the group of *ctx*. */
 export function knownTopics(ctx) {
   return new Promise((resolve) => {
     const look = () => {
@@ -14,18 +14,18 @@ export function knownTopics(ctx) {
   });
 }
 
-/** What *make* gives of them, once they are known; a sentence if there are none. */
+/** Return an element for the result of *make*, filled once the topics are known. */
 export function withTopics(ctx, make) {
   const root = h("div");
   knownTopics(ctx).then((topics) => {
     if (ctx.signal.aborted) return;
     if (topics.length) root.append(...make(ctx, topics));
-    else root.append(empty(`This proxy knows no topics of ${ctx.group}.`, "See whether the group is in its settings."));
+    else root.append(empty(`This proxy has no topics of ${ctx.group}.`, "Check the groups in its settings."));
   });
   return root;
 }
 
-/** A choice of one of *topics*; at first that of the address, if it is one of them. */
+/** Create a select of *topics*, initially the topic of the address if it is one of them. */
 export function topicChoice(ctx, topics) {
   const given = ctx.query.get("topic");
   return choice(topics.map((name) => [name, name]), topics.includes(given) ? given : topics[0]);
