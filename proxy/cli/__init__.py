@@ -1,6 +1,6 @@
-"""The command line ``orderlane``: one file a noun, registered in ``main``.
+"""The command line ``orderlane``: one file per noun, registered in ``main``.
 
-Here belong options, the start and end of processes, and what a person reads. Never here: decisions
-that a test could not reach without a process. A command raises an OrderlaneError (or any error that
-``main`` knows) to end with one sentence on stderr and exit code 2.
+Here belong options, process start and shutdown, and printed output; decisions that need tests of
+their own belong elsewhere. A command raises an OrderlaneError (or another error handled by
+``main``) to end with one sentence on stderr and exit code 2.
 """

@@ -1,4 +1,4 @@
-"""``python -m proxy.cli``: the command line without its script."""
+"""Run the command line as ``python -m proxy.cli``."""
 
 from proxy.cli.main import run
 

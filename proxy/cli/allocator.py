@@ -1,4 +1,4 @@
-"""How a process that serves deals with freed memory."""
+"""Allocator settings of server processes: how freed memory is kept and returned."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import ctypes
 import os
 import time
 
-#: Blocks up to this come from the heap; above, each one is mapped and unmapped. Larger than any
-#: frame by default.
+#: Blocks up to this size come from the heap; larger ones are mapped and unmapped one by one. By
+#: default no frame is larger.
 _HEAP_BLOCK_BYTES = 16 * 1024 * 1024
-#: So much freed memory at the heap's end is kept.
+#: Freed memory kept at the end of the heap.
 _KEPT_BYTES = 2 * _HEAP_BLOCK_BYTES
 
-#: Seconds between two times that all freed memory goes back, and what part of the time that takes.
+#: Seconds between two returns of freed memory, and the fraction of time they may take.
 _GIVE_BACK_S, _GIVE_BACK_PART = 10.0, 1 / 1000
 
 # Names of glibc's mallopt.
@@ -21,11 +21,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep up to 32 MiB that were freed; True if it does.
+    """Let glibc keep up to 32 MiB of freed memory; return whether it does.
 
-    Answers are megabytes, copied once or twice and freed milliseconds later. Given back to the
-    system each time, every page of the next one costs a fault: with bulk readers more than half of
-    a broker's and a proxy's processor time. An operator's own ``MALLOC_…`` variables count first.
+    Responses are megabytes that are freed milliseconds later. Returning them to the system each
+    time makes every page of the next response fault: with bulk readers, more than half of the
+    processor time of brokers and proxies. ``MALLOC_…`` variables of the operator take precedence.
     """
     if any(name.startswith(("MALLOC_TRIM", "MALLOC_MMAP")) for name in os.environ):
         return False
@@ -39,9 +39,10 @@ def keep_freed_memory() -> bool:
 
 
 async def give_back_now_and_then(*, rest_s: float = _GIVE_BACK_S) -> None:
-    """Every *rest_s* seconds, or more rarely where it takes long, give what is free back to the
-    system: what was read ahead, or packed into a large record, would stay with this process for
-    ever. Ends at once where the library cannot.
+    """Return free memory to the system every *rest_s* seconds, less often if it takes long.
+
+    Without this, memory used once for reading ahead or for a large record would never be returned.
+    Ends at once if the C library does not support it.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim

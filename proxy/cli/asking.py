@@ -1,4 +1,4 @@
-"""What verbs on leases, offsets and owners have in common: asking, and going to the owner."""
+"""Requests of the verbs on leases, offsets and owners, forwarded to the owner if needed."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from proxy.cli.connect import actor, ask_proxy, body_of
 from proxy.cli.output import say
 from proxy.errors import OrderlaneError, OwnedElsewhere
 
-#: Of what a proxy does with brokers before it answers.
+#: Includes the time of the proxy's own requests to brokers.
 _TIMEOUT_S = 30.0
 
-ReasonOption = Annotated[str, typer.Option("--reason", help="why, for the audit topic")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="reason, stored in the audit topic")]
 
 
 def path_of(*parts: str) -> str:
-    """``/api/…`` of *parts*, each encoded."""
+    """Return the path ``/api/…`` with each of *parts* encoded."""
     return "/api/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def look(http: str, path: str, **query: Any) -> Any:
-    """What the proxy answers, or the one it names if another owns what is asked for."""
+    """GET *path* from the proxy, or from the owner that it names."""
     given = {name: value for name, value in query.items() if value is not None}
     return _ask(http, f"{path}?{urlencode(given)}" if given else path, None, _TIMEOUT_S)
 
 
 def change(http: str, path: str, asked: dict[str, Any], *, timeout_s: float = _TIMEOUT_S) -> Any:
-    """Have something changed, by the proxy or by the one that it names."""
+    """POST a change to the proxy, or to the owner that it names."""
     given = {name: value for name, value in asked.items() if value is not None}
     return _ask(http, path, body_of({"by": actor(), **given}), timeout_s)
 
@@ -46,6 +46,6 @@ def _ask(http: str, path: str, body: bytes | None, timeout_s: float) -> Any:
             except OrderlaneError as error:
                 refusals.append(str(error))
             else:
-                say(f"asked the proxy at {address}, which owns the queue")
+                say(f"answered by the proxy at {address}, which owns the queue")
                 return orjson.loads(answer)
         raise OrderlaneError("; ".join(refusals)) from None

@@ -1,4 +1,4 @@
-"""``orderlane audit``: who changed what, and why."""
+"""``orderlane audit``: changes by operators, from the audit topic."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from proxy.cli.connect import ask_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows
 
-app = typer.Typer(no_args_is_help=True, help="Changes that people made, from the audit topic.")
+app = typer.Typer(no_args_is_help=True, help="List changes by operators, from the audit topic.")
 
 _COLUMNS = ("at", "actor", "verb", "group", "target", "reason", "before", "after", "failed")
 _TIMEOUT_S = 30.0
 _LOOK_S = 1.0
 
 Group = Annotated[str | None, typer.Option(help="only changes of this group")]
-Target = Annotated[str | None, typer.Option(help="only those of this key, queue or lease")]
-Limit = Annotated[int, typer.Option(help="how many, the newest", min=1, max=10_000)]
+Target = Annotated[str | None, typer.Option(help="only changes of this key, queue or lease")]
+Limit = Annotated[int, typer.Option(help="maximum number of changes, newest first", min=1, max=10_000)]
 
 
 @app.command("ls")
@@ -33,7 +33,7 @@ def ls(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List changes, the newest last."""
+    """List changes, newest last."""
     _show(_ask(http, group=group, target=target, limit=limit)["records"], output)
 
 
@@ -45,7 +45,7 @@ def tail(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the last changes, and those that come, until interrupted."""
+    """Follow changes until interrupted, starting with the newest ones."""
     page = _ask(http, group=group, target=target, limit=limit)
     while True:
         if output is OutputFormat.JSON:
@@ -85,7 +85,7 @@ def _show(records: list[dict[str, Any]], output: OutputFormat) -> None:
 
 
 def _short(value: Any) -> str:
-    """What is telling of *value*: a view of a key has twenty fields."""
+    """Return the main fields of *value* as JSON."""
     if isinstance(value, dict):
         told = ("queue", "state", "offset", "paused", "skipped", "retried", "rate", "anew")
         value = {name: value[name] for name in told if name in value} or value

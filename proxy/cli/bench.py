@@ -1,4 +1,4 @@
-"""``orderlane bench``: the command of the package ``bench``, which only a source tree has."""
+"""``orderlane bench``: the command of the package ``bench``, which exists in source trees only."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ class _NotInstalled(TyperGroup):
     """Refuses every benchmark by name."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Raises OrderlaneError, except while a shell completes words."""
+        """Raise OrderlaneError, except during shell completion."""
         if ctx.resilient_parsing:
             return None
         raise OrderlaneError(
-            "orderlane bench needs the source tree, whose folder bench/ is not installed: clone"
-            " the repository, run make setup there, and use its .venv/bin/orderlane"
+            "orderlane bench needs a source tree, since its folder bench/ is not installed: clone"
+            " the repository, run make setup, and use its .venv/bin/orderlane"
         )
 
 
 def command_of(root: Path) -> typer.Typer:
-    """The benchmarks of the source tree at *root*; without one, a command that says so."""
+    """Return the benchmarks of the source tree at *root*; without one, a command that fails."""
     if not (root / "bench" / "command.py").exists():
         return typer.Typer(
             cls=_NotInstalled,
             no_args_is_help=True,
-            help="Benchmarks of whole installations (source tree needed).",
+            help="Run benchmarks of whole installations (needs a source tree).",
             callback=_nothing,
         )
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    # By name, so that nothing of the product imports what is not installed with it.
+    # Imported by name: installed packages must not import bench, which is not installed.
     app: typer.Typer = importlib.import_module("bench.command").app
     return app
 
 
 def _nothing() -> None:
-    """Without a callback typer takes no group that is empty."""
+    """Do nothing; typer refuses an empty group without a callback."""
 
 
 app = command_of(ROOT)

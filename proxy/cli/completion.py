@@ -1,4 +1,4 @@
-"""``orderlane completion``: what a shell needs to complete verbs and options."""
+"""``orderlane completion``: completion scripts for shells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
 
 class Shell(StrEnum):
-    """Shells that can complete."""
+    """Supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -18,11 +18,11 @@ class Shell(StrEnum):
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="the shell that is to complete")],
+    shell: Annotated[Shell, typer.Argument(help="name of the shell")],
 ) -> None:
-    """Print a script that has a shell complete verbs and options; load it at the shell's start.
+    """Print a shell completion script, to be loaded when the shell starts.
 
-    orderlane --install-completion writes it to where the shell that runs it looks.
+    orderlane --install-completion installs it for the current shell.
     """
     typer.echo(
         get_completion_script(

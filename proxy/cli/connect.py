@@ -1,4 +1,4 @@
-"""Asking brokers and proxies from the command line."""
+"""Requests to brokers and proxies from the command line."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from proxy.settings.proxy_settings import broker_tls
 from proxy.settings.types import host_port
 
 _TIMEOUT_S = 3.0
-#: What changes something is put on record first, and the brokers may have to make a topic for it.
+#: Changes are audited first, and the brokers may have to create a topic for that.
 CHANGE_TIMEOUT_S = 30.0
 _PIECE_BYTES = 1 << 16
-#: What is asked of one process alone.
+#: A path that is answered only by a single process.
 _PROCESS = "/api/process"
-#: What proxies send from below ``/api/``; another server may have the port.
+#: Content types of a proxy below ``/api/``; any other means that another server has the port.
 _KINDS = ("application/json", "application/x-ndjson")
-#: The token for proxies whose HTTP port is not on loopback; an option would show it to all users.
+#: Token for proxies that require one. Not an option, which other users could see in ``ps``.
 ADMIN_TOKEN = "ORDERLANE_ADMIN_TOKEN"
-#: The file with the authority of nameservers and brokers that speak TLS: a proxy's broker_tls.ca.
+#: CA file for nameservers and brokers with TLS, like a proxy's broker_tls.ca.
 BROKER_CA = "ORDERLANE_BROKER_TLS__CA"
-#: The account that requests to brokers are signed with, where these ask for one: name and secret.
+#: Account for brokers with access control: name and secret.
 ACCESS_KEY, SECRET_KEY = "ORDERLANE_BROKER_ACCESS_KEY", "ORDERLANE_BROKER_SECRET_KEY"
-#: The file with the authority of proxies whose HTTP port has TLS; empty text: the system's own.
-#: Unset: these ports have none.
+#: CA file for proxies with TLS on their HTTP port; empty for the system's CAs. Unset: no TLS.
 ADMIN_CA = "ORDERLANE_ADMIN_CA"
 
 
 @asynccontextmanager
 async def broker_client(nameservers: str) -> AsyncIterator[BrokerClient]:
-    """A client for one verb. A RemotingError inside becomes one sentence. It speaks TLS where the
-    environment says so, by the variables of a proxy's ``broker_tls``, and signs with the account
-    that stands there.
+    """Yield a broker client; RemotingErrors become OrderlaneErrors.
+
+    TLS and the account come from the environment: the variables of a proxy's ``broker_tls``, and
+    those above.
     """
     addresses = [each.strip() for each in nameservers.split(",") if each.strip()]
     for address in addresses:
@@ -65,8 +65,8 @@ async def broker_client(nameservers: str) -> AsyncIterator[BrokerClient]:
         yield client
     except ConnectionLost as error:
         raise OrderlaneError(
-            f"{error}: is it running, is --nameserver right? Where it speaks TLS, {BROKER_CA} names"
-            " its authority."
+            f"{error}: check that it is running and that --nameserver is correct; if it uses TLS,"
+            f" set {BROKER_CA} to its CA file"
         ) from None
     except RemotingError as error:
         raise OrderlaneError(f"nameserver {nameservers}: {error}{_account_hint(error)}") from None
@@ -77,7 +77,7 @@ async def broker_client(nameservers: str) -> AsyncIterator[BrokerClient]:
 def _account_hint(error: RemotingError) -> str:
     if not isinstance(error, BrokerError) or error.code != ResponseCode.NO_PERMISSION:
         return ""
-    return f". {ACCESS_KEY} and {SECRET_KEY} name an account of the brokers."
+    return f": set {ACCESS_KEY} and {SECRET_KEY} to an account of the brokers"
 
 
 def _credentials() -> Credentials | None:
@@ -87,27 +87,29 @@ def _credentials() -> Credentials | None:
     if not access_key or not secret:
         missing = SECRET_KEY if access_key else ACCESS_KEY
         raise OrderlaneError(
-            f"{missing} is not set: an account of the brokers has a name in {ACCESS_KEY} and a"
-            f" secret in {SECRET_KEY}"
+            f"{missing} is not set: a broker account needs its name in {ACCESS_KEY} and its secret"
+            f" in {SECRET_KEY}"
         )
     return Credentials(access_key, secret)
 
 
 def proxy_groups(http: str) -> dict[str, Any]:
-    """What the proxy says of its groups. Raises OrderlaneError if it cannot be asked."""
+    """Return the proxy's view of its groups. Raises OrderlaneError if it does not answer."""
     return dict(orjson.loads(ask_proxy(http, "/api/groups")))
 
 
 def one_of(http: str) -> str:
-    """Where one process is asked: the address of several workers leads each question to any of
-    them, so answers from there do not belong together.
+    """Return the address of a single process behind *http*.
+
+    An address shared by workers leads each request to any of them, so their answers would not
+    belong together.
     """
     try:
         ask_proxy(http, _PROCESS)
     except OwnedElsewhere as elsewhere:
         return next(filter(_answers, elsewhere.addresses), http)
     except OrderlaneError:
-        pass  # what is asked next says why
+        pass  # the next request reports the error
     return http
 
 
@@ -127,9 +129,9 @@ def ask_proxy(
     timeout_s: float = _TIMEOUT_S,
     method: str | None = None,
 ) -> bytes:
-    """GET *path* from a proxy's HTTP port, or POST *body* to it, or as *method* says.
+    """GET *path* from a proxy's HTTP port, or send *body* by POST or *method*.
 
-    Raises OrderlaneError in one sentence.
+    Raises OrderlaneError.
     """
     with _asked(http, path, body=body, timeout_s=timeout_s, method=method) as answer:
         try:
@@ -141,18 +143,20 @@ def ask_proxy(
 
 
 def body_of(asked: Mapping[str, Any]) -> bytes:
-    """*asked* as JSON. Numbers that JSON does not have become texts: the proxy says what would be
-    right. Raises OrderlaneError for what is no JSON, UnicodeEncodeError for what is no text.
+    """Encode *asked* as JSON.
+
+    NaN and infinities become strings, which the proxy refuses with an explanation. Raises
+    OrderlaneError for values without a JSON form, UnicodeEncodeError for invalid text.
     """
     try:
         plain = json.loads(json.dumps(asked, default=str), parse_constant=str)
     except (TypeError, ValueError, RecursionError) as error:
-        raise OrderlaneError(f"this is nothing that a proxy can be asked: {error}") from None
+        raise OrderlaneError(f"the request cannot be written as JSON: {error}") from None
     return json.dumps(plain, ensure_ascii=False).encode()
 
 
 def lines_of_proxy(http: str, path: str) -> Iterator[bytes]:
-    """The lines of a stream at *path*. Raises OrderlaneError, also if the stream breaks off."""
+    """Yield the lines of a stream at *path*. Raises OrderlaneError, also if it is cut short."""
     with _asked(http, path, timeout_s=CHANGE_TIMEOUT_S) as answer:
         rest = b""
         while piece := _piece(http, answer):
@@ -169,8 +173,8 @@ def _piece(http: str, answer: HTTPResponse) -> bytes:
 
 def _broken_off(http: str, error: Exception) -> OrderlaneError:
     return OrderlaneError(
-        f"the answer of the proxy at {http} broke off ({type(error).__name__}): what came is not"
-        " all"
+        f"the response of the proxy at {http} is incomplete: the connection broke"
+        f" ({type(error).__name__})"
     )
 
 
@@ -201,7 +205,7 @@ def _asked(
     kind = answer.headers.get_content_type()
     if path.startswith("/api/") and kind not in _KINDS:
         answer.close()
-        raise _no_answer(http, path, f"what is there sends {kind}")
+        raise _no_answer(http, path, f"the server there sends {kind}")
     return answer
 
 
@@ -218,7 +222,7 @@ def _tls() -> ssl.SSLContext | None:
 def _headers() -> dict[str, str]:
     token = os.environ.get(ADMIN_TOKEN, "").strip()
     if not (token.isascii() and token.isprintable()):
-        raise OrderlaneError(f"{ADMIN_TOKEN} should be one token, as orderlane token makes it")
+        raise OrderlaneError(f"{ADMIN_TOKEN} is invalid: set it to a token made by orderlane token")
     shown = {"Authorization": f"Bearer {token}"} if token else {}
     return {"Content-Type": "application/json", **shown}
 
@@ -226,17 +230,18 @@ def _headers() -> dict[str, str]:
 def _no_answer(http: str, path: str, error: Exception | str) -> OrderlaneError:
     reason = getattr(error, "reason", error)
     if isinstance(error, HTTPException):
-        reason = f"what is there speaks no HTTP: {type(error).__name__}"
+        reason = f"the server there does not speak HTTP: {type(error).__name__}"
     return OrderlaneError(
-        f"no proxy answers at http://{http}{path} ({reason}): is it running, is --http right?"
-        f" Where its port has TLS, {ADMIN_CA} names its authority."
+        f"no proxy answers at http://{http}{path} ({reason}): check that it is running and that"
+        f" --http is correct; if its port uses TLS, set {ADMIN_CA} to its CA file"
     )
 
 
 def change_at_all(http: str, path: str, body: bytes) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """POST *body* to a proxy, and to all that its answer says own other queues of what it is about.
+    """POST *body* to a proxy, and to the owners of further queues that the answers name.
 
-    Their answers by address, and sentences of those that failed. Raises OrderlaneError if all did.
+    Returns answers by address, and the errors of proxies that failed. Raises OrderlaneError if all
+    failed.
     """
     done: dict[str, dict[str, Any]] = {}
     failed: list[str] = []
@@ -263,14 +268,14 @@ def change_at_all(http: str, path: str, body: bytes) -> tuple[dict[str, dict[str
 
 
 def given_reason(reason: str | None, dry_run: bool) -> dict[str, str]:
-    """For verbs that can also only count: that has a reason of its own."""
+    """Return the reason as a request field; a dry run does not need one."""
     if reason is None and dry_run:
         reason = "dry run"
     return {} if reason is None else {"reason": reason}
 
 
 def actor() -> str:
-    """Who asks, for the audit."""
+    """Return the user's name for the audit topic."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an id without a name
@@ -278,19 +283,19 @@ def actor() -> str:
 
 
 def _sentence(answer: urllib.error.HTTPError) -> str:
-    """What an answer that is no success says."""
+    """Return the error text of an unsuccessful response."""
     try:
         content = answer.read()
-    except (OSError, HTTPException):  # it broke off
+    except (OSError, HTTPException):  # the connection broke
         return str(answer.reason)
     try:
         return str(orjson.loads(content)["error"])
-    except (ValueError, KeyError, TypeError):  # something between us and the proxy answered
+    except (ValueError, KeyError, TypeError):  # the response came from an intermediary
         return content.decode(errors="replace").strip()
 
 
 def checked_address(address: str) -> tuple[str, int]:
-    """Host and port of *address*. Raises OrderlaneError if it has none."""
+    """Return host and port of *address*. Raises OrderlaneError if it is invalid."""
     try:
         return host_port(address)
     except ValueError as error:

@@ -27,6 +27,7 @@ from proxy.cli.options import (
 from proxy.cli.output import print_json, say
 from proxy.cli.serving import open_history
 from proxy.core.keys.order_key import key_text
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from thin_client import AsyncConsumer, ClientError, Defer, Message
 
@@ -38,19 +39,19 @@ def consume(
     topics: Annotated[
         list[str] | None, typer.Argument(help="topics (default: the group's)")
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="stop after so many messages")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="exit after N messages")] = None,
     until_idle: Annotated[
-        float | None, typer.Option(min=0.1, help="stop when none came for so many seconds")
+        float | None, typer.Option(min=0.1, help="exit after N idle seconds")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="messages handled at a time")] = 8,
-    work_ms: Annotated[float, typer.Option(min=0, help="pretend to work so long on each")] = 0.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="print no messages")] = False,
+    concurrency: Annotated[int, typer.Option(min=1, help="maximum number of messages handled at the same time")] = 8,
+    work_ms: Annotated[float, typer.Option(min=0, help="simulated handling time per message, ms")] = 0.0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="do not print messages")] = False,
     command: Annotated[
         str | None,
         typer.Option(
             "--exec",
-            help="run this shell command for each message, its body on stdin; exit code 0 acks,"
-            " 65 rejects, 69 gives back, others mean retry",
+            help="shell command to run for each message, with its body on stdin; exit code 0 acks,"
+            " 65 rejects, 69 gives back unhandled, any other retries",
         ),
     ] = None,
     proxy: ProxyOption = DEFAULT_PROXY,
@@ -60,14 +61,14 @@ def consume(
     tls_key: KeyOption = None,
     history: HistoryOption = None,
 ) -> None:
-    """Handle messages and print each as one line of JSON; SIGTERM drains.
+    """Consume messages and print each as one line of JSON; SIGTERM drains.
 
-    A body that is no UTF-8 text is printed as base64 under "body_base64". With --exec nothing is
-    printed; the command finds the fields in ORDERLANE_TOPIC, _QUEUE, _OFFSET, _KEY, _ORDER_KEY,
-    _TAG, _ATTEMPT, _BORN_AT_MS, _MESSAGE_ID and _PROPERTIES (JSON).
+    A body that is not UTF-8 is printed as base64 in "body_base64". With --exec nothing is printed;
+    the command gets the fields in the environment as ORDERLANE_TOPIC, _QUEUE, _OFFSET, _KEY,
+    _ORDER_KEY, _TAG, _ATTEMPT, _BORN_AT_MS, _MESSAGE_ID and _PROPERTIES (JSON).
     """
     if command is not None and not command.strip():
-        raise OrderlaneError("--exec is empty, so nothing would run: expected a shell command")
+        raise OrderlaneError("--exec is empty: give a shell command")
     writer = open_history(history, "consume")
     name = f"consume-{os.getpid()}"
     executor = None if command is None else Executor(command)
@@ -100,28 +101,28 @@ def consume(
     finally:
         writer.close()
     if until_idle is not None and observer.failing is not None:
-        raise OrderlaneError(f"nothing came, as no proxy answers: {observer.failing}")
+        raise OrderlaneError(f"no messages received, because no proxy answers: {observer.failing}")
     if quiet:
         print_json({"handled": observer.handled})
     else:
-        say(f"{observer.handled} messages handled")
+        say(f"{number(observer.handled, 'message')} handled")
 
 
 class _Watch(HistoryObserver):
-    """Ends the command of a message whose lease is lost."""
+    """Terminates the command of a message whose lease is lost."""
 
     def __init__(self, *arguments: Any, executor: Executor | None, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._executor = executor
 
     def on_lease_lost(self, message: Message) -> None:
-        """Someone else may get it."""
+        """Terminate the command, since another client may receive the message."""
         if self._executor is not None:
             self._executor.lose(message)
 
 
 class _Handler:
-    """Prints messages; ``failure`` is why that ended, such as a reader of stdout that has left."""
+    """Prints messages; ``failure`` is an error of stdout, such as a closed pipe."""
 
     def __init__(self, consumer: AsyncConsumer, *, work_ms: float, quiet: bool) -> None:
         self.failure: OSError | None = None
@@ -148,7 +149,7 @@ async def _stop_when(
     count: int | None,
     until_idle: float | None,
 ) -> None:
-    """Stop *consumer* once it handled *count* messages, or none for *until_idle* seconds."""
+    """Stop *consumer* after *count* messages, or after *until_idle* seconds without any."""
     async for idle_s in _idle(observer):
         if count is not None and observer.handled >= count:
             break
@@ -158,7 +159,7 @@ async def _stop_when(
 
 
 async def _idle(observer: HistoryObserver) -> AsyncIterator[float]:
-    """Again and again: seconds since something was handled last."""
+    """Yield the seconds since the last message was handled, repeatedly."""
     loop = asyncio.get_running_loop()
     last, handled = loop.time(), 0
     while True:

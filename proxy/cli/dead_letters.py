@@ -1,4 +1,4 @@
-"""``orderlane dead-letters``: what a group gave up; export it, send it back, stop that."""
+"""``orderlane dead-letters``: list, show, export and redrive the dead letters of a group."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import typer
 from proxy.cli.connect import actor, ask_proxy, body_of, given_reason, lines_of_proxy
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.diagnosis.findings import number
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters of a group, and what to do with them.")
+app = typer.Typer(no_args_is_help=True, help="List, export and redrive dead letters of a group.")
 
 _COLUMNS = (
     *("dead_letter", "topic", "key", "attempts", "reason", "first_failure", "last_failure"),
@@ -23,14 +24,14 @@ _COLUMNS = (
 _STATE = ("group", "state", "sent", "skipped", "left", "rate", "reason", "note")
 _TIMEOUT_S = 30.0
 
-Topic = Annotated[str | None, typer.Option(help="only those that came from this topic")]
-Key = Annotated[str | None, typer.Option(help="only those of this order key")]
-Limit = Annotated[int, typer.Option(min=1, max=10_000, help="how many, from the oldest on")]
-Everything = Annotated[bool, typer.Option("--all", help="also those that were redriven")]
-Rate = Annotated[float, typer.Option(help="messages a second at most; 0: no limit")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only count them")]
+Topic = Annotated[str | None, typer.Option(help="only dead letters from this topic")]
+Key = Annotated[str | None, typer.Option(help="only dead letters with this order key")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of dead letters, oldest first")]
+Everything = Annotated[bool, typer.Option("--all", help="include redriven dead letters")]
+Rate = Annotated[float, typer.Option(help="maximum messages per second; 0 for no limit")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="count only, change nothing")]
 Skip = Annotated[
-    list[str] | None, typer.Option(help="pass over this one, as broker-a_0@17; may be repeated")
+    list[str] | None, typer.Option(help="dead letter to leave out, such as broker-a_0@17; repeatable")
 ]
 
 
@@ -44,30 +45,30 @@ def ls(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List dead letters that wait for a redrive, the oldest first."""
+    """List dead letters that are not redriven yet, oldest first."""
     asked = {"limit": limit, "topic": topic, "key": key, "all": "true" if everything else None}
     given = urlencode({name: value for name, value in asked.items() if value is not None})
     found = orjson.loads(ask_proxy(http, f"{_place(group)}?{given}", timeout_s=_TIMEOUT_S))
     rows = [_with_times(row) for row in found["dead_letters"]]
     print_rows(rows, columns=_COLUMNS, output=output)
-    say(f"{found['waiting']:,} dead letters of {group} wait, {len(rows):,} are shown")
+    say(f"{number(found['waiting'], 'dead letter')} of {group} not redriven, {len(rows):,} shown")
     if not found["complete"]:
-        say("there may be more of what you asked for: see --limit")
+        say("the list may be incomplete: raise --limit")
     if (redrive := found["redrive"]) is not None:
         reason = f": {redrive['reason']}" if redrive["reason"] else ""
-        say(f"last redrive here: {redrive['state']}, {redrive['sent']:,} sent back{reason}")
+        say(f"last redrive at this proxy: {redrive['state']}, {redrive['sent']:,} sent{reason}")
 
 
 @app.command("show")
 def show(
     group: str,
     dead_letter: Annotated[
-        str, typer.Argument(help="its place, as broker-a_0@17, or its message id")
+        str, typer.Argument(help="queue and offset, such as broker-a_0@17, or message id")
     ],
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show a dead letter with its properties and its body, base64 if that is no text."""
+    """Show a dead letter with its properties and body (base64 if it is not UTF-8)."""
     path = f"{_place(group)}/show?{urlencode({'dead_letter': dead_letter})}"
     row = _with_times(orjson.loads(ask_proxy(http, path, timeout_s=_TIMEOUT_S)))
     if output is OutputFormat.JSON:
@@ -87,14 +88,14 @@ def export(
     group: str,
     topic: Topic = None,
     key: Key = None,
-    count: Annotated[int | None, typer.Option(min=1, help="how many at most")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="maximum number of dead letters")] = None,
     everything: Everything = False,
     http: HttpOption = DEFAULT_HTTP,
 ) -> None:
-    """Print dead letters with their properties and bodies, each as one line of JSON.
+    """Export dead letters with properties and bodies, each as one line of JSON.
 
-    Queue by queue, the oldest of each first. A body that is no UTF-8 text stands as base64 under
-    "body_base64". Exit code 2: what was printed is not all.
+    They are printed queue by queue, oldest first. A body that is not UTF-8 is printed as base64 in
+    "body_base64". Exit code 2 means that the output is incomplete.
     """
     asked = {"count": count, "topic": topic, "key": key, "all": "true" if everything else None}
     given = urlencode({name: value for name, value in asked.items() if value is not None})
@@ -104,23 +105,26 @@ def export(
         sys.stdout.write(line.decode() + "\n")
         printed += 1
     sys.stdout.flush()
-    say(f"{printed:,} dead letters of {group} exported")
+    say(f"{number(printed, 'dead letter')} of {group} exported")
 
 
 @app.command("redrive")
 def redrive(
     group: str,
-    reason: Annotated[str | None, typer.Option(help="why, for the audit")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="reason, stored in the audit topic; not needed to dry-run")
+    ] = None,
     rate: Rate = 0.0,
     dry_run: DryRun = False,
     skip: Skip = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Send dead letters back to the topics they came from, one by one, the oldest first.
+    """Redrive dead letters: send them to their original topics, one at a time, oldest first.
 
-    All groups of a topic get what comes back. Those that come to the dead letters meanwhile stay
-    there. The proxy does it; "ls" says how far it is, and once stopped it goes on where it was.
+    All groups of a topic receive the messages. Dead letters that arrive during the redrive are not
+    included. The proxy does the work: "ls" shows its progress, and a new redrive continues a
+    stopped one.
     """
     _act(
         http,
@@ -137,11 +141,11 @@ def redrive(
 @app.command("stop")
 def stop(
     group: str,
-    reason: Annotated[str, typer.Option(help="why, for the audit")],
+    reason: Annotated[str, typer.Option(help="reason, stored in the audit topic")],
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Send no more of them back: the rest waits for the next redrive."""
+    """Stop the redrive; the next one continues with the rest."""
     _act(http, group, "stop", output, reason=reason)
 
 
@@ -157,7 +161,7 @@ def _place(group: str) -> str:
 
 
 def _with_times(row: dict[str, Any]) -> dict[str, Any]:
-    """*row*, its times for people beside those in milliseconds."""
+    """Return *row* with ISO times beside those in milliseconds."""
     return {
         **row,
         "first_failure": _time(row["first_failure_ms"]),

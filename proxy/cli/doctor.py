@@ -1,4 +1,4 @@
-"""``orderlane doctor``: what is wrong here, in sentences."""
+"""``orderlane doctor``: check an installation, or diagnose a group."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from proxy.cli.options import (
 )
 from proxy.cli.output import Output, OutputFormat, print_rows
 from proxy.core.records.parked_key import PARKED_PREFIX
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.net.tls import broker_context, port_context
 from proxy.settings.proxy_settings import load_settings
@@ -31,27 +32,27 @@ _DISTRIBUTION = "orderlane"
 
 def doctor(
     group: Annotated[
-        str | None, typer.Argument(help="a group: why it does not move (default: check all)")
+        str | None, typer.Argument(help="group to diagnose (default: check the installation)")
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="a topic of the group, if no proxy and no record can tell"),
+        typer.Option("--topic", help="topic of the group, if no proxy lists it; repeatable"),
     ] = None,
     settings: SettingsOption = None,
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
     http: Annotated[
-        str, typer.Option("--http", help="host:port of a proxy's HTTP port; several by commas")
+        str, typer.Option("--http", help="host:port of a proxy's HTTP port; comma-separated list")
     ] = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Say why a group does not move; without a group, check installation, settings, brokers and
-    proxy. Exit code 1 if something is wrong.
+    """Diagnose a stuck group; without a group, check installation, settings, brokers and proxy.
 
-    Of a group all its proxies and brokers are asked, also if the proxy at --http is away.
+    A group is diagnosed by all its proxies and brokers, even if the proxy at --http is down. Exit
+    code 1 if a problem is found.
     """
     if group is not None:
         if settings is not None:
-            raise OrderlaneError("--settings is checked without a group: leave the group out")
+            raise OrderlaneError("--settings cannot be combined with a group: omit one of them")
         diagnose_group(group, topics=topic or (), nameserver=nameserver, http=http, output=output)
         return
     checks: list[tuple[str, Callable[[], str]]] = [
@@ -80,8 +81,8 @@ def _installation() -> str:
     owners = metadata.packages_distributions().get("proxy", [])
     if set(owners) != {_DISTRIBUTION}:
         raise OrderlaneError(
-            f"the import name 'proxy' belongs to {sorted(set(owners))}: uninstall the others, or"
-            " use a fresh virtual environment"
+            f"the import name 'proxy' belongs to {', '.join(sorted(set(owners)))}: uninstall all"
+            " but orderlane, or use a new virtual environment"
         )
     python = ".".join(map(str, sys.version_info[:3]))
     return f"orderlane {metadata.version(_DISTRIBUTION)} on Python {python}"
@@ -92,7 +93,7 @@ def _thrift_codec() -> str:
         from thrift.protocol import fastbinary
     except ImportError:
         raise OrderlaneError(
-            "thrift is installed without its C codec: install a wheel of it (the proxy needs it)"
+            "thrift is installed without its C codec, which the proxy needs: install a wheel of it"
         ) from None
     return f"accelerated ({fastbinary.__name__})"
 
@@ -104,7 +105,7 @@ def _settings(path: Any) -> str:
         if (port := getattr(loaded.listen, name)) is not None:
             port_context(port, f"listen.{name}", optional=name == "http_tls")
     where = str(path) if path is not None else "defaults and environment"
-    return f"{where}: {len(loaded.groups)} groups"
+    return f"{where}: {number(len(loaded.groups), 'group')}"
 
 
 async def _brokers(nameserver: str) -> str:
@@ -117,9 +118,9 @@ async def _brokers(nameserver: str) -> str:
             await client.broker_start_ms(broker)
     if not brokers:
         raise OrderlaneError(
-            f"the nameserver at {nameserver} knows no broker: start one with --nameserver"
+            f"no broker is registered at the nameserver {nameserver}: start one with --nameserver"
         )
-    return f"{', '.join(sorted(brokers))} with {len(topics)} topics"
+    return f"{', '.join(sorted(brokers))} with {number(len(topics), 'topic')}"
 
 
 def _proxy(http: str) -> str:
@@ -127,7 +128,7 @@ def _proxy(http: str) -> str:
 
 
 def _groups(http: str) -> str:
-    """Why a group of the proxy does not move, where that can be told from here."""
+    """Return that no group is stuck. Raises OrderlaneError with the findings of stuck ones."""
     groups = proxy_groups(http)
     found = [
         f"group {name}: {finding}"
@@ -137,34 +138,34 @@ def _groups(http: str) -> str:
     if found:
         raise OrderlaneError("; ".join(found))
     held_back = [each for name, group in sorted(groups.items()) for each in held(name, group)]
-    return "; ".join([f"{len(groups)} groups, none stuck", *held_back])
+    return "; ".join([f"{number(len(groups), 'group')}, none stuck", *held_back])
 
 
 def held(name: str, group: dict[str, Any]) -> Iterator[str]:
-    """What a person or a rate limit holds back, as it is meant to."""
+    """Yield intended restrictions: a pause, a recreated topic, rate limits."""
     if (pause := group["paused"]) is not None:
         yield (
-            f"group {name}: paused by {pause['by']} ({pause['reason']}), until orderlane groups"
-            " resume"
+            f"group {name}: paused by {pause['by']} ({pause['reason']}); resume it with orderlane"
+            " groups resume"
         )
     yield from recreated(group["queues"])
     yield from limited(name, group)
 
 
 def limited(name: str, group: dict[str, Any]) -> Iterator[str]:
-    """What a rate limit holds back, as it is meant to."""
+    """Yield topics whose ready messages wait for a rate limit."""
     for topic in group["topics"]:
         if topic["rate_limited"]:
             rates = (topic["max_rate"], group["max_rate"])
             rate = min(each for each in rates if each is not None)
             yield (
                 f"group {name}: ready messages of {topic['name']} are rate limited (max_rate:"
-                f" {rate:g} a second, over all proxies)"
+                f" {rate:g} messages/s over all proxies)"
             )
 
 
 def _configuration(http: str) -> str:
-    """Whether the proxy serves what its settings file says by now."""
+    """Return whether the proxy uses the current settings file. Raises OrderlaneError."""
     config = orjson.loads(ask_proxy(http, "/api/config"))
     if config["problems"]:
         raise OrderlaneError("; ".join(config["problems"]))
@@ -172,61 +173,61 @@ def _configuration(http: str) -> str:
 
 
 def recreated(queues: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Queues whose topic is another one of that name than the owner before had."""
+    """Yield queues whose topic was deleted and recreated since the previous owner."""
     for queue in queues:
         if queue.get("recreated"):
             yield (
                 f"{queue['topic']}/{queue['queue']}: the topic was deleted and created again;"
-                " the group began at its first message"
+                " the group started at its first message"
             )
 
 
 def findings(group: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with a group, of which the proxy says that."""
+    """Yield the problems of a group, from the proxy's view of it."""
     queues = group["queues"]
     held = {topic["name"] for topic in group["topics"] if topic["rate_limited"]}
     if group["taking_part"] and not queues:
-        yield "this proxy takes part and owns no queue (others own all, or the topic is missing)"
+        yield "this proxy serves the group but owns no queue: others own all, or the topic is missing"
     for each in group["deliveries"]:
         if each["down_for_s"] is not None:
             yield (
-                f"{each['topic']}: its target is down for {each['down_for_s']:.0f} s:"
+                f"{each['topic']}: its delivery target has been down for {each['down_for_s']:.0f} s:"
                 f" {each['reason']}"
             )
     delivered = {each["topic"] for each in group["deliveries"]}
     for refused, reason in group.get("refused", {}).items():
-        yield f"{refused} is not served here: {reason}"
+        yield f"{refused} is not served by this proxy: {reason}"
     for queue in queues:
         where = f"{queue['topic']}/{queue['queue']}"
         if queue.get("key_change"):
-            yield f"{where}: order key {queue['key_change']} ({queue['older']} are left)"
+            yield f"{where}: order key {queue['key_change']} ({number(queue['older'], 'message')} left)"
         if queue["trouble"]:
             yield f"{where}: {_trouble(queue)}"
         if queue["near_retention"]:
             yield (
-                f"{where}: {queue['near_retention']} keys have messages, blocked or parked, that"
-                " the broker is about to delete: see the proxy's log, mend or redrive them"
+                f"{where}: {number(queue['near_retention'], 'key')} with blocked or parked messages"
+                " that the broker will soon delete: fix or redrive them; the proxy's log lists them"
             )
         if queue["records_damaged"]:
             yield (
-                f"{where} was taken over with damaged ownership records: see orderlane key parked"
-                " for keys that wait since, and redrive those that should go on"
+                f"{where} was taken over with damaged ownership records: check its parked keys with"
+                " orderlane key parked, and redrive those that should continue"
             )
         if queue["trouble"] or queue["topic"].startswith(PARKED_PREFIX) or queue["paused_whole"]:
-            continue  # what waits in a twin waits for an operator
+            continue  # messages of a twin wait for an operator
         held_back = queue["topic"] in held
         pulled = group["waiting_pulls"] or queue["topic"] in delivered
         if queue["ready"] and not (queue["leased"] or held_back or pulled):
-            yield f"{where} has {queue['ready']} messages ready and no client pulls"
+            yield f"{where} has {number(queue['ready'], 'ready message')}, but no client pulls"
         elif queue["blocked"] and not queue["ready"] and not queue["leased"]:
-            yield f"{where}: {queue['blocked']} messages wait behind one that is being retried"
+            yield f"{where}: {number(queue['blocked'], 'message')} blocked behind a retry"
 
 
 def _trouble(queue: Mapping[str, Any]) -> str:
-    """What a proxy says of copies: that some wait to be stored, or that some are not whole."""
+    """Return the problem with copies of parked keys: not stored yet, or incomplete."""
     if not queue["uncopied"]:
         return str(queue["trouble"])
     return (
-        f"{queue['uncopied']} messages of parked keys wait until copies of them can be stored in"
+        f"{number(queue['uncopied'], 'message')} of parked keys cannot be copied yet to"
         f" {queue['trouble']}"
     )

@@ -1,4 +1,4 @@
-"""What the script ``orderlane`` calls: the base installation has the script, but not its parts."""
+"""Entry point of the script ``orderlane``, which also exists without the extra ``server``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 def run() -> None:
-    """Run the command line, or say how to install it."""
+    """Run the command line, or print how to install it."""
     try:
-        from proxy.cli import main  # what it imports may be missing
+        from proxy.cli import main  # its dependencies may be missing
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in ("proxy", "broker_core"):
             raise  # not a missing extra: a bug

@@ -1,7 +1,7 @@
-"""Verbs that are about all queues of a topic or group, whichever proxies own them.
+"""Verbs on all queues of a topic or group, sent to every owner.
 
-A proxy answers for its own queues. Who owns the others stands in the ownership records, which any
-proxy can read.
+A proxy answers for its own queues only. The owners of the others are listed in the ownership
+records, which any proxy can read.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from proxy.errors import OrderlaneError
 
 Rows = list[dict[str, Any]]
 
-_NO_ADDRESS = "its owner left no HTTP address on record: see orderlane owners ls"
+_NO_ADDRESS = "its owner publishes no HTTP address: see orderlane owners ls"
 
 
 @dataclass(slots=True)
 class Seen:
-    """What proxies answered of a topic's queues: the one that was asked, and the ``others``."""
+    """Answers about a topic's queues: of the requested proxy, and of the ``others``."""
 
     first: Rows
     others: Rows = field(default_factory=list)
     queues: int = 0
     unowned: list[str] = field(default_factory=list)
     hidden: dict[str, list[str]] = field(default_factory=dict)
-    """Queues whose owners did not say, by the reason."""
+    """Queues whose owners did not answer, by error."""
 
     @property
     def rows(self) -> Rows:
-        """Of all that answered."""
+        """Rows of all proxies."""
         return self.first + self.others
 
     def tell(self) -> None:
-        """Say which queues are left out; to be called behind the rows. Raises OrderlaneError if
-        somebody owns one of them.
+        """Print the queues that are missing from the rows.
+
+        Raises OrderlaneError if one of them has an owner.
         """
         left = len(self.unowned) + sum(map(len, self.hidden.values()))
         if left:
-            say(f"{self.queues - left} of {self.queues} queues are shown")
+            say(f"{self.queues - left} of {self.queues} queues shown")
         if self.unowned:
-            say(f"nobody owns {', '.join(self.unowned)} now")
+            say(f"no owner: {', '.join(self.unowned)}")
         if self.hidden:
             raise OrderlaneError(
                 "\n".join(
@@ -55,8 +56,9 @@ class Seen:
 
 
 def look_everywhere(http: str, group: str, topic: str, path: str, **query: Any) -> Seen:
-    """Ask the proxy at *http*, and all that own other queues of *topic*. Raises OrderlaneError if
-    that one does not answer.
+    """Ask the proxy at *http* and the owners of all other queues of *topic*.
+
+    Raises OrderlaneError if the proxy at *http* does not answer.
     """
     http = one_of(http)
     seen = Seen(look(http, path, **query))
@@ -72,9 +74,7 @@ def look_everywhere(http: str, group: str, topic: str, path: str, **query: Any) 
             owned[row["http"]].append(row["queue"])
     for address, queues in owned.items():
         if address is None:
-            seen.hidden["its owner left no HTTP address on record: see orderlane owners ls"] = (
-                queues
-            )
+            seen.hidden[_NO_ADDRESS] = queues
             continue
         try:
             seen.others += look(address, path, **query)
@@ -92,8 +92,10 @@ def change_everywhere(
     result: str = "paused",
     **asked: Any,
 ) -> None:
-    """Change something at the proxy at *http*, and at those that own other queues; print where it
-    was done, with the field *result* of the answers. Raises OrderlaneError for where it was not.
+    """Send a change to the proxy at *http* and to the owners of all other queues.
+
+    Prints the changed queues with the field *result* of the answers. Raises OrderlaneError with the
+    queues that were not changed.
     """
     done, failed = change_at_all(one_of(http), path, body_of({"by": actor(), **asked}))
     rows = [
@@ -114,11 +116,11 @@ def change_everywhere(
         for name in ("unowned", "unaddressed")
     )
     if free:
-        failed.append(f"nobody owns {', '.join(free)} now: ask again once clients are there")
+        failed.append(f"not done in {', '.join(free)}: no owner; retry once clients are connected")
     if hidden:
         failed.append(
-            f"who owns {', '.join(hidden)} left no HTTP address on record: find it by orderlane"
-            " owners ls, and ask it by --http"
+            f"not done in {', '.join(hidden)}: the owner publishes no HTTP address; find it with"
+            " orderlane owners ls and pass it to --http"
         )
     if failed:
         raise OrderlaneError("\n".join(failed))

@@ -1,4 +1,4 @@
-"""What each verb is typed like: the end of its ``--help``. A test parses all of it."""
+"""Examples of each verb, shown at the end of its ``--help``. A test parses all of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import typer
 
 _WHY = "--reason 'ticket 4711'"
 
-#: By verb, as it stands behind ``orderlane``; each without that word. Those of verbs on a key stand
-#: in their table.
+#: Examples by verb, without the leading ``orderlane``. Those of key verbs are in their table.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "up": ("up", "up --settings orderlane.yaml --data /var/lib/orderlane --workers 2"),
     "nameserver": ("nameserver --listen 0.0.0.0:9876",),
@@ -69,9 +68,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "dead-letters stop": (f"dead-letters stop billing {_WHY}",),
     "leases ls": ("leases ls billing", "leases ls billing --key customer-17"),
-    "leases show": ("leases show billing 1042",),
-    "leases extend": (f"leases extend billing 1042 --ms 60000 {_WHY}",),
-    "leases revoke": (f"leases revoke billing 1042 {_WHY}",),
+    "leases show": ("leases show billing orders:broker-a_3:812:15",),
+    "leases extend": (f"leases extend billing orders:broker-a_3:812:15 --ms 60000 {_WHY}",),
+    "leases revoke": (f"leases revoke billing orders:broker-a_3:812:15 {_WHY}",),
     "offsets show": ("offsets show billing --topic orders",),
     "offsets reset": (
         f"offsets reset billing --to-time 2026-03-01T00:00:00Z --dry-run {_WHY}",
@@ -105,7 +104,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def all_examples() -> dict[str, tuple[str, ...]]:
-    """By verb, those on a key among them."""
+    """Return the examples of all verbs, including key verbs."""
     from proxy.operator.key_table import KEY_VERBS  # other verbs start sooner without it
 
     of_key = {
@@ -118,7 +117,7 @@ def all_examples() -> dict[str, tuple[str, ...]]:
 
 
 def add_examples(app: typer.Typer, verb: str) -> None:
-    """Let the help of *verb*, just added to *app*, and of those below it end with examples."""
+    """Append examples to the help of *verb*, just added to *app*, and of its subcommands."""
     known = all_examples() if verb == "key" else EXAMPLES
     for each in app.registered_commands:
         if each.name == verb:
@@ -130,11 +129,11 @@ def add_examples(app: typer.Typer, verb: str) -> None:
 
 
 def _name_of(function: object) -> str:
-    """What typer calls the verb of *function*, if nobody named it."""
+    """Return typer's default name for the verb of *function*."""
     return str(getattr(function, "__name__", "")).lower().replace("_", "-")
 
 
 def _epilog(known: Mapping[str, tuple[str, ...]], verb: str) -> str | None:
-    """A paragraph a line: help text is folded otherwise."""
+    """Return one paragraph per line, since typer folds the lines of a paragraph."""
     lines = [f"orderlane {each}" for each in known.get(verb, ())]
     return "\n\n".join(["Examples:", *lines]) if lines else None

@@ -1,4 +1,4 @@
-"""A command for each message: its body on stdin, its fields in the environment."""
+"""Runs a command per message: the body on stdin, the fields in the environment."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.keys.order_key import key_text
 from thin_client import Defer, Message, Reject
 
-#: Exit codes beside 0, as ``sysexits.h`` has them: bad input; a service that is not there.
+#: Exit codes besides 0, from ``sysexits.h``: EX_DATAERR and EX_UNAVAILABLE.
 REJECTED, UNAVAILABLE = 65, 69
-#: Of a command's stderr so much is kept for the reason.
+#: Size of the tail of stderr that is kept for the reason.
 _TAIL_BYTES, _CHUNK_BYTES = 4_096, 512
 LAST_WORDS_S = 0.2
-#: A command that was told to end has so long for it.
+#: Seconds between SIGTERM and SIGKILL.
 _GRACE_S = 2.0
 
 
 class CommandFailed(Exception):
-    """The command ended with another code, or could not be run."""
+    """The command ended with another exit code, or could not be run."""
 
 
 class Executor:
-    """A handler that runs *command* in a shell: exit code 0 acks, 65 rejects, 69 gives back, others
-    mean retry; the reason is the last line of its stderr.
+    """A handler that runs *command* in a shell.
 
-    Its process group is ended when the message's lease is lost, or the drain's time is up.
+    Exit code 0 acks, 65 rejects, 69 gives back, any other retries; the reason is the last line of
+    stderr. Its process group is terminated when the lease is lost or the drain times out.
     """
 
     def __init__(self, command: str) -> None:
@@ -43,7 +43,7 @@ class Executor:
         self._running: dict[Message, asyncio.subprocess.Process] = {}
 
     async def __call__(self, message: Message) -> None:
-        """Run it over *message*. Raises Reject, Defer or CommandFailed."""
+        """Run the command for *message*. Raises Reject, Defer or CommandFailed."""
         async with _stderr() as stderr, _stdin(message.body) as stdin:
             try:
                 process = await asyncio.create_subprocess_shell(
@@ -51,7 +51,7 @@ class Executor:
                     stdin=stdin,
                     stderr=stderr.command_end,
                     env=os.environ | environment_of(message),
-                    start_new_session=True,  # an interrupt at the terminal drains; it kills nothing
+                    start_new_session=True,  # an interrupt at the terminal drains and must not reach the command
                 )
             except OSError as error:
                 why = error.strerror or str(error)
@@ -75,14 +75,14 @@ class Executor:
             raise CommandFailed(reason)
 
     def lose(self, message: Message) -> None:
-        """Someone else may get *message*: its command shall end."""
+        """Terminate the command of *message*, since another client may receive it."""
         process = self._running.get(message)
         if process is not None:
             _signal(process, signal.SIGTERM)
 
 
 def environment_of(message: Message) -> dict[str, str]:
-    """The variables that a command gets; what *message* lacks is absent."""
+    """Return the environment variables for *message*; missing fields are omitted."""
     fields = {
         "TOPIC": message.topic,
         "QUEUE": message.queue.partition("#")[0],
@@ -99,13 +99,13 @@ def environment_of(message: Message) -> dict[str, str]:
     for name in ("traceparent", "tracestate"):  # as tools expect them
         if name in message.properties:
             found[name.upper()] = message.properties[name]
-    # An environment can hold no NUL.
+    # Environment variables cannot contain NUL.
     return {name: text.replace("\0", "\ufffd") for name, text in found.items()}
 
 
 @asynccontextmanager
 async def _stdin(body: bytes) -> AsyncIterator[int]:
-    """A file with *body*: unlike a pipe it needs nobody who goes on writing."""
+    """Yield a file with *body*; unlike a pipe, it needs no writer."""
     with tempfile.TemporaryFile(buffering=0) as file:
         file.write(body)
         file.seek(0)
@@ -113,10 +113,10 @@ async def _stdin(body: bytes) -> AsyncIterator[int]:
 
 
 class _Stderr:
-    """Passes a command's stderr on to ours, and keeps the end of it.
+    """Forwards a command's stderr to this process's, and keeps its tail.
 
-    A pipe of our own: one of the process object's would make the wait for its end last as long as
-    anything that it left in the background.
+    Uses a pipe of its own: with the process object's pipe, waiting for the command would also wait
+    for its background processes.
     """
 
     def __init__(self, command_end: int, reader: asyncio.StreamReader) -> None:
@@ -125,20 +125,20 @@ class _Stderr:
         self._reading = spawn(self._pass_on(reader), name="stderr of a command")
 
     async def last_line(self) -> str:
-        """What the command said last; empty if it said nothing."""
+        """Return the last line written by the command; empty if there is none."""
         self.close()
         await asyncio.wait([self._reading], timeout=LAST_WORDS_S)
         lines = b"".join(self._tail).decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 
     def close(self) -> None:
-        """Give up the command's end of the pipe; it has its own copy."""
+        """Close this process's copy of the command's end of the pipe."""
         if self.command_end >= 0:
             os.close(self.command_end)
             self.command_end = -1
 
     async def end(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.close()
         await cancel_and_wait(self._reading)
 
@@ -165,7 +165,7 @@ async def _stderr() -> AsyncIterator[_Stderr]:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Make sure that nothing of it goes on: the message may be given to someone else next."""
+    """Terminate the command, since the message may be delivered to another client."""
     if process.returncode is not None:
         return
     _signal(process, signal.SIGTERM)

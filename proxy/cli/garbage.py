@@ -1,4 +1,4 @@
-"""When a process that serves looks for garbage that refers to itself."""
+"""Garbage collection of reference cycles in server processes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ import sys
 
 from broker_core.clock import now_ns
 
-#: Allocations between two looks at young objects; the interpreter's 700 are meant for scripts. In a
-#: busy proxy tens of thousands come and go with the answers, and nearly none of them is garbage.
+#: Allocations between two collections of young objects. The interpreter's default of 700 suits
+#: scripts; a busy proxy allocates tens of thousands of objects per response, hardly any in cycles.
 _YOUNG = 20_000
-#: After so many looks at young objects, one at what they left: few, so that none takes long.
+#: Young collections per middle collection; few, so that each is short.
 _MIDDLE = 4
-#: Never by count: the interpreter takes this as a number of looks at middle-aged objects.
+#: Middle collections per full collection: effectively never.
 _NEVER = 1_000_000_000
-#: A full look at so many blocks of memory takes some 50 ms. With no more it may be once a minute;
-#: with more, a backlog is there, which is hardly ever garbage, and will be gone some time.
+#: A full collection with this many memory blocks takes about 50 ms and may run once per minute.
+#: With more blocks, messages are buffered, which are hardly ever garbage: it waits for an hour.
 _FEW_BLOCKS = 1_000_000
 _REST_S, _LONGEST_REST_S = 60.0, 3600.0
 
 
 def look_at_young_objects_only() -> None:
-    """From now on a full look at all objects is nobody's but ``look_now_and_then``'s.
+    """Leave full collections to ``look_now_and_then``, and exempt all objects loaded so far.
 
-    A proxy may hold millions of objects for what it has read ahead. The interpreter looks at all of
-    them whenever a quarter more are there, for up to a second, in which no client is answered and
-    no lock renewed; while much is read that is once in a few seconds. What is loaded now is never
-    looked at again.
+    A proxy may hold millions of objects for messages read ahead. The interpreter would scan all of
+    them each time their number grows by a quarter: up to a second, every few seconds, in which no
+    client is answered and no lock is renewed.
     """
     gc.collect()
     gc.freeze()
@@ -35,7 +34,7 @@ def look_at_young_objects_only() -> None:
 
 
 async def look_now_and_then(*, rest_s: float = _REST_S) -> None:
-    """Every *rest_s* seconds, look at all objects if it is time to."""
+    """Check every *rest_s* seconds whether a full collection is due, and run it."""
     at_first = sys.getallocatedblocks()
     looked_ns = now_ns()
     while True:
@@ -47,7 +46,8 @@ async def look_now_and_then(*, rest_s: float = _REST_S) -> None:
 
 
 def is_time(rested_s: float, *, blocks: int) -> bool:
-    """Whether to look at all objects, *rested_s* seconds after the last time, with so many *blocks*
-    of memory in use beside those of the start.
+    """Return whether a full collection is due.
+
+    *rested_s* is the time since the last one, *blocks* the memory blocks allocated since the start.
     """
     return blocks <= _FEW_BLOCKS or rested_s >= _LONGEST_REST_S

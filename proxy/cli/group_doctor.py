@@ -1,4 +1,4 @@
-"""``orderlane doctor G``: why a group does not move, in sentences."""
+"""``orderlane doctor GROUP``: why a group is stuck, one sentence per finding."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from proxy.diagnosis.findings import Finding, number, readable, typed
 def diagnose_group(
     group: str, *, topics: Sequence[str], nameserver: str, http: str, output: OutputFormat
 ) -> None:
-    """Ask, judge, print; exit code 1 if something keeps the group. Raises OrderlaneError for what
-    nobody can be asked.
+    """Print the findings about *group*, with exit code 1 if there are any.
+
+    Raises OrderlaneError for invalid addresses and unknown groups.
     """
     proxies = [each.strip() for each in http.split(",") if each.strip()]
     for address in (*proxies, *filter(None, map(str.strip, nameserver.split(",")))):
@@ -44,14 +45,14 @@ def _lines(facts: Facts, findings: Sequence[Finding]) -> list[str]:
     parked = ""
     if facts.parked:
         parked = (
-            f"{number(facts.parked, 'message')} of parked keys, until a redrive:"
+            f"{number(facts.parked, 'message')} of parked keys waiting for a redrive:"
             f" {typed('key', 'parked', facts.group)}"
         )
     if facts.waiting:
-        moves = f"group {facts.group} moves: {number(facts.waiting, 'message')} to do, none stuck"
-        return [f"{moves}, and {parked}" if parked else moves]
-    nothing = f"group {facts.group} has nothing to do"
-    return [f"{nothing} but {parked}" if parked else f"{nothing}: all its messages are finished"]
+        moves = f"group {facts.group} is healthy: {number(facts.waiting, 'message')} to handle, none"
+        return [f"{moves} stuck, and {parked}" if parked else f"{moves} stuck"]
+    idle = f"group {facts.group} is idle"
+    return [f"{idle}, with {parked}" if parked else f"{idle}: all its messages are finished"]
 
 
 def _line(finding: Finding) -> str:

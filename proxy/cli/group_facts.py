@@ -1,7 +1,7 @@
-"""Asks proxies and brokers for all that ``proxy.diagnosis`` judges of a group.
+"""Collects the facts about a group for ``proxy.diagnosis`` from proxies and brokers.
 
-Whoever does not answer is a fact, no error. Topics and owners stand in the ownership records at the
-brokers, so a proxy that is away hides neither.
+A proxy or broker that does not answer is a fact, not an error. Topics and owners are read from the
+ownership records at the brokers, so they are known even if a proxy is down.
 """
 
 from __future__ import annotations
@@ -28,15 +28,21 @@ from proxy.upstream.ownership.owner_book import OwnerBook, OwnerRow
 from proxy.upstream.records.ownership_log import OwnershipLog
 
 _KEYS = 20
-#: Brokers and proxies are asked beside each other; queues of a broker some at a time.
+#: Concurrent queries of the queues of one broker.
 _AT_ONCE = 16
 
 
 async def group_facts(
     group: str, *, http: Sequence[str], nameserver: str, topics: Iterable[str] = (), default: str
 ) -> Facts:
-    """All that proxies and brokers say of *group* now. *http* are proxies to ask first; that at
-    *default* need not be there. Raises OrderlaneError if all answer and nobody knows the group.
+    """Return the facts about *group* from all proxies and brokers.
+
+    Args:
+        http: Addresses of proxies to ask first.
+        topics: Further topics of the group.
+        default: Default address, where no proxy needs to be running.
+
+    Raises OrderlaneError if all answer and the group is unknown.
     """
     asked = await _ask_all(group, http)
     wanted = {*topics, *(name for each in asked.values() for name in _topics_of(each))}
@@ -57,8 +63,8 @@ async def group_facts(
     silent = trouble or any(each.trouble for each in proxies)
     if not (known or silent or (brokers is not None and brokers.queues)):
         raise OrderlaneError(
-            f"there is no group {group!r} at {', '.join(each.http for each in proxies)}, nor any"
-            " record of one at the brokers; see orderlane groups ls"
+            f"no group {group!r} at {', '.join(each.http for each in proxies)}, and no record of it"
+            " at the brokers: see orderlane groups ls"
         )
     return Facts(
         group=group,
@@ -75,7 +81,7 @@ async def group_facts(
 def _without_default(
     asked: dict[str, ProxyFacts], default: str, owners: set[str]
 ) -> list[ProxyFacts]:
-    """Where nobody said that a proxy is at the default address, none has to be if others are."""
+    """Omit the default address if it does not answer, owns no queue, and other proxies answer."""
     others = any(not each.trouble for each in asked.values())
     return [
         each
@@ -89,7 +95,7 @@ def _topics_of(proxy: ProxyFacts) -> list[str]:
 
 
 def _brokers_named(proxies: Iterable[ProxyFacts]) -> set[str]:
-    """Of queues that proxies own: a broker that is away is not in the route of its topic."""
+    """Return brokers of owned queues; one that is down may be missing from its topic's route."""
     return {
         queue.queue.rpartition("_")[0]
         for each in proxies
@@ -102,7 +108,7 @@ def _brokers_named(proxies: Iterable[ProxyFacts]) -> set[str]:
 
 
 async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts]:
-    """What the proxies at *addresses* say; where several share one, each of them."""
+    """Ask the proxies at *addresses*; of workers that share an address, each one."""
     found: dict[str, ProxyFacts] = {}
     left = list(dict.fromkeys(addresses))
     while left:
@@ -124,7 +130,7 @@ async def _ask_all(group: str, addresses: Sequence[str]) -> dict[str, ProxyFacts
 
 
 def _proxy(http: str, group: str) -> ProxyFacts:
-    """Raises OwnedElsewhere if several workers share the address, OrderlaneError."""
+    """Ask one proxy. Raises OwnedElsewhere if workers share the address, OrderlaneError."""
     before_ms = wall_ms()
     process = orjson.loads(ask_proxy(http, path_of("process")))
     after_ms = wall_ms()
@@ -151,7 +157,7 @@ def _proxy(http: str, group: str) -> ProxyFacts:
 
 
 def _look(http: str, path: str) -> list[dict[str, Any]]:
-    """Rows of a list of keys; none if the group went meanwhile."""
+    """Return the rows of a key list; none if the group has left this proxy."""
     try:
         return list(orjson.loads(ask_proxy(http, path)))
     except OwnedElsewhere:
@@ -159,7 +165,7 @@ def _look(http: str, path: str) -> list[dict[str, Any]]:
 
 
 def _ahead_s(their_ms: int, before_ms: int, after_ms: int) -> float:
-    """How far their clock is ahead of ours, as far as the answer's way leaves no doubt."""
+    """Return how far their clock is ahead, beyond the uncertainty of the round trip."""
     if before_ms <= their_ms <= after_ms:
         return 0.0
     return (their_ms - (after_ms if their_ms > after_ms else before_ms)) / 1000
@@ -170,7 +176,7 @@ def _ahead_s(their_ms: int, before_ms: int, after_ms: int) -> float:
 
 @dataclass(slots=True)
 class _Brokers:
-    """What brokers say of a group, topic by topic."""
+    """Facts about a group from the brokers, topic by topic."""
 
     client: BrokerClient
     group: Group
@@ -179,12 +185,12 @@ class _Brokers:
     away: dict[str, str] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     addresses: set[str] = field(default_factory=set)
-    """Of proxies that own queues."""
+    """HTTP addresses of proxies that own queues."""
     trouble: str = ""
     _checked: set[str] = field(default_factory=set)
 
     async def look(self, topics: Iterable[str]) -> None:
-        """At the queues of *topics*, or, if there are none, of those that have records."""
+        """Query the queues of *topics*; if empty, of all topics with ownership records."""
         try:
             wanted = set(topics) or await self._on_record()
         except RemotingError as error:
@@ -205,7 +211,7 @@ class _Brokers:
             self.queues += found
 
     async def check(self, brokers: Iterable[str]) -> None:
-        """See which of *brokers* answer."""
+        """Check which of *brokers* answer."""
         new = sorted(set(brokers) - self._checked)
         self._checked |= set(new)
         await asyncio.gather(*map(self._check, new))
@@ -217,7 +223,7 @@ class _Brokers:
             self.away[broker] = str(error)
 
     async def _on_record(self) -> set[str]:
-        """Topics of which the group has ownership records."""
+        """Return the topics with ownership records of the group."""
         topics = set(await self.client.topics())
         return {
             topic

@@ -1,4 +1,4 @@
-"""``orderlane groups``: the groups of a proxy; store one, delete one, pause one."""
+"""``orderlane groups``: list, store, change, delete and pause groups."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from proxy.settings.source import read_yaml
 
 app = typer.Typer(
     invoke_without_command=True,
-    help="Groups of a proxy: list them, look at one, pause one; store, change or delete one at the"
-    " nameservers, for all proxies with group_store: nameserver.",
+    help="List and pause groups; create, update and delete stored groups."
+    "\n\nStored groups are kept by the nameservers, for all proxies with group_store: nameserver.",
 )
 
 _COLUMNS = (
@@ -34,19 +34,19 @@ _TIMEOUT_S = 30.0
 
 FileOption = Annotated[
     Path,
-    typer.Option("--file", help="settings of the group, YAML, as in a settings file; - is stdin"),
+    typer.Option("--file", help="YAML file with the group's settings, as in a settings file; - for stdin"),
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="NAME=VALUE, or TOPIC.NAME=VALUE; may be repeated; null: the default"
+        "--set", help="NAME=VALUE or TOPIC.NAME=VALUE; null restores the default; repeatable"
     ),
 ]
-Reason = Annotated[str, typer.Option(help="why, for the audit topic")]
+Reason = Annotated[str, typer.Option(help="reason, stored in the audit topic (required)")]
 Expect = Annotated[
-    int | None, typer.Option(help="the version that it must have, as describe shows it")
+    int | None, typer.Option(help="change only this version, as shown by describe")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only tell what would change")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="show the changes without making them")]
 
 
 @app.callback()
@@ -55,16 +55,16 @@ def groups(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Without a verb: ls."""
+    """List groups if no verb is given."""
     if context.invoked_subcommand is None:
         ls(http=http, output=output)
 
 
 @app.command("ls")
 def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> None:
-    """List the groups of the proxy with what it holds of each topic.
+    """List the groups of the proxy with lag and message counts per topic.
 
-    Lag is that of the queues which it owns; of others, and of bulk readers, orderlane lag tells.
+    Figures cover the queues owned by this proxy; orderlane lag shows all queues and bulk readers.
     """
     rows = [
         _row(name, group, topic)
@@ -78,14 +78,14 @@ def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> 
 def describe(
     group: str, http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Show where a group comes from, its version and its settings: as YAML, or as JSON."""
+    """Show the source, version and settings of a group, as YAML or JSON."""
     found = orjson.loads(ask_proxy(http, _place(group)))
     if output is OutputFormat.JSON:
         print_json(found)
         return
     say(f"group {group}: from {found['source']}, version {found['version']}")
     if found["refused"]:
-        say(f"the store was refused: {found['refused']}")
+        say(f"the stored settings were refused: {found['refused']}")
     typer.echo(yaml.safe_dump(found["settings"], sort_keys=False).rstrip())
 
 
@@ -98,14 +98,14 @@ def create(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Store a group that is not in the store yet."""
+    """Create a stored group."""
     _put(http, group, _settings_in(file), 0, reason, dry_run, output)
 
 
 @app.command("update")
 def update(
     group: str,
-    file: Annotated[Path | None, typer.Option("--file", help="all its settings anew, YAML")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="YAML file with all settings; - for stdin")] = None,
     change: SetOption = None,
     reason: Reason = "",
     expect: Expect = None,
@@ -113,13 +113,13 @@ def update(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Change a group of the store: its settings anew, or single ones."""
+    """Update a stored group: replace all its settings, or set single ones."""
     if (file is None) == (not change):
-        raise OrderlaneError("say what to change: either --file FILE or --set NAME=VALUE")
+        raise OrderlaneError("nothing to change: give either --file FILE or --set NAME=VALUE")
     known = orjson.loads(ask_proxy(http, _place(group)))
     if not known["version"]:
         raise OrderlaneError(
-            f"group {group!r} is not in the store, it comes from {known['source']}:"
+            f"group {group!r} is not stored, but comes from {known['source']}:"
             " see orderlane groups create"
         )
     settings = known["settings"] if file is None else _settings_in(file)
@@ -145,7 +145,7 @@ def delete(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Delete a group from the store: its queues are handed over, its offsets stay."""
+    """Delete a stored group; its queues are released, and its offsets are kept."""
     _check(reason)
     asked = {"reason": reason, "by": actor(), "dry_run": str(dry_run).lower()}
     if expect is not None:
@@ -161,9 +161,9 @@ def pause(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Hand nothing of a group out until it is resumed; what clients have they may finish.
+    """Pause a group: deliver no messages until it is resumed.
 
-    It holds in all queues of the group, at all proxies, and over restarts.
+    Leased messages may finish. The pause applies to all queues of the group and survives restarts.
     """
     _check(reason)
     change_everywhere(http, f"{_place(group)}/pause", output, columns=_PAUSES, reason=reason)
@@ -176,7 +176,7 @@ def resume(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Hand a paused group out again, in order; single keys that are paused stay so."""
+    """Resume a paused group; keys that were paused one by one stay paused."""
     _check(reason)
     change_everywhere(http, f"{_place(group)}/resume", output, columns=_PAUSES, reason=reason)
 
@@ -215,24 +215,24 @@ def _text(settings: dict[str, Any] | None) -> str:
 
 def _check(reason: str) -> None:
     if not reason.strip():
-        raise OrderlaneError("say why, for the audit topic: add --reason")
+        raise OrderlaneError("a reason is required for the audit topic: add --reason")
 
 
 def _settings_in(file: Path) -> dict[str, Any]:
-    """The settings of one group, read as a settings file is; its name in them is left out."""
+    """Return the settings of one group in *file*, without its name."""
     settings = read_yaml(file, sys.stdin.buffer.read() if str(file) == "-" else None)
     if not isinstance(settings, dict):
-        raise OrderlaneError(f"{file}: should be the settings of one group, such as topics: […]")
+        raise OrderlaneError(f"{file}: expected the settings of one group, such as topics: […]")
     settings.pop("name", None)
     return settings
 
 
 def _set(settings: dict[str, Any], change: str) -> None:
-    """Do ``NAME=VALUE`` or ``TOPIC.NAME=VALUE``; the proxy checks what it means."""
+    """Apply ``NAME=VALUE`` or ``TOPIC.NAME=VALUE``; the proxy validates the result."""
     path, equals, text = change.partition("=")
     topic, dot, name = path.rpartition(".")
     if not (equals and name) or (dot and not topic):
-        raise OrderlaneError(f"--set {change!r} should be NAME=VALUE or TOPIC.NAME=VALUE")
+        raise OrderlaneError(f"invalid --set {change!r}: write NAME=VALUE or TOPIC.NAME=VALUE")
     place = settings
     if topic:
         topics = settings["topics"]
@@ -240,7 +240,7 @@ def _set(settings: dict[str, Any], change: str) -> None:
         if not place:
             names = ", ".join(each["name"] for each in topics)
             raise OrderlaneError(
-                f"--set {change!r}: the group has no topic {topic!r}, only {names}"
+                f"--set {change!r}: the group has no topic {topic!r}; its topics: {names}"
             )
     try:
         value = yaml.safe_load(text)
@@ -263,7 +263,7 @@ def _row(name: str, group: dict[str, Any], topic: dict[str, Any]) -> dict[str, A
         "topic": topic["name"],
         "order_key": topic["order_key"],
         "queues": len(queues),
-        # Without queues it holds nothing that would tell.
+        # Unknown without an owned queue.
         "lag": sum(max(0, queue["end"] - queue["committed"]) for queue in queues)
         if queues
         else None,

@@ -1,4 +1,4 @@
-"""``orderlane key``: what is done to one key: pause, resume, skip, retry, park, redrive."""
+"""``orderlane key``: show, pause, resume, skip, retry, park and redrive one key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.operator.key_models import Cli
 from proxy.operator.key_table import KEY_VERBS, REDRIVE, KeyVerb, Reach
 
-app = typer.Typer(no_args_is_help=True, help="One key of a group, and what to do with it.")
+app = typer.Typer(no_args_is_help=True, help="Show, pause, park, redrive, skip or retry one key of a group.")
 
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason", "note")
 _REDRIVEN = ("key", "queue", "proxy")
@@ -38,11 +38,11 @@ _COLUMNS = (
     *("retry_ms", "last_error", "by", "reason", "note"),
 )
 
-Topic = Annotated[str | None, typer.Option(help="the topic, if the group has more than one")]
-Queue = Annotated[str | None, typer.Option(help="the queue that is meant, as broker-a_0")]
-Reason = Annotated[str, typer.Option(help="why, for the audit")]
-Rate = Annotated[float, typer.Option(help="messages a second at most; 0: no limit")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only count what is parked")]
+Topic = Annotated[str | None, typer.Option(help="topic, required if the group has several")]
+Queue = Annotated[str | None, typer.Option(help="queue, such as broker-a_0, if the key is in several")]
+Reason = Annotated[str, typer.Option(help="reason, stored in the audit topic")]
+Rate = Annotated[float, typer.Option(help="maximum messages per second; 0 for no limit")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="count parked messages only, change nothing")]
 
 
 @app.command("parked")
@@ -52,7 +52,7 @@ def parked(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the parked keys."""
+    """List parked keys."""
     seen = look_at_keys(http, group, topic, "parked")
     print_rows(seen.rows, columns=_PARKED, output=output)
     seen.tell()
@@ -66,7 +66,7 @@ def show(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """All of a key, in each of its queues."""
+    """Show the state of a key in each of its queues."""
     seen = look_at_keys(http, group, topic, "show", key=key)
     print_rows(seen.rows, columns=_COLUMNS, output=output)
     seen.tell()
@@ -77,13 +77,13 @@ def history(
     group: str,
     key: str,
     topic: Topic = None,
-    limit: Annotated[int, typer.Option(help="how much, the newest", min=1, max=1000)] = 100,
+    limit: Annotated[int, typer.Option(help="maximum number of events, newest first", min=1, max=1000)] = 100,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """What happened to a key lately: failures, and what people did to it."""
+    """Show recent events of a key: failures, and actions of operators."""
     seen = look_at_keys(http, group, topic, "history", key=key, limit=limit)
-    # What people did has no queue, and every proxy knows it.
+    # Audit records have no queue and are returned by every proxy.
     found = seen.first + [row for row in seen.others if row["queue"] is not None]
     rows = [
         {**row, "at": datetime.fromtimestamp(row["at_ms"] / 1000, UTC).isoformat(" ", "seconds")}
@@ -95,9 +95,9 @@ def history(
 
 def redrive(
     group: str,
-    key: Annotated[str | None, typer.Argument(help="the key; none with --all")] = None,
-    every: Annotated[bool, typer.Option("--all", help="all keys that are parked")] = False,
-    reason: Annotated[str | None, typer.Option(help="why, for the audit")] = None,
+    key: Annotated[str | None, typer.Argument(help="key to redrive; omit it with --all")] = None,
+    every: Annotated[bool, typer.Option("--all", help="redrive all parked keys")] = False,
+    reason: Annotated[str | None, typer.Option(help="reason, stored in the audit topic")] = None,
     topic: Topic = None,
     queue: Queue = None,
     dry_run: DryRun = False,
@@ -105,9 +105,9 @@ def redrive(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Redrive one key, or all that are parked."""
+    """Redrive one parked key, or all of them."""
     if (key is None) != every:
-        raise OrderlaneError("say which key is redriven: its name, or --all")
+        raise OrderlaneError("no key to redrive: give a key or --all, not both")
     asked = {"dry_run": dry_run, "rate": rate, **given_reason(reason, dry_run)}
     if key is not None:
         _act(http, group, topic, "redrive", output, key=key, queue=queue, **asked)
@@ -127,7 +127,7 @@ def redrive(
 
 
 def _command(verb: KeyVerb) -> Callable[..., None]:
-    """The command of *verb*: group, key and reason, its own options, and those of all."""
+    """Return the command of *verb* with its own and the common parameters."""
     fields = verb.body.model_fields
 
     def run(
@@ -178,7 +178,7 @@ def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Pa
     return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=default)
 
 
-#: By verb; that of redrive takes all keys as well.
+#: Commands by verb; redrive also accepts --all.
 COMMANDS = {each.name: redrive if each is REDRIVE else _command(each) for each in KEY_VERBS}
 
 for _verb in KEY_VERBS:
@@ -186,7 +186,7 @@ for _verb in KEY_VERBS:
 
 
 def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: Any) -> Seen:
-    """What all proxies say of the keys of a topic."""
+    """Query the keys of a topic at all proxies."""
     topic = topic_of(http, group, topic)
     path = path_of("groups", group, "topics", topic, "keys", what)
     return look_everywhere(http, group, topic, path, **query)
@@ -208,7 +208,7 @@ def _act(
 
 
 def _answer(http: str, path: str, **asked: Any) -> dict[str, Any]:
-    """What became of the key, by the proxy that owns its queue."""
+    """Send the request to the owner of the key's queue and return the key's new state."""
     body = body_of({"by": actor(), **asked})
     try:
         answer = ask_proxy(http, path, body=body, timeout_s=CHANGE_TIMEOUT_S)
@@ -218,7 +218,7 @@ def _answer(http: str, path: str, **asked: Any) -> dict[str, Any]:
 
 
 def _ask_owners(elsewhere: OwnedElsewhere, path: str, body: bytes) -> bytes:
-    """Ask the proxies that own the other queues, each once."""
+    """Send the request to the owners of other queues, each once."""
     refusals = [str(elsewhere)]
     for address in elsewhere.addresses:
         try:
@@ -226,24 +226,24 @@ def _ask_owners(elsewhere: OwnedElsewhere, path: str, body: bytes) -> bytes:
         except OrderlaneError as error:
             refusals.append(str(error))
         else:
-            typer.echo(f"done by the proxy at {address}, which owns the key's queue", err=True)
+            typer.echo(f"answered by the proxy at {address}, which owns the key's queue", err=True)
             return answer
     raise OrderlaneError("\n".join(refusals))
 
 
 def place_of(http: str, group: str, topic: str | None) -> str:
-    """Where the keys of the topic are asked for; None: the only one of the group."""
+    """Return the API path of the topic's keys. *topic* None: the only topic of the group."""
     return path_of("groups", group, "topics", topic_of(http, group, topic), "keys")
 
 
 def topic_of(http: str, group: str, topic: str | None) -> str:
-    """*topic*; None: the only one of the group."""
+    """Return *topic*, or the only topic of the group if it is None."""
     if topic is None:
         known = proxy_groups(http).get(group)
         if known is None:
             raise OrderlaneError(f"the proxy at {http} has no group {group!r}")
         names = [each["name"] for each in known["topics"]]
         if len(names) != 1:
-            raise OrderlaneError(f"group {group!r} has topics {', '.join(names)}: add --topic")
+            raise OrderlaneError(f"group {group!r} has several topics ({', '.join(names)}): add --topic")
         (topic,) = names
     return str(topic)

@@ -1,4 +1,4 @@
-"""``orderlane keys``: which keys of a group are large, hot, stuck or paused, in all its queues."""
+"""``orderlane keys``: list keys of a group: busiest, hot, blocked, paused."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from proxy.cli.key import Topic, look_at_keys
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 
-app = typer.Typer(no_args_is_help=True, help="Keys of a group, by what matters of them.")
+app = typer.Typer(no_args_is_help=True, help="Inspect keys: busiest, hot, blocked, paused.")
 
 _COLUMNS = (
     *("key", "queue", "state", "backlog", "offset", "age_ms", "attempts", "holder", "retry_ms"),
     "last_error",
 )
 
-Limit = Annotated[int, typer.Option(help="how many", min=1, max=1000)]
+Limit = Annotated[int, typer.Option(help="maximum number of keys", min=1, max=1000)]
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """Keys in the order of ``by``; ``more`` are further columns."""
+    """A list of keys, sorted by ``by``; ``more`` are additional columns."""
 
     name: str
     help: str
@@ -33,21 +33,21 @@ class _List:
 
 
 _LISTS = (
-    _List("top", "Keys with most unfinished messages.", lambda row: -row["backlog"]),
+    _List("top", "List the keys with the most unfinished messages.", lambda row: -row["backlog"]),
     _List(
         "hot",
-        "Keys with the largest shares of what was handed out in the last minute or two.",
+        "List the keys with the largest shares of deliveries in the last one to two minutes.",
         lambda row: -row["share"],
         ("share",),
     ),
     _List(
         "blocked",
-        "Keys whose first message failed or is out for long, the oldest first.",
+        "List keys blocked by a message that failed or is leased for too long, oldest first.",
         lambda row: -(row["age_ms"] or 0),
     ),
     _List(
         "paused",
-        "Paused keys, by whom and why.",
+        "List paused keys, with operator and reason.",
         lambda row: (row["key"], row["queue"]),
         ("by", "reason", "note"),
     ),

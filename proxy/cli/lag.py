@@ -1,4 +1,4 @@
-"""``orderlane lag``: how far a group is behind, queue by queue."""
+"""``orderlane lag``: the lag of a group, queue by queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
     *("topic", "queue", "end", "committed", "lag", "position", "unfinished", "blocked"),
     *("leased", "epoch"),
 )
-#: What is known of a group that no proxy was asked for.
+#: Stands for a group if no proxy answers.
 _NOTHING: dict[str, Any] = {"topics": [], "queues": [], "paused": None}
 
 
@@ -34,16 +34,16 @@ def lag(
     group: Annotated[str, typer.Argument(help="the consumer group")],
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="a topic (default: all that the proxy lists)"),
+        typer.Option("--topic", help="topic, repeatable (default: all that the proxy lists)"),
     ] = None,
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show end, committed offset and lag of each queue; for owned ones what the proxy holds.
+    """Show end offset, committed offset and lag of each queue of a group.
 
-    Lag counts what is not committed; "unfinished" and "blocked" tell how much of that waits, and
-    how much of it only behind another message of its key.
+    Lag counts messages that are not committed. For queues owned by the proxy, "unfinished" counts
+    messages read but not finished, and "blocked" those waiting behind another message of their key.
     """
     known = _held(group, http, needed=not topic)
     names = topic or [each["name"] for each in known["topics"]]
@@ -54,17 +54,17 @@ def lag(
 
 
 def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:
-    """What the proxy says of the group; nothing if it cannot be asked and need not be."""
+    """Return the proxy's view of the group; empty if it does not answer and is not *needed*."""
     try:
         groups = proxy_groups(http)
     except OrderlaneError as error:
         if needed:
             raise
-        say(f"offsets only: {error}")
+        say(f"showing offsets only: {error}")
         return dict(_NOTHING)
     if group not in groups and needed:
         known = ", ".join(sorted(groups)) or "none"
-        raise OrderlaneError(f"there is no group {group!r} at {http}; known groups: {known}")
+        raise OrderlaneError(f"no group {group!r} at {http}; its groups: {known}")
     return dict(groups.get(group, _NOTHING))
 
 
@@ -87,7 +87,7 @@ async def _queues(client: BrokerClient, topic: str) -> list[QueueName]:
         if error.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
         raise OrderlaneError(
-            f"there is no topic {topic!r}: orderlane topics shows those that there are"
+            f"no topic {topic!r}: see orderlane topics"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The command ``orderlane``: finds the verb, and turns errors into one sentence."""
+"""The command ``orderlane``: finds the verb and reports errors in one sentence."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from proxy.cli.output import say
 from proxy.errors import OrderlaneError
 from proxy.observe.logs import configure_logs
 
-#: Where a verb's function stands below ``proxy.cli``; ``app``: it has verbs of its own. What is not
-#: asked for is not imported: all of it takes over a second, longer than most verbs.
+#: Module and function of each verb below ``proxy.cli``; ``app`` has subcommands. Modules are
+#: imported on demand: importing all takes more than a second, longer than most verbs.
 _VERBS = {
     "up": "processes:up",
     "nameserver": "processes:nameserver",
@@ -46,12 +46,12 @@ _VERBS = {
     "spark": "spark_judging:app",
 }
 
-#: What shells set when they want words completed; the second: what is typed, but for bash.
+#: Variables set by shells for completion; zsh and fish set the second to the typed words.
 COMPLETE, _TYPED = "_ORDERLANE_COMPLETE", "_TYPER_COMPLETE_ARGS"
 
 
 def app_of(verbs: Iterable[str] = _VERBS) -> typer.Typer:
-    """The command line with these of its *verbs*."""
+    """Return the command line with these *verbs*."""
     app = typer.Typer(
         callback=_options,
         no_args_is_help=True,
@@ -70,7 +70,7 @@ def app_of(verbs: Iterable[str] = _VERBS) -> typer.Typer:
 
 
 def _names() -> typer.Typer:
-    """All verbs by name alone, for who completes the first word at once."""
+    """Return all verbs without their modules, for fast completion of the first word."""
     app = typer.Typer()
     for verb in _VERBS:
         app.command(verb)(lambda: None)
@@ -78,7 +78,7 @@ def _names() -> typer.Typer:
 
 
 def _completed() -> typer.Typer:
-    """What the words need that a shell wants completed."""
+    """Return the verbs needed to complete the typed words."""
     words = (os.environ.get("COMP_WORDS") or os.environ.get(_TYPED, "")).split()
     at = os.environ.get("COMP_CWORD", "")
     first = at.isdigit() and int(at) < 2
@@ -88,17 +88,19 @@ def _completed() -> typer.Typer:
 
 def _options(
     log_level: Annotated[
-        str, typer.Option(help="debug, info, warning or error", envvar="ORDERLANE_LOG_LEVEL")
+        str,
+        typer.Option(help="log level: debug, info, warning, error", envvar="ORDERLANE_LOG_LEVEL"),
     ] = "info",
 ) -> None:
     if log_level not in ("debug", "info", "warning", "error"):
-        raise OrderlaneError(f"--log-level {log_level!r} is none of debug, info, warning, error")
+        raise OrderlaneError(f"invalid --log-level {log_level!r}: give debug, info, warning or error")
     configure_logs(level=log_level)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line (None: the process's own); exit code 2 and one sentence for what a
-    person can mend.
+    """Run the command line with *arguments* (None: those of the process).
+
+    Errors that a user can fix end with one sentence on stderr and exit code 2.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     verb = next((word for word in words if not word.startswith("-")), None)
@@ -106,7 +108,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         if COMPLETE in os.environ:
             app = _completed()
         else:
-            app = app_of((verb,) if verb in _VERBS else _VERBS)  # who errs is told what there is
+            app = app_of((verb,) if verb in _VERBS else _VERBS)  # an unknown verb needs the full list
         sys.exit(app(args=words, prog_name="orderlane", standalone_mode=False))
     except typer.TyperException as error:
         _say_usage(error)
@@ -115,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         say(f"orderlane: {_no_text(error, words)}")
         sys.exit(2)
     except BrokenPipeError:
-        sys.exit(1)  # whoever read our output has left
+        sys.exit(1)  # the reader of stdout has closed it
     except Exception as error:
         if not _is_for_a_person(error):
             raise
@@ -124,25 +126,23 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def _no_text(error: UnicodeEncodeError, words: Sequence[str]) -> str:
-    """What of *words* has other bytes; else what the terminal has no sign for."""
+    """Return which of *words* is not UTF-8, or which character the terminal cannot show."""
     for word in words:
         if any("\ud800" <= sign <= "\udfff" for sign in word):
             return (
-                f"{word!r} is no text in UTF-8: a key of other bytes is named by 0x and their hex"
+                f"{word!r} is not valid UTF-8: write a key of other bytes as 0x and hex digits"
             )
-    return f"{error.object[error.start]!r} cannot be written in {error.encoding}: see the locale"
+    return f"{error.object[error.start]!r} has no form in {error.encoding}: change the locale"
 
 
 def _is_for_a_person(error: Exception) -> bool:
-    from thin_client import ClientError  # most verbs need none of it
+    from thin_client import ClientError  # most verbs do not need it
 
     return isinstance(error, OrderlaneError | StoreError | RemotingError | ClientError)
 
 
 def _say_usage(error: typer.TyperException) -> None:
-    """One sentence for options and arguments that are not as they should be; where no verb was
-    given the help was shown, and says enough.
-    """
+    """Print one sentence about invalid options or arguments; nothing if the help was shown."""
     context = getattr(error, "ctx", None)
     message = error.format_message().strip()
     if not message:

@@ -1,4 +1,4 @@
-"""What a thin client's handlers saw, as a history."""
+"""Records what a thin client's handlers do as a history."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from thin_client import ClientError, Message, Observer
 
 
 class HistoryObserver(Observer):
-    """Writes ``handle_start`` and ``handle_end``; counts what ended well."""
+    """Writes ``handle_start`` and ``handle_end`` events and counts handled messages."""
 
     def __init__(self, history: History, *, group: str, consumer: str) -> None:
-        self.handled = 0  # messages that ended with ok
-        self.open = 0  # with a handler now
-        self.failing: ClientError | None = None  # why no request was answered lately
+        self.handled = 0  # messages with the outcome ok
+        self.open = 0  # messages being handled
+        self.failing: ClientError | None = None  # the last error, until a pull succeeds
         self._history = history
         self._fields = {"group": group, "consumer": consumer}
 
     def on_error(self, error: ClientError) -> None:
-        """A request failed."""
+        """Remember the error of a failed request."""
         self.failing = error
 
     def on_pulled(self, messages: int) -> None:
-        """A proxy answers."""
+        """Clear the error, since a proxy has answered."""
         self.failing = None
 
     def on_handle_start(self, message: Message) -> None:
-        """A message goes to a handler."""
+        """Record the start of a handler."""
         self.open += 1
         self._write("handle_start", message)
 
     def on_handle_end(self, message: Message, outcome: str) -> None:
-        """Its handler ended."""
+        """Record the end of a handler."""
         self.open -= 1
         self.handled += outcome == "ok"
         self._write("handle_end", message, outcome=outcome)

@@ -1,4 +1,4 @@
-"""``orderlane offsets``: where a group stands in its queues; have it go on elsewhere."""
+"""``orderlane offsets``: show and reset the offsets of a group."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import typer
 from proxy.cli.asking import ReasonOption, change, look, path_of
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
-app = typer.Typer(no_args_is_help=True, help="Where a group stands in its queues.")
+app = typer.Typer(no_args_is_help=True, help="Show and reset the offsets of a group.")
 
 _COLUMNS = ("topic", "queue", "begin", "base", "committed", "end", "lag", "state", "owner")
 _PLAN = (
     *("topic", "queue", "from", "to", "skipped", "repeated", "leases_ended"),
     "parked_keys_kept",
 )
-#: A take-over may be under way, or a lock may have to run out.
+#: Covers a take-over in progress, or a lock that must expire first.
 _TIMEOUT_S = 30.0
 
-Topic = Annotated[str | None, typer.Option(help="a topic (default: all of the group)")]
+Topic = Annotated[str | None, typer.Option(help="topic (default: all of the group)")]
 
 
 @app.command("show")
@@ -33,8 +34,9 @@ def show(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show begin and end of each queue, the base (the next offset that the group needs) and what of
-    it is committed, whichever proxy owns it.
+    """Show the offsets of each queue: begin, base, committed and end.
+
+    The base is the next offset that the group needs. All queues are shown, with their owners.
     """
     found = look(http, path_of("groups", group, "offsets"), topic=topic)
     print_rows(found["queues"], columns=_COLUMNS, output=output)
@@ -46,26 +48,26 @@ def reset(
     reason: ReasonOption,
     topic: Topic = None,
     queue: Annotated[
-        list[str] | None, typer.Option(help="a queue (default: all); may be repeated")
+        list[str] | None, typer.Option(help="queue, repeatable (default: all)")
     ] = None,
-    to_offset: Annotated[int | None, typer.Option(min=0, help="go on with this offset")] = None,
+    to_offset: Annotated[int | None, typer.Option(min=0, help="continue at this offset")] = None,
     to_time: Annotated[
         str | None,
-        typer.Option(help="with the first message stored then, as 2026-01-01T00:00:00Z"),
+        typer.Option(help="continue at the first message stored at or after this time"),
     ] = None,
-    skip: Annotated[bool, typer.Option("--skip", help="with what comes from now on")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be")] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="continue at the end, skipping all messages")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the effect without resetting")] = False,
     expect: Annotated[
         list[str] | None,
-        typer.Option(help="only if the base is this: 812, or broker-a_0=812; may be repeated"),
+        typer.Option(help="reset only from this base: 812 or broker-a_0=812; repeatable"),
     ] = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Have a group go on elsewhere in its queues: messages in between are skipped, or come again.
+    """Reset the offsets of a group: skip messages, or deliver them again.
 
-    What clients have of it is void: their verdicts count no more. Parked keys stay parked. All
-    queues are looked at first, and nothing is done if one of them cannot be moved.
+    Leases on these queues end, and their verdicts are ignored. Parked keys stay parked. All queues
+    are checked first; if one cannot be reset, none is.
     """
     to = _to(to_offset, to_time, skip=skip)
     rows = _chosen(look(http, path_of("groups", group, "offsets"), topic=topic)["queues"], queue)
@@ -84,10 +86,10 @@ def reset(
     except OrderlaneError as error:
         if done:
             print_rows(done, columns=_PLAN, output=output)
-            raise OrderlaneError(f"{error}; {len(done)} of {len(rows)} queues are moved") from None
+            raise OrderlaneError(f"{error}; {len(done)} of {len(rows)} queues were reset") from None
         raise
     print_rows(done, columns=_PLAN, output=output)
-    say(f"{group} goes on there in {len(done)} queues")
+    say(f"{group}: {number(len(done), 'queue')} reset")
 
 
 def _ask(
@@ -109,7 +111,7 @@ def _ask(
 
 def _to(offset: int | None, time: str | None, *, skip: bool) -> dict[str, Any]:
     if (offset is not None) + (time is not None) + skip != 1:
-        raise OrderlaneError("say where to by one of --to-offset, --to-time and --skip")
+        raise OrderlaneError("give exactly one of --to-offset, --to-time and --skip")
     if offset is not None:
         return {"offset": offset}
     return {"end": True} if time is None else {"time_ms": _milliseconds(time)}
@@ -122,7 +124,7 @@ def _milliseconds(time: str) -> int:
         when = None
     if when is None or when.tzinfo is None or when.timestamp() < 0:
         raise OrderlaneError(
-            f"--to-time {time!r} should be a time with its zone, such as 2026-01-01T00:00:00Z"
+            f"invalid --to-time {time!r}: give a time with its zone, such as 2026-01-01T00:00:00Z"
         )
     return int(when.timestamp() * 1000)
 
@@ -134,7 +136,7 @@ def _chosen(rows: Sequence[dict[str, Any]], queues: Sequence[str] | None) -> lis
     for queue in queues:
         if queue not in known:
             names = ", ".join(sorted(known)) or "none"
-            raise OrderlaneError(f"there is no queue {queue!r}; its queues: {names}")
+            raise OrderlaneError(f"no queue {queue!r}; the queues: {names}")
     return [row for row in rows if row["queue"] in queues]
 
 
@@ -145,8 +147,8 @@ def _expected(given: Sequence[str], rows: Sequence[dict[str, Any]]) -> dict[tupl
         meant = [row for row in rows if row["queue"] == queue or not equals]
         if len(meant) != 1 or not (number.isascii() and number.isdecimal()):
             raise OrderlaneError(
-                f"--expect {each!r} should be the base of one queue: 812 with a single --queue, or"
-                " broker-a_0=812 with a single --topic"
+                f"invalid --expect {each!r}: give the base of one queue, as 812 with a single"
+                " --queue, or as broker-a_0=812 with a single --topic"
             )
         expected[meant[0]["topic"], meant[0]["queue"]] = int(number)
     return expected

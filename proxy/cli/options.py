@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options shared by several verbs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ if TYPE_CHECKING:
     from thin_client import Tls
 
 ProxyOption = Annotated[
-    str, typer.Option("--proxy", help="host:port of the proxy's Thrift port; several by commas")
+    str, typer.Option("--proxy", help="host:port of the proxy's Thrift port; comma-separated list")
 ]
 HttpOption = Annotated[str, typer.Option("--http", help="host:port of the proxy's HTTP port")]
 NameserverOption = Annotated[
-    str, typer.Option("--nameserver", help="host:port of the nameserver; several by commas")
+    str, typer.Option("--nameserver", help="host:port of the nameserver; comma-separated list")
 ]
-SettingsOption = Annotated[Path | None, typer.Option("--settings", help="settings file (YAML)")]
+SettingsOption = Annotated[Path | None, typer.Option("--settings", help="settings file (YAML); ORDERLANE_… variables override it")]
 HistoryOption = Annotated[
-    Path | None, typer.Option("--history", help="folder to write this process's history to")
+    Path | None, typer.Option("--history", help="folder for the history of this process")
 ]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", help="folder of the data (default: orderlane-data)")
+    Path | None, typer.Option("--data", help="data folder (default: orderlane-data; environment ORDERLANE_BROKER__DATA)")
 ]
 
 TokenOption = Annotated[
     str | None,
-    typer.Option("--token", envvar="ORDERLANE_CLIENT_TOKEN", help="token to show to the proxy"),
+    typer.Option("--token", envvar="ORDERLANE_CLIENT_TOKEN", help="token for a proxy with authentication"),
 ]
 CaOption = Annotated[
     Path | None,
-    typer.Option("--tls-ca", help="use TLS: file with the authority of the proxy's certificate"),
+    typer.Option("--tls-ca", help="use TLS: CA file for the proxy's certificate"),
 ]
 CertificateOption = Annotated[
-    Path | None, typer.Option("--tls-certificate", help="use TLS: file with our own certificate")
+    Path | None, typer.Option("--tls-certificate", help="use TLS: file with the client's certificate")
 ]
 KeyOption = Annotated[
-    Path | None, typer.Option("--tls-key", help="file with the key of --tls-certificate")
+    Path | None, typer.Option("--tls-key", help="file with the private key of --tls-certificate")
 ]
 
 DEFAULT_PROXY = "127.0.0.1:9713"
@@ -46,10 +46,10 @@ DEFAULT_NAMESERVER = "127.0.0.1:9876"
 
 
 def client_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
-    """How a client connects by those options; None: without TLS."""
+    """Return the TLS settings of a client; None for no TLS."""
     if ca is None and certificate is None and key is None:
         return None
-    from thin_client import Tls  # verbs without clients need none of it
+    from thin_client import Tls  # verbs without a client do not need it
 
     ca_text, certificate_text, key_text = (
         None if path is None else str(path) for path in (ca, certificate, key)

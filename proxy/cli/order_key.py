@@ -1,4 +1,4 @@
-"""``orderlane order-key``: look at a group's order key, judge others, change it."""
+"""``orderlane order-key``: show, compare, simulate and change the order key of a group."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.side_by_side import side_by_side
 from proxy.core.keys.kinds.registry import one_of
 from proxy.core.keys.order_key import MissingKey
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.lane.topic_rules import rules_of
 from proxy.tuning import simulation
@@ -28,7 +29,7 @@ from proxy.tuning.simulator import Plan
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The order key of a group: look at it, judge others by real messages, change it.",
+    help="Show, compare, simulate and change the order key of a group.",
 )
 
 _LINT = (
@@ -42,19 +43,19 @@ _SIMULATED = (
 
 GroupArgument = Annotated[str, typer.Argument(help="the consumer group")]
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", help="the topic (default: the only one of the group)")
+    str | None, typer.Option("--topic", help="topic, required if the group has several")
 ]
 CandidateOption = Annotated[
     list[str] | None,
     typer.Option(
         "--candidate",
-        help=f"{one_of()}; as often as you like (default: all that are found)",
+        help=f"candidate order key: {one_of()}; repeatable (default: all that are found)",
     ),
 ]
 SampleOption = Annotated[
-    int, typer.Option("--sample", min=1, help="how many messages: the newest of each queue")
+    int, typer.Option("--sample", min=1, help="sample size: the newest N messages")
 ]
-WorkersOption = Annotated[int, typer.Option("--workers", min=1, help="handlers at a time")]
+WorkersOption = Annotated[int, typer.Option("--workers", min=1, help="number of concurrent handlers")]
 
 app.command("rollout")(order_key_rollout.rollout)
 app.command("get")(order_key_rollout.get)
@@ -71,10 +72,10 @@ def lint(
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Tell of every possible order key what it would do, by real messages of the group.
+    """Compare candidate order keys by a sample of the group's messages.
 
-    Reads from the brokers; neither locks nor offsets are touched. "ceiling": at most so many
-    handlers can be busy, however many there are, since a key is handled one message at a time.
+    Reads from the brokers without locks, and changes no offsets. "ceiling" is the maximum number
+    of busy handlers: the messages of a key are handled one at a time.
     """
     of = known(http, group, topic)
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
@@ -93,7 +94,8 @@ def simulate(
     service_ms: Annotated[
         str,
         typer.Option(
-            "--service-ms", help="what handlers take for a message: 5, or p50=3,p99=80 (lognormal)"
+            "--service-ms",
+            help="handling time per message, ms: 5, or p50=3,p99=80 (lognormal)",
         ),
     ],
     workers: WorkersOption = 64,
@@ -106,30 +108,30 @@ def simulate(
             "--round-trip-ms",
             min=0.0,
             max=60_000.0,
-            help="from the end of a message to the start of the next of its key",
+            help="time from the end of a message to the start of the next one of its key, ms",
         ),
     ] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of the service times")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="random seed of the handling times")] = 1,
     http: HttpOption = DEFAULT_HTTP,
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Work the sample off with each possible order key, in virtual time, and name the best.
+    """Simulate candidate order keys over a sample of messages, and recommend one.
 
-    Runs the ordering core of the proxy itself over real messages, with all of them there from the
-    beginning. Waiting is that behind other messages of the same key.
+    Runs the proxy's ordering core in virtual time, with the whole sample available from the start.
+    "waiting" and its percentiles are the wait behind other messages of the same key.
     """
     try:
         service = ServiceTimes.parse(service_ms, seed=seed)
     except ValueError as error:
         raise OrderlaneError(f"--service-ms: {error}") from None
     if not math.isfinite(round_trip_ms):
-        raise OrderlaneError(f"--round-trip-ms {round_trip_ms}: expected milliseconds")
+        raise OrderlaneError(f"invalid --round-trip-ms {round_trip_ms}: give a number of milliseconds")
     plan = Plan(workers, service, round(round_trip_ms * 1e6))
     of = known(http, group, topic)
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
     linted = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
-    look_at_young_objects_only()  # there are millions of them, and no garbage
+    look_at_young_objects_only()  # there are millions of objects, and hardly any garbage
     told = _quiet if output is OutputFormat.JSON else _say_time
     report = simulation.simulate(
         taken, rules_of(of.topic), plan, lint=linted, on_run=told, each=side_by_side
@@ -168,15 +170,15 @@ def _lint_row(figures: Figures) -> dict[str, Any]:
 
 
 def _lint_sentences(report: TuningReport) -> Iterable[str]:
-    yield f"{report.messages:,} messages: {report.source}"
+    yield f"{number(report.messages, 'message')}: {report.source}"
     for judged in report.advice.judgements:
-        verdict = "" if judged.keeps_order else " it would keep no order here;"
+        verdict = "" if judged.keeps_order else " keeps no order here;"
         if judged.cautions or verdict:
             yield f"{judged.candidate}:{verdict} {'; '.join(judged.cautions)}"
     if report.advice.take is None:
-        yield f"none of these: {report.advice.why}"
+        yield f"no candidate is recommended: {report.advice.why}"
     else:
-        yield f"take {report.advice.take}: {report.advice.why}"
+        yield f"recommended: {report.advice.take}: {report.advice.why}"
 
 
 def _say_time(run: Simulated) -> None:
@@ -208,11 +210,11 @@ def _simulated_rows(report: SimulationReport) -> list[dict[str, Any]]:
 
 def _simulation_sentences(report: SimulationReport) -> Iterable[str]:
     yield (
-        f"{report.messages:,} messages, {report.workers} handlers, {report.service} a message,"
-        f" {report.round_trip_ms:g} ms from one of a key to the next"
+        f"{number(report.messages, 'message')}, {number(report.workers, 'handler')},"
+        f" {report.service} per message, {report.round_trip_ms:g} ms between messages of a key"
     )
     yield from report.why
-    yield f"take {report.take}" if report.take is not None else "take none of these"
+    yield f"recommended: {report.take or 'none of these'}"
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""``orderlane order-key get`` and ``rollout``: which order key holds where, and another one."""
+"""``orderlane order-key get`` and ``rollout``: show and change the order key of a group."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.kinds.registry import KINDS, compile_order_key
 from proxy.core.keys.order_key import MissingKey
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
 _COLUMNS = ("topic", "queue", "proxy", "order_key", "version", "older", "change")
 _LOOK_S, _TIMEOUT_S = 0.5, 30.0
 
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", help="the topic (default: the only one of the group)")
+    str | None, typer.Option("--topic", help="topic, required if the group has several")
 ]
 
 
 @dataclass(slots=True)
 class _Seen:
-    """Queues of one topic wherever they are owned; ``unowned`` wait for an owner."""
+    """Queues of one topic at all proxies; ``unowned`` ones have no owner."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     unowned: list[str] = field(default_factory=list)
     hidden: dict[str, str] = field(default_factory=dict)
-    """Proxies that did not answer, and why."""
+    """Proxies that did not answer, with the error."""
     behind: list[str] = field(default_factory=list)
-    """Proxies whose settings are others."""
+    """Proxies with other settings."""
 
     def through(self, rule: str) -> int:
-        """How many queues go by *rule* and have nothing older unfinished."""
+        """Return the number of queues that use *rule* and have no unfinished older messages."""
         return sum(row["order_key"] == rule and not row["change"] for row in self.rows)
 
 
@@ -49,14 +50,12 @@ def get(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show by which order key each queue of a group goes, at all proxies, and what a change waits
-    for.
-    """
+    """Show the order key of each queue of a group, at all proxies, and the progress of a change."""
     of = known(http, group, topic)
     seen = _look(http, of)
     print_rows(seen.rows, columns=_COLUMNS, output=output)
     rule = _rule(of.topic.order_key, of.topic.missing_key)
-    say(f"{of.topic.name}: the settings say {rule} (from {of.described['source']})")
+    say(f"{of.topic.name}: order key {rule} in the settings (from {of.described['source']})")
     _tell(seen)
 
 
@@ -65,26 +64,26 @@ def rollout(
     order_key: Annotated[
         str,
         typer.Argument(
-            help=f"{', '.join(each.name for each in KINDS)}, or none: unordered", metavar="KEY"
+            help=f"{', '.join(each.name for each in KINDS)}, or none for no order", metavar="KEY"
         ),
     ],
-    reason: Annotated[str, typer.Option("--reason", help="why, for the audit topic")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="reason, stored in the audit topic (required)")] = "",
     missing: Annotated[
         MissingKey | None,
-        typer.Option("--missing", help="what becomes of messages without the key"),
+        typer.Option("--missing", help="treatment of messages without the key"),
     ] = None,
     topic: TopicOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only tell what would change")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the change without making it")] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.0, help="seconds to wait until it is through")
+        float, typer.Option("--timeout", min=0.0, help="maximum wait for completion, s")
     ] = 600.0,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Give a group another order key, and show how it goes on until all queues have it.
+    """Change the order key of a group, and show the progress until all queues use it.
 
-    Each queue changes by itself, in order: a newer message waits for the unfinished older ones of
-    its own key. Exit code 1: it began, and was not through in time.
+    Each queue changes separately and keeps order: a newer message waits for the unfinished older
+    ones of its key. Exit code 1 means that the change started, but did not complete in time.
     """
     of = known(http, group, topic)
     text = None if order_key == "none" else order_key
@@ -92,15 +91,15 @@ def rollout(
     now = _rule(of.topic.order_key, of.topic.missing_key)
     if of.described["source"] != "store":
         raise OrderlaneError(
-            f"group {group!r} comes from {_where(of.described['source'])}, so change it there: set"
-            f" order_key: {text or 'null'} and order_key_version: {of.topic.order_key_version + 1}"
-            f" of topic {of.topic.name}; its proxies follow by themselves, and"
-            " orderlane order-key get shows how far they are"
+            f"group {group!r} comes from {_where(of.described['source'])}: set order_key:"
+            f" {text or 'null'} and order_key_version: {of.topic.order_key_version + 1} of topic"
+            f" {of.topic.name} there; proxies apply it automatically, and orderlane order-key get"
+            " shows the progress"
         )
     if not reason.strip():
-        raise OrderlaneError("say why, for the audit topic: add --reason")
+        raise OrderlaneError("a reason is required for the audit topic: add --reason")
     if wanted == now:
-        say(f"{of.topic.name} is ordered by {wanted} already")
+        say(f"{of.topic.name} is already ordered by {wanted}")
     else:
         _store(http, of, text, missing, reason, dry_run=dry_run)
     if dry_run:
@@ -111,10 +110,10 @@ def rollout(
     _tell(seen)
     if seen.through(wanted) < len(seen.rows) or seen.hidden or seen.behind:
         say(
-            f"not through after {timeout:g} s: orderlane order-key get {group} shows how it goes on"
+            f"not complete after {timeout:g} s: see orderlane order-key get {group} for progress"
         )
         raise typer.Exit(1)
-    say(f"{of.topic.name}: all {len(seen.rows)} owned queues are ordered by {wanted}")
+    say(f"{of.topic.name}: all {len(seen.rows)} owned queues use order key {wanted}")
 
 
 def _checked(text: str | None, missing: str) -> str:
@@ -142,7 +141,7 @@ def _store(
     *,
     dry_run: bool,
 ) -> None:
-    """The settings with the other key, one version higher: so it never counts as an older file."""
+    """Store the settings with the new key and the next version, which outranks older files."""
     settings = deepcopy(of.described["settings"])
     place = next(each for each in settings["topics"] if each["name"] == of.topic.name)
     place["order_key"] = text
@@ -163,8 +162,9 @@ def _store(
 def _watch(
     http: str, of: Known, to: tuple[str | None, str], *, timeout_s: float, silent: bool
 ) -> _Seen:
-    """Look again and again until all is through, and say what changed since the last look. *to*:
-    the order key as it stands in settings, and as a rule.
+    """Poll until the change is complete, and print its progress.
+
+    *to* is the order key as in settings, and as a rule.
     """
     text, wanted = to
     ends_s = time.monotonic() + timeout_s
@@ -184,19 +184,20 @@ def _watch(
 def _progress(seen: _Seen, wanted: str) -> str:
     older = sum(row["older"] for row in seen.rows)
     waits = sorted({row["change"] for row in seen.rows if row["change"]})
-    line = f"{seen.through(wanted)} of {len(seen.rows)} queues through"
+    line = f"{seen.through(wanted)} of {len(seen.rows)} queues changed"
     if older:
-        line += f", {older:,} older messages are unfinished"
+        line += f", {number(older, 'older message')} unfinished"
     if waits:
         line += f" ({'; '.join(waits)})"
     if seen.behind:
-        line += f"; not there yet: {', '.join(seen.behind)}"
+        line += f"; old settings at {', '.join(seen.behind)}"
     return line
 
 
 def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = False) -> _Seen:
-    """Ask all proxies that own a queue of the topic, and the one at *http*. *by_all*: note those
-    whose settings have another order key than *served*.
+    """Query the proxy at *http* and all owners of the topic's queues.
+
+    With *by_all*, collect the proxies whose settings have another order key than *served*.
     """
     seen = _Seen()
     http = one_of(http)
@@ -209,7 +210,7 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
             seen.unowned.append(row["queue"])
         elif row["owner"] != owners["proxy"]:
             if row["http"] is None:
-                seen.hidden[row["queue"]] = "its owner left no HTTP address on record"
+                seen.hidden[row["queue"]] = "its owner publishes no HTTP address"
             else:
                 addresses[row["http"]] = None
     for address in addresses:
@@ -240,6 +241,6 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
 
 def _tell(seen: _Seen) -> None:
     if seen.unowned:
-        say(f"nobody owns {', '.join(seen.unowned)} now: they change when somebody takes them over")
+        say(f"no owner: {', '.join(seen.unowned)}; these queues change when a proxy takes them over")
     for what, why in seen.hidden.items():
         say(f"{what} not shown: {why}")

@@ -1,4 +1,4 @@
-"""What verbs about order keys look at: a group's topic and a sample of its messages."""
+"""Input of the order-key verbs: a group's topic and a sample of its messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from proxy.upstream.reading.sampling import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A group as the proxy describes it: all of it, and the topic in question."""
+    """A group's description by the proxy, and its selected topic."""
 
     group: str
     described: dict[str, Any]
@@ -29,7 +29,7 @@ class Known:
 
 
 def known(http: str, group: str, topic: str | None) -> Known:
-    """Raises OrderlaneError if there is no such group or topic, or several and none is named."""
+    """Return a group and its topic. Raises OrderlaneError if either is unknown or ambiguous."""
     described = look(http, path_of("groups", group))
     settings = described["settings"]
     if settings is None:
@@ -37,20 +37,21 @@ def known(http: str, group: str, topic: str | None) -> Known:
     topics = {str(each.name): each for each in group_of(group, settings).topics}
     if topic is None and len(topics) > 1:
         raise OrderlaneError(
-            f"group {group!r} has several topics, {', '.join(topics)}: name one by --topic"
+            f"group {group!r} has several topics ({', '.join(topics)}): add --topic"
         )
     name = next(iter(topics)) if topic is None else topic
     if name not in topics:
-        raise OrderlaneError(f"group {group!r} has no topic {name!r}: it has {', '.join(topics)}")
+        raise OrderlaneError(f"group {group!r} has no topic {name!r}; its topics: {', '.join(topics)}")
     return Known(group, described, topics[name])
 
 
 async def take_sample(
     of: Known, nameserver: str, *, most: int, candidates: Sequence[str]
 ) -> Sample:
-    """The newest messages of the topic, *most* in all. Without *candidates*: those that are found.
+    """Return a sample of the newest *most* messages of the topic.
 
-    Raises OrderlaneError if there is no message, or a candidate is no order key.
+    Without *candidates*, order keys found in the messages are used. Raises OrderlaneError if there
+    is no message, or a candidate is not an order key.
     """
     topic = Topic(of.topic.name)
     async with broker_client(nameserver) as client:
@@ -62,14 +63,14 @@ async def take_sample(
             raise OrderlaneError(f"--candidate: {error}") from None
     if not len(sample):
         raise OrderlaneError(
-            f"topic {topic} has no messages to look at among its newest {most:,} that group"
-            f" {of.group} wants (tags: {of.topic.tags})"
+            f"none of the newest {most:,} messages of topic {topic} match the tags of group"
+            f" {of.group} ({of.topic.tags})"
         )
     return sample
 
 
 def queues_at(address: str, group: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What a proxy says of a group: all of it, and its queues. Raises OrderlaneError."""
+    """Return a proxy's view of a group, and of its queues. Raises OrderlaneError."""
     groups = orjson.loads(ask_proxy(address, "/api/groups"))
     found = groups.get(group)
     if found is None:

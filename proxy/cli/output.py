@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs (``-o table|json``)."""
+"""Output of commands: tables or JSON (``-o table|json``)."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from rich.table import Table
 from proxy.diagnosis.findings import readable
 
 _UNLIMITED = 10_000  # columns
-#: Signs that people's terminals may obey; others in a key, a reason or a body are shown instead.
+#: Control characters passed to the terminal; all others are escaped.
 _LAYOUT = "\n\t"
 
 
 class OutputFormat(StrEnum):
-    """How a command prints what it found."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
 
 
-#: The option of every command that lists something.
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="For people or for programs.")]
+#: The option of every command that prints rows.
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="output format")]
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on one line of stdout, at once."""
+    """Print one JSON value as a line on stdout, and flush."""
     sys.stdout.write(orjson.dumps(value, default=str).decode() + "\n")
     sys.stdout.flush()
 
 
 def say(sentence: str) -> None:
-    """Tell a person something on stderr, beside the data."""
+    """Print a sentence on stderr, separate from the data on stdout."""
     sys.stderr.write(readable(sentence, _LAYOUT) + "\n")
     sys.stderr.flush()
 
@@ -45,7 +45,7 @@ def say(sentence: str) -> None:
 def print_rows(
     rows: Sequence[Mapping[str, Any]], *, columns: Sequence[str], output: OutputFormat
 ) -> None:
-    """*rows* as a table of *columns*, or as a JSON list with all their fields."""
+    """Print *rows* as a table of *columns*, or as a JSON list with all fields."""
     if output is OutputFormat.JSON:
         print_json([dict(row) for row in rows])
         return
@@ -59,7 +59,7 @@ def print_rows(
 
 
 def stdout_console() -> Console:
-    """A console for stdout that never folds a line: terminals do it better, a pipe must not."""
+    """Return a console for stdout that never wraps lines: terminals do, and pipes must not."""
     return Console(width=_UNLIMITED, highlight=False, markup=False)
 
 

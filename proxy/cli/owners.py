@@ -1,4 +1,4 @@
-"""``orderlane owners``: which proxy owns which queue; drain one, resume it, give it a queue."""
+"""``orderlane owners``: list queue owners; drain and resume proxies, hand queues over."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from proxy.cli.asking import ReasonOption, change, look, path_of
 from proxy.cli.connect import one_of
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
-app = typer.Typer(no_args_is_help=True, help="Which proxy owns which queue.")
+app = typer.Typer(no_args_is_help=True, help="List queue owners; drain and resume proxies, hand queues over.")
 
 _COLUMNS = ("group", "topic", "queue", "state", "owner", "http", "epoch", "since")
 _STATE = ("proxy", "http", "state", "owned", "reason")
-#: Longer than any ``ownership.drain_s`` that is bearable.
+#: Longer than any reasonable ``ownership.drain_s``.
 _TIMEOUT_S = 600.0
-#: A proxy that expects a queue tries to take it for so long.
+#: How long a proxy tries to take a queue that it expects.
 _TAKEN_WITHIN_S, _LOOK_AGAIN_S = 30.0, 0.3
 
 Node = Annotated[
-    str, typer.Argument(metavar="NODE", help="an owner as ls shows it, or its HTTP port, host:port")
+    str, typer.Argument(metavar="NODE", help="owner as shown by ls, or host:port of its HTTP port")
 ]
 
 
 @app.command("ls")
 def ls(
-    group: Annotated[str | None, typer.Argument(help="a group (default: all of the proxy)")] = None,
+    group: Annotated[str | None, typer.Argument(help="group (default: all of the proxy)")] = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the queues of the proxy's groups with their owners, by what these have on record."""
+    """List the queues of the proxy's groups with their owners, from the ownership records."""
     found = look(http, path_of("owners"), group=group)
     rows = [{**row, "since": _time(row["since_ms"])} for row in found["queues"]]
     print_rows(rows, columns=_COLUMNS, output=output)
@@ -49,15 +50,16 @@ def drain(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Have a proxy give all its queues to the others, and let no client in, until it is told to
-    resume, or restarted. Returns when it has done so.
+    """Drain a proxy: hand over its queues and refuse clients until it is resumed or restarted.
+
+    Returns when the hand-over is complete.
     """
     row = change(
         _http_of(node, http), path_of("owners", "drain"), {"reason": reason}, timeout_s=_TIMEOUT_S
     )
     print_rows([row], columns=_STATE, output=output)
     if row["owned"]:
-        say(f"{row['owned']} queues are on their way still: see orderlane owners ls")
+        say(f"{number(row['owned'], 'queue')} not handed over yet: see orderlane owners ls")
 
 
 @app.command("resume")
@@ -67,7 +69,7 @@ def resume(
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Have a proxy that was drained take part again."""
+    """Resume a drained proxy."""
     row = change(_http_of(node, http), path_of("owners", "resume"), {"reason": reason})
     print_rows([row], columns=_STATE, output=output)
 
@@ -76,14 +78,15 @@ def resume(
 def handoff(
     group: str,
     topic: str,
-    queue: Annotated[str, typer.Argument(help="a queue as ls shows it, such as broker-a_0")],
+    queue: Annotated[str, typer.Argument(help="queue as shown by ls, such as broker-a_0")],
     node: Node,
     reason: ReasonOption,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Give one queue to a proxy that takes part in the group. It keeps the queue for as long as it
-    takes part; then shares are as ever. Returns when it has the queue.
+    """Hand one queue over to a proxy with clients of the group.
+
+    The proxy keeps the queue while it has clients of the group. Returns when it owns the queue.
     """
     there = _http_of(node, http)
     to = look(there, path_of("owners"), group=group)["proxy"]
@@ -94,24 +97,24 @@ def handoff(
         change(http, path_of(*place, "handoff"), asked, timeout_s=_TIMEOUT_S)
     except OrderlaneError as error:
         raise OrderlaneError(
-            f"{error}; {to} expects queue {queue} nevertheless, and takes it if it comes free"
-            " within a minute or so"
+            f"{error}; {to} still expects queue {queue} and takes it if it becomes free within"
+            " about a minute"
         ) from None
     try:
         row = _taken(there, to, group=group, topic=topic, queue=queue)
         why = "has not taken it"
     except OrderlaneError as error:
-        row, why = None, f"cannot be asked whether it has it ({error})"
+        row, why = None, f"did not confirm it ({error})"
     if row is None:
         raise OrderlaneError(
-            f"queue {queue} was handed over, but {to} {why}: shares decide whose it is if it does"
-            " not come for it; see orderlane owners ls"
+            f"queue {queue} was handed over, but {to} {why}: if it does not take the queue, another"
+            " proxy will; see orderlane owners ls"
         )
     print_rows([{**row, "since": _time(row["since_ms"])}], columns=_COLUMNS, output=output)
 
 
 def _taken(http: str, owner: str, *, group: str, topic: str, queue: str) -> dict[str, Any] | None:
-    """The row of the queue, once *owner* has it; None if that takes too long."""
+    """Return the row of the queue once *owner* has it; None after a timeout."""
     until = time.monotonic() + _TAKEN_WITHIN_S
     while time.monotonic() < until:
         found: dict[str, Any] = look(http, path_of("owners"), group=group)
@@ -123,13 +126,14 @@ def _taken(http: str, owner: str, *, group: str, topic: str, queue: str) -> dict
 
 
 def _http_of(node: str, http: str) -> str:
-    """Where *node* can be asked; the proxy at *http* knows those that own queues. Raises
-    OrderlaneError for the address of several workers: it names none of them.
+    """Return the HTTP address of *node*, looked up at the proxy at *http*.
+
+    Raises OrderlaneError for an address shared by workers, which names none of them.
     """
     if "@" not in node:
         if (worker := one_of(node)) != node:
             raise OrderlaneError(
-                f"{node} is the address of several workers: name one of them, such as {worker}"
+                f"{node} is shared by several workers: name one of them, such as {worker}"
             )
         return node
     http = one_of(http)
@@ -141,7 +145,7 @@ def _http_of(node: str, http: str) -> str:
         if row["owner"] == node and row["http"]:
             return str(row["http"])
     known = ", ".join(sorted({row["owner"] for row in rows if row["owner"]})) or "none"
-    raise OrderlaneError(f"no proxy {node!r} owns a queue; those that do: {known}")
+    raise OrderlaneError(f"no proxy {node!r} owns a queue; current owners: {known}")
 
 
 def _time(ms: int | None) -> str | None:

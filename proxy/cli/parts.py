@@ -1,7 +1,6 @@
-"""The parts that serve, each while its context lasts; what is yielded stands in the ready line.
+"""Nameserver, broker and proxy as context managers that yield their addresses for the ready line.
 
-Imported by the verbs that serve, when they do: the others need neither broker nor HTTP server, and
-start in half the time.
+Imported on demand by server verbs, because broker and HTTP server double the start time of others.
 """
 
 from __future__ import annotations
@@ -37,9 +36,10 @@ Addresses = dict[str, str]
 def load_broker_settings(
     path: Path | None, options: dict[str, Any], *, data: Path
 ) -> BrokerSettings:
-    """Settings of the embedded broker: the file *path*, the environment over it, *options* over
-    both, None for not given; *data* where none names a folder. Raises SettingsError with one
-    sentence a problem.
+    """Load the settings of the embedded broker.
+
+    *options* (None: not given) override the environment, which overrides the file *path*. *data* is
+    the default folder. Raises SettingsError with one sentence per problem.
     """
     given = {name: value for name, value in options.items() if value is not None}
     layers = Layers.read(
@@ -53,7 +53,7 @@ def load_broker_settings(
 
 
 def server_tls(**options: Path | str | None) -> ServerTls | None:
-    """The TLS of a nameserver by its options, None if none is given. Raises OrderlaneError."""
+    """Return the TLS settings of a nameserver, None without options. Raises OrderlaneError."""
     given = {name: str(value) for name, value in options.items() if value is not None}
     if not given:
         return None
@@ -62,8 +62,8 @@ def server_tls(**options: Path | str | None) -> ServerTls | None:
     except ValidationError as error:
         wrong = {f"--tls-{str(each['loc'][0]).replace('_', '-')}" for each in error.errors()}
         raise OrderlaneError(
-            f"{', '.join(sorted(wrong))}: TLS needs --tls-certificate and --tls-key, and a mode is"
-            " enforcing, permissive or disabled"
+            f"invalid {', '.join(sorted(wrong))}: TLS needs --tls-certificate and --tls-key;"
+            " --tls-mode is enforcing, permissive or disabled"
         ) from None
 
 
@@ -71,9 +71,10 @@ def server_tls(**options: Path | str | None) -> ServerTls | None:
 async def running_nameserver(
     address: str, *, data: Path | None = None, tls: ServerTls | None = None
 ) -> AsyncIterator[Addresses]:
-    """A nameserver at *address*, whose values are kept in the folder *data*. Raises OrderlaneError
-    if it is none, or cannot be had, or a file of *tls* cannot be used, and StoreError if the values
-    cannot be read.
+    """Run a nameserver at *address* that keeps its values in the folder *data*.
+
+    Raises OrderlaneError if the address or a file of *tls* cannot be used, and StoreError if the
+    values cannot be read.
     """
     try:
         server = NameServer(*checked_address(address), data=data, tls=tls)
@@ -90,7 +91,7 @@ async def running_nameserver(
 
 @asynccontextmanager
 async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
-    """A broker. Raises OrderlaneError or StoreError if it cannot start."""
+    """Run a broker. Raises OrderlaneError or StoreError if it cannot start."""
     server = Broker(settings)
     try:
         await server.start()
@@ -98,7 +99,7 @@ async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
         raise OrderlaneError(f"broker: {error}") from None
     except OSError as error:
         if error.filename is not None:
-            raise OrderlaneError(f"{error.filename}: cannot be used: {error.strerror}") from None
+            raise OrderlaneError(f"cannot use {error.filename}: {error.strerror}") from None
         raise _cannot_listen("broker", error) from None
     try:
         yield {"broker": server.address}
@@ -110,8 +111,9 @@ async def running_broker(settings: BrokerSettings) -> AsyncIterator[Addresses]:
 async def running_proxy(
     settings: Settings, history: History, *, file: SettingsFile | None = None
 ) -> AsyncIterator[Addresses]:
-    """A proxy, which closes *history*; SIGHUP has it read *file* again. Raises OrderlaneError if it
-    cannot listen.
+    """Run a proxy, which closes *history* at its end; SIGHUP reloads *file*.
+
+    Raises OrderlaneError if it cannot listen.
     """
     server = Proxy(settings, history=history, file=file)
     try:
@@ -132,7 +134,7 @@ async def running_all(
     nameserver: str,
     file: SettingsFile | None = None,
 ) -> AsyncIterator[Addresses]:
-    """All three; broker and proxy use the nameserver at the address *nameserver*."""
+    """Run a nameserver at the address *nameserver*, and a broker and a proxy that use it."""
     async with _running_nameserver_of(settings, embedded, nameserver) as at:
         use = {"nameserver": (at["nameserver"],)}
         async with (
@@ -146,7 +148,7 @@ async def running_all(
 async def running_all_with_workers(
     wanted: Wanted, embedded: BrokerSettings, *, nameserver: str
 ) -> AsyncIterator[dict[str, Any]]:
-    """Nameserver and broker in this process, and workers that use them."""
+    """Run nameserver and broker in this process, and workers that use them."""
     async with _running_nameserver_of(wanted.settings, embedded, nameserver) as at:
         use = {"nameserver": (at["nameserver"],)}
         told = {**wanted.overrides, "nameserver": at["nameserver"]}
@@ -160,7 +162,7 @@ async def running_all_with_workers(
 def _running_nameserver_of(
     settings: Settings, embedded: BrokerSettings, address: str
 ) -> AbstractAsyncContextManager[Addresses]:
-    """With the TLS of the broker's port: a proxy connects to both in the same way."""
+    """Return a nameserver with the broker's TLS settings, since proxies connect alike to both."""
     if embedded.tls is not None and embedded.tls.mode == "enforcing":
         for name, given, whose in (
             ("client_tls", embedded.client_tls, "the broker"),
@@ -168,8 +170,8 @@ def _running_nameserver_of(
         ):
             if given is None:
                 raise OrderlaneError(
-                    f"{name} is missing: with tls.mode enforcing {whose} needs it to connect; name"
-                    " at least the ca of tls.certificate there"
+                    f"{name} is missing: {whose} needs it to connect with tls.mode enforcing; set"
+                    f" at least {name}.ca to the CA of tls.certificate"
                 )
     return running_nameserver(address, data=embedded.data / NAMESERVER, tls=embedded.tls)
 

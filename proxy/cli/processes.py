@@ -1,6 +1,6 @@
-"""``orderlane up``, ``nameserver``, ``broker``, ``proxy``: the processes that serve.
+"""``orderlane up``, ``nameserver``, ``broker``, ``proxy``: the server processes.
 
-Each prints one line of JSON when it is ready. SIGTERM drains, a second one stops at once.
+Each prints one line of JSON when it is ready. SIGTERM drains, a second one stops immediately.
 """
 
 from __future__ import annotations
@@ -21,41 +21,55 @@ from proxy.settings.types import at_port
 DEFAULT_DATA = Path("orderlane-data")
 
 Flush = Annotated[
-    str | None, typer.Option("--flush", help="sync: OK means on disk (default); async: soon after")
+    str | None,
+    typer.Option(
+        "--flush",
+        help="when a send is confirmed: sync, on disk (default), or async, before;"
+        " environment ORDERLANE_BROKER__FLUSH",
+    ),
 ]
 Role = Annotated[
-    str | None, typer.Option("--role", help="master (default), or slave: copies the master's log")
+    str | None,
+    typer.Option(
+        "--role",
+        help="master (default), or slave, which copies a master; environment"
+        " ORDERLANE_BROKER__ROLE",
+    ),
 ]
 Replication = Annotated[
     str | None,
-    typer.Option("--replication", help="sync: OK means on in_sync_replicas; async (default)"),
+    typer.Option(
+        "--replication",
+        help="when a send is confirmed: sync, on in_sync_replicas, or async (default), before;"
+        " environment ORDERLANE_BROKER__REPLICATION",
+    ),
 ]
 BrokerSettingsOption = Annotated[
     Path | None,
-    typer.Option("--broker-settings", help="settings file of the embedded broker (YAML)"),
+    typer.Option("--broker-settings", help="settings file of the broker (YAML); ORDERLANE_BROKER__… variables override it"),
 ]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free one")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="port; 0 for any free one")]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, max=MOST_WORKERS, help="processes that share the clients"),
+    typer.Option("--workers", min=1, max=MOST_WORKERS, help="number of worker processes (default: 1; environment ORDERLANE_WORKERS)"),
 ]
-Listen = Annotated[str | None, typer.Option("--listen", help="host:port; port 0 takes any free")]
+Listen = Annotated[str | None, typer.Option("--listen", help="address to listen on, host:port; port 0 for any free one")]
 Nameservers = Annotated[
-    str | None, typer.Option("--nameserver", help="host:port of the nameserver; several by commas")
+    str | None, typer.Option("--nameserver", help="host:port of the nameserver; comma-separated list")
 ]
 TlsMode = Annotated[
     str | None,
-    typer.Option("--tls-mode", help="enforcing (default), permissive: plain ones too, or disabled"),
+    typer.Option("--tls-mode", help="enforcing (default), permissive (also accepts plain connections) or disabled"),
 ]
 ServerCertificate = Annotated[
-    Path | None, typer.Option("--tls-certificate", help="speak TLS: file with the certificate")
+    Path | None, typer.Option("--tls-certificate", help="use TLS: file with the server's certificate")
 ]
 ServerKey = Annotated[
-    Path | None, typer.Option("--tls-key", help="file with the key of --tls-certificate")
+    Path | None, typer.Option("--tls-key", help="file with the private key of --tls-certificate")
 ]
 ClientCa = Annotated[
     Path | None,
-    typer.Option("--tls-client-ca", help="file with the authorities that clients need one of"),
+    typer.Option("--tls-client-ca", help="CA file; clients need a certificate signed by one of these CAs"),
 ]
 
 
@@ -74,8 +88,8 @@ def up(
 ) -> None:
     """Run nameserver, broker and proxy in one process, in the foreground.
 
-    Unknown topics and groups are created, unless the settings say otherwise. With several workers
-    these are processes of their own.
+    Unknown topics and groups are created, unless disabled in the settings. With several workers,
+    each is a separate process.
     """
     from proxy.cli.parts import load_broker_settings, running_all, running_all_with_workers
 
@@ -103,7 +117,7 @@ def up(
 
 def nameserver(
     data: Annotated[
-        Path | None, typer.Option("--data", help="folder for values that are to outlive a restart")
+        Path | None, typer.Option("--data", help="folder for values that must survive a restart (default: keep them in memory)")
     ] = None,
     listen: Listen = DEFAULT_NAMESERVER,
     tls_mode: TlsMode = None,
@@ -130,12 +144,13 @@ def broker(
     flush: Flush = None,
     role: Role = None,
     broker_id: Annotated[
-        int | None, typer.Option("--broker-id", help="0: the master; each slave has another one")
+        int | None, typer.Option("--broker-id", help="0 for the master, a different number for each slave; environment"
+            " ORDERLANE_BROKER__BROKER_ID",)
     ] = None,
     replication: Replication = None,
     history: HistoryOption = None,
 ) -> None:
-    """Run an embedded broker, as a master or as a slave that copies one."""
+    """Run an embedded broker, as a master or as a slave."""
     from proxy.cli.parts import load_broker_settings, running_broker
 
     options = {
@@ -161,7 +176,7 @@ def proxy(
     workers: Workers = None,
     history: HistoryOption = None,
 ) -> None:
-    """Run a consumer proxy, or several as workers behind the same ports."""
+    """Run a consumer proxy, or several workers that share its ports."""
     overrides = {} if nameserver is None else {"nameserver": nameserver}
     file, loaded = _load(settings, overrides)
     loaded = _with_options(loaded, thrift_port, http_port, workers)
@@ -184,7 +199,7 @@ def _load(path: Path | None, options: dict[str, str]) -> tuple[SettingsFile | No
 def _with_options(
     settings: Settings, thrift: int | None, http: int | None, workers: int | None
 ) -> Settings:
-    """*settings* with the ports and workers that were given; the hosts stay what they are."""
+    """Return *settings* with the given ports and workers; hosts are unchanged."""
     listen = settings.listen
     ports = {"thrift": at_port(listen.thrift, thrift), "http": at_port(listen.http, http)}
     update: dict[str, object] = {"listen": listen.model_copy(update=ports)}

@@ -28,6 +28,7 @@ from proxy.cli.options import (
 )
 from proxy.cli.output import print_json
 from proxy.cli.serving import STOPPED_AT_ONCE, open_history
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.history.record import History
 from thin_client import Outgoing, Producer, SendFailed, new_message_id
@@ -35,24 +36,24 @@ from thin_client.delivery import UNIQUE_ID
 
 _READ_BYTES = 65_536
 _PART = 1_000
-#: A message to be: its key, if it has one, and its body.
+#: A message to send: its key, if any, and its body.
 _KeyAndBody = tuple[str | None, bytes]
 T = TypeVar("T")
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="the topic to send to")],
+    topic: Annotated[str, typer.Argument(help="topic to send to")],
     count: Annotated[
-        int | None, typer.Option(min=1, help="make so many messages instead of reading stdin")
+        int | None, typer.Option(min=1, help="generate N messages instead of reading stdin")
     ] = None,
-    keys: Annotated[int, typer.Option(min=0, help="spread made messages over so many keys")] = 100,
+    keys: Annotated[int, typer.Option(min=0, help="number of keys of generated messages")] = 100,
     keyed: Annotated[
-        bool, typer.Option("--keyed", help="lines of stdin are KEY, a tab, and the body")
+        bool, typer.Option("--keyed", help="read lines of stdin as KEY, tab, body")
     ] = False,
     tag: Annotated[str | None, typer.Option(help="tag of every message")] = None,
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="messages in one request")] = 100,
-    rate: Annotated[float | None, typer.Option(min=0.1, help="messages a second at most")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="seconds to try each request")] = 30.0,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="messages per request")] = 100,
+    rate: Annotated[float | None, typer.Option(min=0.1, help="maximum messages per second (default: no limit)")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="timeout per request including retries, s")] = 30.0,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,
     tls_ca: CaOption = None,
@@ -60,13 +61,13 @@ def produce(
     tls_key: KeyOption = None,
     history: HistoryOption = None,
 ) -> None:
-    """Send messages: the lines of stdin, or COUNT made ones. Those of a key keep their order.
+    """Send the lines of stdin, or --count generated messages; messages of a key keep their order.
 
-    A request that fails is sent again under the same ids until its time is up. SIGTERM ends the
-    sending after the request under way.
+    A failed request is repeated with the same message ids until --timeout. SIGTERM stops after the
+    current request.
     """
     if rate is not None:
-        batch = min(batch, max(1, int(rate / 10)))  # some requests a second, not one great heap
+        batch = min(batch, max(1, int(rate / 10)))  # about ten requests per second
     made = _from_stdin(keyed=keyed) if count is None else _made(count, keys)
     chunks = _chunks(made, topic=topic, tag=tag, batch=batch)
     try:
@@ -87,7 +88,7 @@ def _send(
     *,
     rate: float | None,
 ) -> int:
-    """Send *chunks* until they or a signal end it; returns how many messages are stored."""
+    """Send *chunks* until they are exhausted or a signal arrives; return the messages stored."""
     sent, began_ns = 0, now_ns()
     while chunk := ending.interrupt(lambda: next(chunks, None)):
         about = [_about(message) for message in chunk]
@@ -101,9 +102,9 @@ def _send(
             history.write_many("send_ok", stored)
             history.write_many(event, [{**each, "error": str(error)} for each in failed])
             sent += len(stored)
-            raise OrderlaneError(f"{error}; {sent} other messages are stored") from None
+            raise OrderlaneError(f"{error}; {number(sent, 'other message')} stored") from None
         except ValueError as error:
-            raise OrderlaneError(f"{error}; {sent} messages before it are stored") from None
+            raise OrderlaneError(f"{error}; {number(sent, 'earlier message')} stored") from None
         history.write_many("send_ok", about)
         sent += len(chunk)
         if rate is not None:
@@ -117,13 +118,13 @@ def _about(message: Outgoing) -> dict[str, Any]:
     return about if message.tag is None else {**about, "tag": message.tag}
 
 
-# ---- what is sent --------------------------------------------------------------------------------
+# ---- input ---------------------------------------------------------------------------------------
 
 
 def _chunks(
     parts: Iterator[list[_KeyAndBody]], *, topic: str, tag: str | None, batch: int
 ) -> Iterator[list[Outgoing]]:
-    """Each of *parts* as messages, *batch* at a time; a short part waits for no other."""
+    """Yield each of *parts* as messages, *batch* at a time, without waiting to fill a batch."""
     for part in parts:
         for start in range(0, len(part), batch):
             yield [
@@ -143,27 +144,27 @@ def _made(count: int, keys: int) -> Iterator[list[_KeyAndBody]]:
 
 
 def _from_stdin(*, keyed: bool) -> Iterator[list[_KeyAndBody]]:
-    """The lines of stdin, as many as come at once: nobody waits for a batch to fill."""
+    """Yield the lines of stdin as they arrive, without waiting to fill a batch."""
     read = 0
     for lines in _lines():
         part: list[_KeyAndBody] = []
-        for number, line in enumerate(lines, start=read + 1):
+        for place, line in enumerate(lines, start=read + 1):
             key, tab, body = line.partition(b"\t") if keyed else (b"", b"\t", line)
             if line and not tab:
-                raise OrderlaneError(f"line {number} of stdin has no tab: expected KEY, tab, body")
+                raise OrderlaneError(f"line {place} of stdin has no tab: expected KEY, tab, body")
             if body:
-                part.append((_text_of(key, line=number), body))
+                part.append((_text_of(key, line=place), body))
         read += len(lines)
         yield part
 
 
 def _text_of(key: bytes, *, line: int) -> str | None:
-    """*key* as text, None if it is empty. Raises OrderlaneError: two keys must not become one."""
+    """Return *key* as text, None if it is empty. Raises OrderlaneError if it is not UTF-8."""
     try:
         return key.decode() or None
     except UnicodeDecodeError:
         raise OrderlaneError(
-            f"the key in line {line} of stdin is {key[:40]!r}: expected text in UTF-8"
+            f"the key in line {line} of stdin is not UTF-8: {key[:40]!r}"
         ) from None
 
 
@@ -180,13 +181,13 @@ def _lines() -> Iterator[list[bytes]]:
 
 
 class _Interrupted(Exception):
-    """A signal came while nothing was under way."""
+    """A signal arrived while no request was running."""
 
 
 class _Ending:
-    """SIGTERM or SIGINT: what is under way is finished; reading and sleeping are not waited for.
+    """Handles SIGTERM and SIGINT: a running request is finished, reading and sleeping are aborted.
 
-    A second signal ends the process at once.
+    A second signal ends the process immediately.
     """
 
     def __init__(self) -> None:
@@ -206,11 +207,11 @@ class _Ending:
             signal.signal(number, handler)
 
     def interrupt(self, action: Callable[[], T]) -> T | None:
-        """What *action* returns; None if a signal came before or meanwhile."""
+        """Return the result of *action*; None if a signal arrives before or during it."""
         try:
             self._interruptible = True
             result = None if self._ended else action()
-            self._interruptible = False  # here, as a signal in the "finally" would be raised there
+            self._interruptible = False  # here, because a signal during "finally" would raise there
         except _Interrupted:
             return None
         finally:

@@ -1,4 +1,4 @@
-"""Running something until a signal ends it."""
+"""Running a server until a signal ends it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from proxy.cli.garbage import look_at_young_objects_only, look_now_and_then
 from proxy.cli.output import print_json
 from proxy.history.record import History, HistoryWriter, NullHistory
 
-#: What a shell reports for a process that SIGTERM ended; the second signal ends it so.
+#: Exit code after a second signal: the one shells report for SIGTERM.
 STOPPED_AT_ONCE = 128 + signal.SIGTERM
 
 
 def print_ready(addresses: dict[str, Any]) -> None:
-    """The ready line."""
+    """Print the ready line."""
     print_json({"ready": True, **addresses})
 
 
@@ -33,9 +33,9 @@ def serve(
     *,
     announce: Callable[[dict[str, Any]], None] = print_ready,
 ) -> None:
-    """Enter *running* and *announce* what it gives; leave it at SIGTERM or SIGINT.
+    """Enter *running*, *announce* its result, and leave it at SIGTERM or SIGINT.
 
-    Leaving drains; a second signal stops at once.
+    Leaving drains; a second signal stops immediately.
     """
     allow_more_descriptors()
     keep_freed_memory()
@@ -66,7 +66,7 @@ async def _serve(
 
 
 def open_history(directory: Path | None, kind: str, *, parts: tuple[str, ...] = ()) -> History:
-    """A history of this process in *directory*, None for none. Raises OrderlaneError."""
+    """Open a history in *directory*; None for no history. Raises OrderlaneError."""
     if directory is None:
         return NullHistory()
     return HistoryWriter(directory, f"{kind}-{os.getpid()}", parts=parts)

@@ -1,4 +1,4 @@
-"""Work without I/O that is done in several processes at a time."""
+"""Runs computations in several processes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from proxy.errors import OrderlaneError
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
-#: What forked processes are to call, the last of it; they have it, and all that it knows, as this
-#: one had it.
+#: Forked processes call the last entry, which they inherit with all its data.
 _work: list[Callable[[Any], Any]] = []
 
 
 def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
-    """As ``map``, with a process for each processor that this one may use. What *work* knows is
-    not copied; items and what is found travel by pickle.
+    """Map *work* over *items* with one process per available processor.
 
-    Raises what *work* raises, and OrderlaneError if a process is killed, by the system if need be.
+    Processes inherit the data of *work*; items and results are pickled. Raises the exceptions of
+    *work*, and OrderlaneError if a process is killed.
     """
     items = list(items)
     processes = min(len(items), _processors())
@@ -38,20 +37,20 @@ def side_by_side(work: Callable[[Item], Found], items: Iterable[Item]) -> Iterat
             yield from pool.map(_one, items)
     except BrokenProcessPool:
         raise OrderlaneError(
-            f"one of {processes} processes was killed before it was done; if the machine is short"
-            " of memory, take a smaller sample"
+            f"one of {processes} processes was killed; if the machine is short of memory, use a"
+            " smaller sample"
         ) from None
     finally:
         _work.remove(work)
 
 
 def _processors() -> int:
-    """One where the system does not say: there, forking is not safe either."""
+    """Return the number of available processors; 1 on systems where forking is unsafe."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends them
 
 
 def _one(item: Any) -> Any:

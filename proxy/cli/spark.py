@@ -1,6 +1,6 @@
-"""``orderlane spark``: jobs on Spark. They need the extra ``spark``, and a Java runtime.
+"""``orderlane spark``: Spark jobs, which need the extra ``spark`` and a Java runtime.
 
-Nothing of Spark is imported before a verb runs: the others start without it.
+Spark is imported only when a verb runs, so that other commands start quickly.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from proxy.errors import OrderlaneError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Jobs on Spark: archive, backfill, key-profile, audit; package, for clusters.",
+    help="Run Spark jobs: archive, backfill, key-profile, audit.",
 )
 
-GroupOption = Annotated[str, typer.Option("--group", help="the consumer group to read as")]
+GroupOption = Annotated[str, typer.Option("--group", help="consumer group to read as")]
 MasterOption = Annotated[
     str | None,
     typer.Option(
-        help="Spark's master, as in local[4] or spark://host:7077; under spark-submit: ''"
+        help="Spark master, such as local[4] or spark://host:7077; '' under spark-submit"
     ),
 ]
 OptionsOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="any other option of the data source"),
+    typer.Option("--option", metavar="NAME=VALUE", help="further option of the data source; repeatable"),
 ]
 ConfOption = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="a setting of Spark")
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable")
 ]
 DEFAULT_MASTER = "local[*]"
 
 
 @app.command()
 def archive(
-    topics: Annotated[str, typer.Argument(help="the topic; several by commas")],
-    path: Annotated[str, typer.Argument(help="folder of the archive, as Spark names folders")],
+    topics: Annotated[str, typer.Argument(help="topic; comma-separated list")],
+    path: Annotated[str, typer.Argument(help="folder of the archive, as a Spark path")],
     group: GroupOption,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="go on with what comes, until SIGTERM")
+        bool, typer.Option("--continuous", help="continue with new messages until SIGTERM")
     ] = False,
     every: Annotated[
-        str | None, typer.Option(help="of --continuous: how often to write, as in '1 minute'")
+        str | None, typer.Option(help="interval between writes with --continuous, such as '1 minute'")
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(help="folder of its progress (default: _checkpoint in PATH)")
+        str | None, typer.Option(help="folder for the job's progress (default: _checkpoint in PATH)")
     ] = None,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,
@@ -70,9 +70,9 @@ def archive(
     master: MasterOption = DEFAULT_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Write topics to Parquet by date, each message once, and end with what is there now.
+    """Archive topics as Parquet by date, each message once, up to the current end.
 
-    Run again, it goes on where it was, also after a crash at any point.
+    The next run continues from there, even after a crash.
     """
     options = connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
     options |= {"subscribe": topics, "group": group, **pairs(option, "--option")}
@@ -94,30 +94,30 @@ def archive(
 @app.command()
 def backfill(
     path: Annotated[
-        str, typer.Argument(help="Parquet files or a folder of them, as Spark names it")
+        str, typer.Argument(help="Parquet files or a folder of them, as a Spark path")
     ],
-    topic: Annotated[str, typer.Argument(help="the topic to send to")],
-    rate: Annotated[float | None, typer.Option(help="rows a second at most")] = None,
+    topic: Annotated[str, typer.Argument(help="topic to send to")],
+    rate: Annotated[float | None, typer.Option(help="maximum rows per second (default: no limit)")] = None,
     select: Annotated[
         list[str] | None,
-        typer.Option(help="SQL that makes a column of messages: 'to_json(struct(*)) AS value'"),
+        typer.Option(help="SQL expression of a message column, such as 'to_json(struct(*)) AS value'; repeatable"),
     ] = None,
-    where: Annotated[str | None, typer.Option(help="SQL that says which rows")] = None,
+    where: Annotated[str | None, typer.Option(help="SQL condition that selects rows")] = None,
     order_by: Annotated[
         str | None,
-        typer.Option(help="columns that order the rows of a key, by commas (archives need none)"),
+        typer.Option(help="columns that order the rows of a key, comma-separated (not needed for archives)"),
     ] = None,
     sharding_path: Annotated[
-        str | None, typer.Option(help="JSON path into the value that finds the sharding key")
+        str | None, typer.Option(help="JSON path of the sharding key in the value")
     ] = None,
     keep_ids: Annotated[
-        bool, typer.Option("--keep-ids", help="messages keep the ids that they had")
+        bool, typer.Option("--keep-ids", help="keep the original message ids")
     ] = False,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="tasks (default: as many as run at a time)")
+        int | None, typer.Option(min=1, help="number of tasks (default: all that run in parallel)")
     ] = None,
     progress: Annotated[
-        Path | None, typer.Option(help="file by which a job that failed goes on, day by day")
+        Path | None, typer.Option(help="file with the days done, so that a failed job can continue")
     ] = None,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,
@@ -128,9 +128,9 @@ def backfill(
     master: MasterOption = DEFAULT_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Send the rows of Parquet files to a topic, those of a key in their order.
+    """Send the rows of Parquet files to a topic, in order per key.
 
-    Messages are sent at least once; repeats have the same id.
+    Each message is sent at least once; duplicates have the same id.
     """
     options = connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
     options |= pairs(option, "--option")
@@ -153,11 +153,11 @@ def backfill(
 
 @app.command()
 def package(
-    path: Annotated[Path, typer.Argument(help="the zip to write, as orderlane.zip")],
+    path: Annotated[Path, typer.Argument(help="zip file to write, such as orderlane.zip")],
 ) -> None:
-    """Write the zip that Spark carries to executors where orderlane is not installed.
+    """Write a zip of orderlane for Spark executors without an installation of it.
 
-    Name it with --py-files of spark-submit, or --conf spark.submit.pyFiles=PATH of these verbs.
+    Pass it to spark-submit --py-files, or to these verbs as --conf spark.submit.pyFiles=PATH.
     """
     from thin_client.spark.package import write_package
 
@@ -168,13 +168,14 @@ def package(
     print_json({"package": str(path), "files": files})
 
 
-# ---- what the verbs share ------------------------------------------------------------------------
+# ---- shared by the verbs -------------------------------------------------------------------------
 
 
 @contextmanager
 def running(verb: str, *, master: str | None, conf: Sequence[str] | None) -> Iterator[Any]:
-    """A Spark session for *verb*. Raises OrderlaneError with one sentence for what is wrong with
-    the installation, the options or the job.
+    """Yield a Spark session for *verb*.
+
+    Raises OrderlaneError for problems with the installation, the options or the job.
     """
     settings = pairs(conf, "--conf")
     try:
@@ -185,7 +186,7 @@ def running(verb: str, *, master: str | None, conf: Sequence[str] | None) -> Ite
         if missing not in ("pyspark", "py4j", "pyarrow", "numpy"):
             raise
         raise OrderlaneError(
-            f"spark {verb}: {missing} is not installed: jobs on Spark need the extra 'spark', as in"
+            f"spark {verb}: {missing} is not installed: Spark jobs need the extra 'spark', as in"
             " pip install 'orderlane[server,spark]'"
         ) from None
     try:
@@ -199,12 +200,12 @@ def running(verb: str, *, master: str | None, conf: Sequence[str] | None) -> Ite
 
 
 def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
-    """``NAME=VALUE`` texts as a mapping. Raises OrderlaneError."""
+    """Parse ``NAME=VALUE`` texts. Raises OrderlaneError."""
     found: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise OrderlaneError(f"{flag} {text!r} is no NAME=VALUE")
+            raise OrderlaneError(f"invalid {flag} {text!r}: write NAME=VALUE")
         found[name] = value
     return found
 
@@ -217,7 +218,7 @@ def connection(
     certificate: Path | None,
     key: Path | None,
 ) -> dict[str, str]:
-    """The options of source and sink that say how to reach the proxy."""
+    """Return the connection options of source and sink."""
     files = {"tlsCa": ca, "tlsCertificate": certificate, "tlsKey": key}
     named = {name: str(path) for name, path in files.items() if path is not None}
     options = {"servers": proxy, **named}
@@ -230,7 +231,7 @@ def connection(
 
 @contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Set by SIGTERM and SIGINT: a job ends in order. A second one ends the process."""
+    """Yield an event set by SIGTERM or SIGINT, which ends a job cleanly; a second one exits."""
     ending = threading.Event()
     former: dict[signal.Signals, Any] = {}
 

@@ -1,4 +1,4 @@
-"""``orderlane spark key-profile`` and ``audit``: what a topic, or a recorded run, says of order."""
+"""``orderlane spark key-profile`` and ``audit``: Spark jobs over topics and recorded histories."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ from proxy.tuning.report_text import markdown
 
 __all__ = ["app"]
 
-OutOption = Annotated[str, typer.Option(help="folder of the results, as Spark names folders")]
+OutOption = Annotated[str, typer.Option(help="folder of the results, as a Spark path")]
 OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="replace the results that the folder holds")
+    bool, typer.Option("--overwrite", help="replace existing results in the folder")
 ]
 
 
 @app.command("key-profile")
 def key_profile(
-    topic: Annotated[str, typer.Option(help="the topic")],
+    topic: Annotated[str, typer.Option(help="topic to profile")],
     candidate: Annotated[
-        list[str], typer.Option(help=f"an order key: {one_of()}; as often as you like")
+        list[str], typer.Option(help=f"candidate order key: {one_of()}; repeatable")
     ],
     out: OutOption,
     group: GroupOption = "key-profile",
     window: Annotated[
-        float, typer.Option(help="seconds for which a key is taken to be stuck")
+        float, typer.Option(help="assumed time for which a key is stuck, s")
     ] = 60.0,
     window_messages: Annotated[
-        int, typer.Option(help="messages of a queue that are taken to be in hand at a time")
+        int, typer.Option(help="assumed number of messages of a queue in memory")
     ] = 10_000,
-    workers: Annotated[int, typer.Option(min=1, help="handlers that are to be busy")] = 64,
+    workers: Annotated[int, typer.Option(min=1, help="number of concurrent handlers")] = 64,
     missing: Annotated[
-        MissingKey, typer.Option(help="what becomes of messages without the key")
+        MissingKey, typer.Option(help="treatment of messages without the key")
     ] = MissingKey.BY_QUEUE,
     overwrite: OverwriteOption = False,
     output: Output = OutputFormat.TABLE,
@@ -71,9 +71,9 @@ def key_profile(
     master: MasterOption = DEFAULT_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Say of candidate order keys how they would do, counted over all that a topic holds.
+    """Compare candidate order keys over all messages of a topic.
 
-    Prints the report. OUT gets it too, and tables of all keys and candidates.
+    Prints the report, and writes it to OUT with tables of all keys and candidates.
     """
     try:
         windows = Windows(time_ms=round(window * 1000), offsets=window_messages)
@@ -101,7 +101,7 @@ def key_profile(
 @app.command()
 def audit(
     histories: Annotated[
-        list[str], typer.Argument(help="History files, or folders of them.", metavar="HISTORY...")
+        list[str], typer.Argument(help="history files, or folders of them", metavar="HISTORY...")
     ],
     out: OutOption,
     overwrite: OverwriteOption = False,
@@ -109,9 +109,9 @@ def audit(
     master: MasterOption = DEFAULT_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """As verify-history, for histories that are too long for one process.
+    """Check recorded histories like verify-history, if they are too long for one process.
 
-    Exit code 0: clean; 1: violations; 2: unreadable, or no send or no delivery in them.
+    Exit code 0: clean; 1: violations; 2: unreadable, or without a send or a delivery.
     """
     with running("audit", master=master, conf=conf) as session:
         from thin_client.spark.jobs import audit as job

@@ -1,4 +1,4 @@
-"""Running several workers, as the options of the command line say."""
+"""Running several workers with the options of the command line."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from proxy.workers.task import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the workers have in common."""
+    """Options common to all workers."""
 
     settings: Settings
     file: Path | None
     history: Path | None
     log_level: str
-    #: Options over file and environment, by dotted names.
+    #: Values that override file and environment, by dotted name.
     overrides: dict[str, Any] = field(default_factory=dict)
 
     def doors(self) -> dict[str, str]:
-        """Where clients come, by setting."""
+        """Return the listen addresses, by setting."""
         listen = self.settings.listen
         doors = {"listen.thrift": listen.thrift, "listen.http": listen.http}
         return doors if listen.producer is None else {**doors, "listen.producer": listen.producer}
@@ -39,8 +39,9 @@ class Wanted:
 
 @asynccontextmanager
 async def running_workers(wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
-    """So many workers as the settings say; SIGHUP has them read the settings file again. Raises
-    OrderlaneError if one cannot start, or fails as it drains.
+    """Run the number of workers given in the settings; SIGHUP makes them reload the settings file.
+
+    Raises OrderlaneError if a worker cannot start, or fails while draining.
     """
     doors = wanted.doors()
     made = places(wanted.settings.workers, doors=doors)
@@ -75,5 +76,5 @@ async def running_workers(wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
 
 
 def _own(place: Place) -> dict[str, Any]:
-    # Producers of DDMQ come through the door, and are handed on as all others.
+    # DDMQ producers connect to the supervisor's port, and are passed on like other clients.
     return {"listen.thrift": place.thrift, "listen.http": place.http, "listen.producer": None}

@@ -1,4 +1,4 @@
-"""``orderlane top``: groups and their hottest keys, live in a terminal."""
+"""``orderlane top``: a live view of groups and their hottest keys."""
 
 from __future__ import annotations
 
@@ -30,21 +30,19 @@ _PIPE_WIDTH, _PIPE_HEIGHT = 80, 200
 
 
 def top(
-    group: Annotated[str | None, typer.Argument(help="only this group")] = None,
+    group: Annotated[str | None, typer.Argument(help="show only this group")] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="print one frame, after two looks, and end")
+        bool, typer.Option("--once", help="print one frame and exit")
     ] = False,
-    every: Annotated[float, typer.Option(help="seconds between looks", min=0.1, max=3600)] = 1.0,
+    every: Annotated[float, typer.Option(help="refresh interval, s", min=0.1, max=3600)] = 1.0,
     http: Annotated[
-        str, typer.Option("--http", help="host:port of a proxy's HTTP port; several by commas")
+        str, typer.Option("--http", help="host:port of a proxy's HTTP port; comma-separated list")
     ] = DEFAULT_HTTP,
 ) -> None:
-    """Show groups with lag, messages finished a second, unfinished ones, those blocked behind their
-    key, owners, and the hottest keys; live, until q is pressed.
+    """Show groups, their lag and throughput, queue owners and the hottest keys, until q is pressed.
 
-    Of queues of the proxies at --http and of those that own other queues. In column S: P paused, R
-    rate limited, C no client. Where stdout is no terminal, or a dumb one, a frame is printed and
-    that is it.
+    Includes the proxies at --http and the owners of all other queues. Column S: P paused, R rate
+    limited, C no client. If stdout is not a terminal, one frame is printed.
     """
     asked = _Proxies([each.strip() for each in http.split(",") if each.strip()], group)
     console = Console(highlight=False, markup=False)
@@ -57,7 +55,7 @@ def top(
     before = None
     with _keys() as keyboard, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            look = asked.look(bear=before is not None)
+            look = asked.look(tolerant=before is not None)
             lines = frame(look, before, width=console.width, height=console.height)
             live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
             before = look
@@ -66,15 +64,16 @@ def top(
 
 
 class _Proxies:
-    """Those that were named, and, once they say so, the owners of other queues."""
+    """The given proxies, and the owners of other queues that they report."""
 
     def __init__(self, addresses: list[str], group: str | None) -> None:
         self._addresses = addresses
         self._group = group
 
-    def look(self, *, bear: bool = False) -> Look:
-        """Ask all. Raises OrderlaneError if none answers, or nobody has the group; *bear*: the
-        frame says so.
+    def look(self, *, tolerant: bool = False) -> Look:
+        """Query all proxies.
+
+        Raises OrderlaneError if none answers or none has the group, unless *tolerant*.
         """
         at_ns = now_ns()
         groups: list[tuple[str, dict[str, Any]]] = []
@@ -94,7 +93,7 @@ class _Proxies:
             groups.append((address, found))
             asked |= owners
             left += sorted(owners)
-        if not bear:
+        if not tolerant:
             self._check(groups, away)
         hottest = sorted(keys, key=lambda each: (-each.share, each.key, each.queue))[:_KEYS]
         return Look(
@@ -110,7 +109,7 @@ class _Proxies:
             raise OrderlaneError("\n".join(why for _, why in away))
         if self._group is not None and not any(found for _, found in groups):
             raise OrderlaneError(
-                f"there is no group {self._group!r} at {', '.join(at for at, _ in groups)}: see"
+                f"no group {self._group!r} at {', '.join(at for at, _ in groups)}: see"
                 " orderlane groups ls"
             )
 
@@ -140,7 +139,7 @@ class _Proxies:
 
 @contextmanager
 def _keys() -> Iterator[int | None]:
-    """Single keys from the terminal; None if stdin is none."""
+    """Yield a file descriptor for single key presses; None if stdin is not a terminal."""
     if not sys.stdin.isatty():
         yield None
         return
@@ -154,7 +153,7 @@ def _keys() -> Iterator[int | None]:
 
 
 def _wait(seconds: float, keyboard: int | None) -> bool:
-    """Wait so long; True as soon as q is pressed."""
+    """Wait *seconds*; return True as soon as q is pressed."""
     until_ns = now_ns() + int(seconds * 1e9)
     while (left_ns := until_ns - now_ns()) > 0:
         heard, _, _ = select.select([] if keyboard is None else [keyboard], [], [], left_ns / 1e9)

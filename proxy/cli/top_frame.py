@@ -1,7 +1,6 @@
-"""One frame of ``orderlane top``: what was asked becomes lines of a terminal. Pure.
+"""One frame of ``orderlane top`` as lines of text. Pure.
 
-Figures of the moment come from one look; throughput from two, by how far the queues of a group went
-between them.
+Throughput is the progress of a group's queues between two looks; all other figures come from one.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ _KEYS_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """One group over all proxies that were asked. Counts are messages; ``done`` is how many of its
-    queues were ever finished, so that a difference is throughput; ``owners``: how many queues each
-    proxy has. ``marks``: P paused, R rate limited, C no client.
+    """One group over all queried proxies; counts are messages.
+
+    ``done`` is the total of finished messages by queue, whose difference is throughput. ``owners``
+    is the number of queues per proxy. ``marks``: P paused, R rate limited, C no client.
     """
 
     name: str
@@ -43,7 +43,7 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """A key by its share of what was handed out lately; ``share`` from 0 to 1."""
+    """A hot key; ``share`` is its fraction of recent deliveries, from 0 to 1."""
 
     group: str
     key: str
@@ -56,8 +56,9 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was asked at ``at_ns``, by the monotonic clock; ``time`` is for people. ``away``:
-    proxies that did not answer, and why.
+    """The answers at ``at_ns`` (monotonic clock); ``time`` is the wall-clock time to display.
+
+    ``away`` lists proxies that did not answer, with the error.
     """
 
     at_ns: int
@@ -71,7 +72,7 @@ class Look:
 
 
 def figures_of(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[GroupFigures, ...]:
-    """Groups by name, of what each proxy (by address) said at ``/api/groups``."""
+    """Return groups by name from the answers to ``/api/groups``, by proxy address."""
     parts: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for proxy, groups in rows:
         for name, group in groups.items():
@@ -114,7 +115,7 @@ def _figures(name: str, found: Sequence[tuple[str, Mapping[str, Any]]]) -> Group
 
 
 def hot_key_of(group: str, row: Mapping[str, Any]) -> HotKey:
-    """A row of ``keys/hot``."""
+    """Convert a row of ``keys/hot``."""
     return HotKey(
         group=group,
         key=row["key"],
@@ -132,25 +133,27 @@ def hot_key_of(group: str, row: Mapping[str, Any]) -> HotKey:
 def frame(
     look: Look, before: Look | None = None, *, width: int = 80, height: int = 24
 ) -> list[str]:
-    """Lines of at most *width* columns, at most *height* of them. *before* is the look before this
-    one; None: throughput is not known yet. What does not fit is counted in a line.
+    """Return at most *height* lines of at most *width* columns.
+
+    Without the previous look *before*, throughput is unknown. Groups that do not fit are counted in
+    one line.
     """
     rates = _rates(look, before)
     lines = [
-        _row(f"orderlane top  {look.time}", f"{len(look.groups)} groups", width=min(width, 80)),
-        *(f"away: {proxy}: {why}" for proxy, why in look.away),
+        _row(f"orderlane top  {look.time}", number(len(look.groups), "group"), width=min(width, 80)),
+        *(f"no answer: {proxy}: {why}" for proxy, why in look.away),
         "",
         _HEAD,
     ]
     below = [_KEYS_HEAD, *map(_key_line, look.keys)] if look.keys else []
     owners = [line for each in look.groups for line in _owner_lines(each)]
-    # Groups first: half of the height is theirs whatever else there is.
+    # Groups come first and get at least half of the height.
     room = max(3, height - len(lines) - min(len(below) + 1, height // 3) - 1)
     busiest = sorted(look.groups, key=lambda each: (-each.lag, -each.unfinished, each.name))
     shown = busiest if len(busiest) <= room else busiest[: room - 1]
     lines += [_group_line(each, rates.get(each.name)) for each in shown]
     if hidden := len(busiest) - len(shown):
-        lines.append(f"… {hidden:,} more groups")
+        lines.append(f"… {number(hidden, 'more group')}")
     for block in (below, ["OWNERS", *owners] if owners else []):
         left = height - len(lines) - 1
         if block and left >= 2:
@@ -159,7 +162,7 @@ def frame(
 
 
 def _rates(look: Look, before: Look | None) -> dict[str, float]:
-    """Messages a second by group, of queues that were owned at both looks."""
+    """Return messages per second by group, over queues owned at both looks."""
     if before is None or look.at_ns <= before.at_ns:
         return {}
     seconds = (look.at_ns - before.at_ns) / 1e9
@@ -198,7 +201,7 @@ def _owner_lines(each: GroupFigures) -> list[str]:
 
 
 def short(count: float) -> str:
-    """A count in at most six characters: 999, 12.3k, 4.56M."""
+    """Format a count in at most six characters: 999, 12.3k, 4.56M."""
     if count < 10_000:
         return f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
     for unit in "kMGT":
@@ -213,7 +216,7 @@ def _row(left: str, right: str, *, width: int) -> str:
 
 
 def _cut(text: str, chars: int) -> str:
-    """Printable, and no longer than that."""
+    """Replace unprintable characters and truncate to *chars*."""
     plain = "".join(each if each.isprintable() else "·" for each in text)
     return plain if len(plain) <= chars else plain[: chars - 1] + "…"
 

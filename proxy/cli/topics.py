@@ -1,4 +1,4 @@
-"""``orderlane topics``: the topics that the nameserver knows."""
+"""``orderlane topics``: the topics of the nameserver."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proxy.cli.connect import broker_client
 from proxy.cli.options import DEFAULT_NAMESERVER, NameserverOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 
-#: What proxies and brokers keep for themselves: ownership records, the template of new topics.
+#: Internal topics: ownership records, and the template of new topics.
 _INTERNAL = ("%OWN%", "TBW102")
 
 
 def topics(
     everything: Annotated[
-        bool, typer.Option("--all", help="also those that proxies and brokers keep for themselves")
+        bool, typer.Option("--all", help="include internal topics of proxies and brokers")
     ] = False,
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
     output: Output = OutputFormat.TABLE,
@@ -37,7 +37,7 @@ async def _rows(nameserver: str, *, everything: bool) -> list[dict[str, Any]]:
             try:
                 queues = await client.queues(topic)
             except BrokerError:
-                continue  # deleted in between, or not readable
+                continue  # deleted in the meantime, or not readable
             ends = [await client.max_offset(queue) for queue in queues]
             starts = [await client.min_offset(queue) for queue in queues]
             rows.append(

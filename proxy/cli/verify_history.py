@@ -1,4 +1,4 @@
-"""``orderlane verify-history``: were the promises kept in a run that was recorded?"""
+"""``orderlane verify-history``: check a recorded run against the promises."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Annotated
 import typer
 
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, stdout_console
+from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.history.check import verify
 from proxy.history.findings import Report
 
 Files = Annotated[
-    list[Path], typer.Argument(help="History files, or folders of them.", metavar="FILE...")
+    list[Path], typer.Argument(help="history files, or folders of them", metavar="FILE...")
 ]
 
 
 def verify_history(files: Files, output: Output = OutputFormat.TABLE) -> None:
     """Check recorded histories for order, loss and safe commits.
 
-    Exit code 0: clean; 1: violations; 2: unreadable, or no send or no delivery in them.
+    Exit code 0: clean; 1: violations; 2: unreadable, or without a send or a delivery.
     """
     report = verify(_expand(files))
     if output is OutputFormat.JSON:
@@ -39,19 +40,19 @@ def _expand(files: list[Path]) -> Iterator[Path]:
             continue
         inside = sorted(path.glob("*.jsonl"))
         if not inside:
-            raise OrderlaneError(f"{path}: holds no history (no *.jsonl file)")
+            raise OrderlaneError(f"{path} has no history (no *.jsonl file)")
         yield from inside
 
 
 def print_report(report: Report) -> None:
-    """The verdict as tables, with examples of each violation."""
+    """Print the result as tables, with examples of each violation."""
     counts = report.as_dict()
     names = [name for name in counts if name not in ("violations", "by_id")]
     rows = [{"what": name, "count": counts[name]} for name in [*names, "violations"]]
     print_rows(rows, columns=["what", "count"], output=OutputFormat.TABLE)
     console = stdout_console()
     for name, violation in sorted(report.violations.items()):
-        console.print(f"\n{name}: {violation.count} violations")
+        console.print(f"\n{name}: {number(violation.count, 'violation')}")
         for example in violation.examples:
             console.print(f"  {example}")
         if violation.count > len(violation.examples):

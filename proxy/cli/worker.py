@@ -1,4 +1,4 @@
-"""``python -m proxy.cli.worker TASK``: one of several workers, as their supervisor starts it."""
+"""``python -m proxy.cli.worker TASK``: one of several workers, started by their supervisor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from proxy.workers.task import Task
 
 
 def run(task: Task) -> None:
-    """Serve until a signal, or until the supervisor is gone."""
+    """Serve until a signal, or until the supervisor ends."""
     configure_logs(level=task.log_level)
     structlog.contextvars.bind_contextvars(worker=task.number)
     history = None if task.history is None else Path(task.history)
@@ -67,7 +67,7 @@ async def _running(
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: 2 and a sentence for what a person can mend."""
+    """Return the exit code: 2, with one sentence, for errors that a user can fix."""
     task = Task.read(arguments[0])
     try:
         run(task)

@@ -1,4 +1,4 @@
-"""The processes that the demo starts, and their lines of JSON."""
+"""Child processes of the demo, which print lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.errors import OrderlaneError
 
 
 class Child:
-    """A process that prints one JSON object a line; its stderr goes to a file."""
+    """A process that prints one JSON object per line; its stderr goes to a file."""
 
     def __init__(self, name: str, process: Process, log: Path) -> None:
         self.name = name
@@ -33,19 +33,19 @@ class Child:
         return cls(name, process, log)
 
     async def line(self) -> dict[str, Any]:
-        """The next line. Raises OrderlaneError, with what it logged last, if the process ended."""
+        """Return the next line. Raises OrderlaneError with its last log lines if the process ended."""
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
             await self._process.wait()
             said = self._log.read_text(errors="replace").strip().splitlines()[-3:]
             raise OrderlaneError(
-                f"{self.name} ended with code {self._process.returncode}: {' / '.join(said)}"
+                f"{self.name} ended with exit code {self._process.returncode}: {' / '.join(said)}"
             )
         return dict(orjson.loads(line))
 
     async def lines(self) -> AsyncIterator[dict[str, Any]]:
-        """All lines until it ends."""
+        """Yield all lines until the process ends."""
         while True:
             try:
                 yield await self.line()
@@ -55,12 +55,12 @@ class Child:
                 return
 
     def go(self) -> None:
-        """Let it begin."""
+        """Tell the process to begin."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
 
     async def stop(self) -> None:
-        """End it by SIGTERM, and wait."""
+        """Send SIGTERM and wait for the end."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         await self._process.wait()

@@ -1,4 +1,4 @@
-"""``orderlane demo``: what a person sees of it."""
+"""``orderlane demo``: options, progress and the printed result."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from proxy.cli.demo.flights import flight_events
 from proxy.cli.demo.run import DemoPlan, run_demo
 from proxy.cli.output import print_json
 
-#: For people, beside the one line of JSON on stdout.
+#: Progress and the table go to stderr; stdout has one line of JSON.
 _console = Console(stderr=True, width=None if sys.stderr.isatty() else 110)
 
 
 def demo(
-    flights: Annotated[str, typer.Option(help="january, all, or a number of flights")] = "january",
-    json: Annotated[bool, typer.Option("--json", help="the line of JSON alone")] = False,
+    flights: Annotated[str, typer.Option(help="flights to use: january, all, or a number")] = "january",
+    json: Annotated[bool, typer.Option("--json", help="print only the line of JSON")] = False,
     keep: Annotated[
-        Path | None, typer.Option(help="keep data, logs and histories in this folder")
+        Path | None, typer.Option(help="folder in which to keep data, logs and histories")
     ] = None,
 ) -> None:
-    """Real flights of 2013: the same work ordered by queue, then by aircraft.
+    """Run real flights of 2013 through a gateway, ordered by queue and then by aircraft.
 
-    The last line on stdout is one JSON object. Exit code 1 if an order was broken, or an event
-    was lost or repeated.
+    The last line on stdout is a JSON object. Exit code 1 if order was violated, or an event was
+    lost or duplicated.
     """
     plan = DemoPlan(flight_events(flights))
     with tempfile.TemporaryDirectory(prefix="orderlane-demo-") as temporary:

@@ -1,4 +1,4 @@
-"""What a run of the demo comes to, taken from the histories of its handlers."""
+"""Figures of a demo run, computed from the histories of its handlers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.history.check import verify
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run: all the work in one order. ``parallelism`` is handlers busy on average."""
+    """Figures of one run. ``parallelism`` is the average number of busy handlers."""
 
     order_key: str
     events: int
@@ -26,16 +26,16 @@ class Figures:
 
     @property
     def events_per_second(self) -> float:
-        """Events over seconds, from the first hand-out to the last finish."""
+        """Events per second, from the first delivery to the last finish."""
         return self.events / self.seconds if self.seconds else 0.0
 
 
 def figures_of(order_key: str, *, sends: Path, handlers: Iterable[Path], keys: int) -> Figures:
-    """Judge the histories of one run. Raises HistoryError if they hold nothing to judge."""
+    """Check the histories of one run. Raises HistoryError if they are empty."""
     files = list(handlers)
     report = verify([sends, *files])
     counts = report.counts
-    # D1 is loss, which has a figure of its own.
+    # D1 is loss, which is counted separately.
     broken = sum(found.count for name, found in report.violations.items() if name != "D1")
     first, last, busy = _times(files)
     seconds = max(0, last - first) / 1e9
@@ -52,7 +52,7 @@ def figures_of(order_key: str, *, sends: Path, handlers: Iterable[Path], keys: i
 
 
 def _times(files: Iterable[Path]) -> tuple[int, int, int]:
-    """First start, last end, and the sum of all handlers' times, in ns."""
+    """Return the first start, the last end, and the total handling time, in ns."""
     first, last, busy = 2**63, 0, 0
     for file in files:
         for line in file.read_bytes().splitlines():

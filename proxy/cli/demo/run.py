@@ -1,4 +1,4 @@
-"""The demo's run: a gateway of its own, the flights sent to it, the same work in two orders."""
+"""Run of the demo: start a gateway, send the flights, and handle them under two order keys."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from thin_client import AsyncProducer, Outgoing, new_message_id
 from thin_client.delivery import UNIQUE_ID
 
 TOPIC = "flights"
-#: The two orders that are compared, by group: what queue-level order gives, and a key's own lane.
+#: Order keys to compare, by group: one lane per queue, one lane per aircraft.
 GROUPS = {"flights-by-queue": "QID", "flights-by-aircraft": "$.tailnum"}
 
 _BATCH = 500
-#: Without any progress for so long the demo gives up.
+#: Timeout without progress.
 _STALL_S = 60.0
 
-#: Told how far a step is: its name, done, total.
+#: Progress of a step: name, done, total.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What to do. ``work_ms`` is how long a handler works on an event."""
+    """Size of the demo. ``work_ms`` is the handling time per event."""
 
     events: Sequence[FlightEvent]
     clients: int = 8
@@ -41,7 +41,7 @@ class DemoPlan:
 
 
 async def run_demo(plan: DemoPlan, folder: Path, progress: Progress) -> list[Figures]:
-    """Run everything in *folder*; figures of each order. Raises OrderlaneError."""
+    """Run the demo in *folder* and return the figures per order key. Raises OrderlaneError."""
     keys = len({event.tailnum for event in plan.events if event.tailnum is not None})
     async with AsyncExitStack() as running:
         gateway = await _gateway(folder)
@@ -77,7 +77,7 @@ async def _gateway(folder: Path) -> Child:
 
 
 async def _send(plan: DemoPlan, thrift: str, histories: Path, progress: Progress) -> Path:
-    """Send all events in the order of their time; returns the sender's history."""
+    """Send all events in order of time; return the path of the sender's history."""
     history = HistoryWriter(histories, "sender")
     async with AsyncProducer(thrift) as producer:
         for start in range(0, len(plan.events), _BATCH):
@@ -107,8 +107,8 @@ def _outgoing(event: FlightEvent) -> Outgoing:
 async def _consume(
     plan: DemoPlan, group: str, thrift: str, histories: Path, progress: Progress
 ) -> None:
-    """Let the client processes handle everything, once all of them are there."""
-    histories.mkdir(parents=True)  # noqa: ASYNC240 - once, and nothing else runs
+    """Start the client processes and let them handle all events together."""
+    histories.mkdir(parents=True)  # noqa: ASYNC240 - once, with nothing else running
     clients = [
         await Child.start(
             f"client {number}",
@@ -132,7 +132,7 @@ async def _consume(
 async def _finished(
     plan: DemoPlan, clients: Sequence[Child], what: str, progress: Progress
 ) -> None:
-    """Wait until the clients have handled as many events as there are."""
+    """Wait until the clients have handled all events."""
     handled = dict.fromkeys(range(len(clients)), 0)
     total = len(plan.events)
     done = asyncio.Event()
@@ -155,7 +155,7 @@ async def _finished(
             except TimeoutError:
                 count = sum(handled.values())
                 raise OrderlaneError(
-                    f"nothing moved for {_STALL_S:.0f} s, {count} of {total} events {what}"
+                    f"no progress for {_STALL_S:.0f} s: {count:,} of {total:,} events handled {what}"
                 ) from None
 
     try:
@@ -167,4 +167,4 @@ async def _finished(
             for task in listening:
                 task.cancel()
     except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None  # the first failure says it all
+        raise group.exceptions[0] from None  # report the first failure only

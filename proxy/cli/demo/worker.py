@@ -1,7 +1,7 @@
-"""One client process of the demo: says that it is here, waits for "go", handles until told.
+"""One client process of the demo: reports that it is ready, waits for "go", and handles messages.
 
-Started as ``python -m proxy.cli.demo.worker``. It prints a line of JSON whenever its count changed
-for a fifth of a second, and drains at SIGTERM.
+Started as ``python -m proxy.cli.demo.worker``. It prints its count as a line of JSON, at most five
+times per second, and drains at SIGTERM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def work(arguments: argparse.Namespace) -> None:
         arguments.proxy,
         group=arguments.group,
         concurrency=arguments.handlers,
-        prefetch=3 * arguments.handlers,  # fewer, larger pulls: the machine is small
+        prefetch=3 * arguments.handlers,  # fewer, larger pulls for small machines
         client_id=f"demo-{name}-{os.getpid()}",
         observer=observer,
     )
@@ -59,7 +59,7 @@ async def _report(observer: HistoryObserver) -> None:
 
 
 def main() -> None:
-    """Read the options that ``run.py`` gives."""
+    """Parse the options passed by ``run.py``."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("proxy", "group", "history"):
         parser.add_argument(f"--{name}", required=True)
