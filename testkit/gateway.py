@@ -34,7 +34,7 @@ TOPIC = "orders"
 GROUP = "billing"
 
 #: What a verb is told of a queue that moves right then.
-HANDED_OVER = "is being handed over: ask again in a moment"
+HANDED_OVER = "is being handed over: "
 
 #: Gateways may share an official broker, so each has a topic and a group of its own there.
 _numbers = count(1)

@@ -1,1 +1,1 @@
-"""The HTTP surface: health, readiness, metrics. Reads frozen statistics, decides nothing."""
+"""The HTTP port: health, readiness, metrics and the admin API. Decides nothing itself."""

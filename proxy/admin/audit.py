@@ -1,4 +1,4 @@
-"""The records of the audit topic: who changed what, and why."""
+"""Audit records in the admin API."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ MOST_SHOWN = 10_000
 
 
 class AuditQuery(Asked):
-    """Which records."""
+    """Selects audit records."""
 
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 100
-    group: Annotated[
-        str | None, Field(description="the group that was changed", max_length=500)
-    ] = None
+    group: Annotated[str | None, Field(description="the changed group", max_length=500)] = None
     topic: Annotated[str | None, Field(description="the topic", max_length=500)] = None
     target: Annotated[str | None, Field(description="the key, queue or lease", max_length=500)] = (
         None
@@ -30,7 +28,7 @@ class AuditQuery(Asked):
     after: Annotated[
         str | None,
         Field(
-            description='the "position" of an answer before',
+            description='the "position" of an earlier answer',
             pattern=r"^([A-Za-z0-9_-]+_[0-9]{1,9}:[0-9]{1,18}(,|$))+$",
             max_length=1000,
         ),
@@ -38,8 +36,10 @@ class AuditQuery(Asked):
 
 
 class AuditRow(Answer):
-    """One record. ``phase`` ``begin``: stored before the change, with what it was meant to lead to;
-    ``end``: what became of it, if that was something else, or why it ``failed``.
+    """One record.
+
+    ``phase`` ``begin`` is stored before the change, with the intended result. ``end`` follows if
+    the result differs or the change ``failed``.
     """
 
     id: str
@@ -58,7 +58,7 @@ class AuditRow(Answer):
 
 
 class AuditView(Answer):
-    """The newest records, the oldest first; ``position`` is for the next question."""
+    """The newest records, oldest first. Pass ``position`` as ``after`` to get later ones."""
 
     records: list[AuditRow]
     position: str
@@ -71,11 +71,11 @@ class AuditSurface:
         self._audit = audit
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 "/api/audit",
-                "Who changed what, and why.",
+                "List audit records of changes.",
                 self._show,
                 query=AuditQuery,
                 answer=AuditView,

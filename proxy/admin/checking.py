@@ -1,4 +1,4 @@
-"""From the bytes of a request to the models of its operation, or one sentence. Pure."""
+"""Validates requests against the models of their operation. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LONGEST_NAME = 60
 
 
 class Malformed(OrderlaneError):
-    """A request that is not as its operation says."""
+    """The request does not match its operation."""
 
 
 def body_of(content: bytes, model: type[AnyAsked]) -> AnyAsked:
-    """The body of a request. Raises Malformed."""
+    """Parse the body of a request. Raises Malformed."""
     try:
         asked = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -36,7 +36,7 @@ def body_of(content: bytes, model: type[AnyAsked]) -> AnyAsked:
 
 
 def _whole_numbers(value: Any) -> Any:
-    """*value*, where 5.0 is 5: JSON knows one kind of number."""
+    """Convert 5.0 to 5 in *value*, since JSON has one number type."""
     if isinstance(value, dict):
         return {name: _whole_numbers(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -45,7 +45,7 @@ def _whole_numbers(value: Any) -> Any:
 
 
 def query_of(given: Sequence[tuple[str, str]], model: type[AnyAsked]) -> AnyAsked:
-    """What stands behind the ``?`` of a request. Raises Malformed."""
+    """Parse the query string of a request. Raises Malformed."""
     asked: dict[str, Any] = {}
     kinds = _kinds(model)
     for name, text in given:
@@ -73,8 +73,8 @@ def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
             near = difflib.get_close_matches(name, model.model_fields, n=1)
             known = ", ".join(model.model_fields) or "none"
             found.append(
-                f"there is no field {_shown(name)}: "
-                + (f"did you mean {near[0]}?" if near else f"known are {known}")
+                f"unknown field {_shown(name)}: "
+                + (f"did you mean {near[0]}?" if near else f"known fields: {known}")
             )
         elif detail["type"] == "missing" and len(location) == 1:
             found.append(f"{name} is missing: it {should_be}")
@@ -87,7 +87,7 @@ def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _kinds(model: type[BaseModel]) -> dict[str, str]:
-    """The JSON type of each field: all that stands behind the ``?`` is text at first."""
+    """Return the JSON type of each field; query parameters arrive as text."""
     properties = model.model_json_schema()["properties"] if model.model_fields else {}
     return {name: _kind(schema) for name, schema in properties.items()}
 

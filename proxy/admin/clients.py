@@ -1,4 +1,4 @@
-"""The clients that are connected to a proxy, and what they hold."""
+"""Clients connected to a proxy, and their leases."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MOST_SHOWN = 10_000
 
 
 class ClientsQuery(Asked):
-    """Which to show."""
+    """Selects clients."""
 
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 500
-    group: Annotated[str | None, Field(description="a group that they pull of")] = None
+    group: Annotated[str | None, Field(description="a group whose messages they pull")] = None
 
 
 class ClientGroupView(Answer):
-    """What a connection pulls of: the group, the name that its client has there, its leases."""
+    """A group pulled by a connection: its client name and number of leases."""
 
     group: str
     client: str
@@ -34,8 +34,10 @@ class ClientGroupView(Answer):
 
 
 class ClientView(Answer):
-    """A connection. ``waits``: a pull of it waits for messages; ``certificate``: the common name of
-    the one that it showed.
+    """A connection.
+
+    ``waits``: a pull is waiting for messages; ``certificate``: common name of the client's
+    certificate.
     """
 
     connection: int
@@ -47,7 +49,7 @@ class ClientView(Answer):
 
 
 class ClientsView(Answer):
-    """``connected``: how many connections there are of those that were asked for."""
+    """``connected``: number of matching connections."""
 
     connected: int
     clients: list[ClientView]
@@ -61,11 +63,11 @@ class ClientSurface:
         self._lanes = lanes
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 "/api/clients",
-                "The clients that are connected to this proxy, those with most leases first.",
+                "List the clients connected to this proxy, those with most leases first.",
                 self._show,
                 query=ClientsQuery,
                 answer=ClientsView,

@@ -1,4 +1,4 @@
-"""Where the groups of a proxy come from, and what of it is not served."""
+"""Sources of a proxy's groups, and settings that are not in effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.operator.asked import Answer
 
 
 class FileView(Answer):
-    """The settings file. ``refused``: why its newest content is not served."""
+    """The settings file. ``refused``: why its latest content is not in effect."""
 
     path: str
     loaded_ms: int
@@ -20,21 +20,21 @@ class FileView(Answer):
 
 
 class SourceView(Answer):
-    """Where a group comes from: the settings file, the store, or clients that asked for it."""
+    """The source of a group: the settings file, the store, or a client's request."""
 
     group: str
     source: str
 
 
 class StoreView(Answer):
-    """The store of groups: their versions, and the nameservers that do not answer."""
+    """The store of groups: their versions, and nameservers that do not answer."""
 
     versions: dict[str, int]
     unreachable: list[str]
 
 
 class ConfigurationView(Answer):
-    """``problems``: a sentence for each thing that is not as somebody wants it."""
+    """``problems``: one sentence for each setting that is not in effect."""
 
     file: FileView | None
     store: StoreView | None
@@ -50,11 +50,11 @@ class ConfigurationSurface:
         self._configuration = configuration
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 "/api/config",
-                "Where the groups come from, and what of their settings is not served.",
+                "Show the sources of groups, and settings that are not in effect.",
                 self._view,
                 answer=ConfigurationView,
             )

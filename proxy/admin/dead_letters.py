@@ -1,4 +1,4 @@
-"""What operators do with the dead letters of a group: what is there, send them back, stop that."""
+"""Dead letters of a group in the admin API: list, show, export, redrive, stop."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _ERRORS = (404, 409, 503)
 
 
 class DeadLettersQuery(Asked):
-    """Which to show."""
+    """Selects dead letters to list."""
 
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)
     ] = 100
-    topic: Annotated[str | None, Field(description="the topic they came from")] = None
-    key: Annotated[str | None, Field(description="their order key"), PLAIN_KEY] = None
-    all: Annotated[bool, Field(description="true or false: also those that went back")] = False
+    topic: Annotated[str | None, Field(description="the original topic")] = None
+    key: Annotated[str | None, Field(description="the order key"), PLAIN_KEY] = None
+    all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
 
 
 class ExportQuery(Asked):
-    """Which to export."""
+    """Selects dead letters to export."""
 
     count: Annotated[
-        int | None, Field(description="how many at most, 1 or more", ge=1, lt=2**53)
+        int | None, Field(description="the maximum number, 1 or more", ge=1, lt=2**53)
     ] = None
-    topic: Annotated[str | None, Field(description="the topic they came from")] = None
-    key: Annotated[str | None, Field(description="their order key"), PLAIN_KEY] = None
-    all: Annotated[bool, Field(description="true or false: also those that went back")] = False
+    topic: Annotated[str | None, Field(description="the original topic")] = None
+    key: Annotated[str | None, Field(description="the order key"), PLAIN_KEY] = None
+    all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
 
 
 class DeadLetterQuery(Asked):
-    """Which one."""
+    """Selects one dead letter."""
 
     dead_letter: Annotated[
         str,
@@ -52,7 +52,7 @@ class DeadLetterQuery(Asked):
 
 
 class RedriveBody(ChangeBody):
-    """How to send them back."""
+    """Parameters of a redrive."""
 
     rate: Rate = 0.0
     skip: Annotated[
@@ -67,11 +67,11 @@ class RedriveBody(ChangeBody):
 
 
 class StopBody(ChangeBody):
-    """Who stops it."""
+    """Stops a redrive."""
 
 
 class RedriveView(Answer):
-    """A redrive of this proxy, the last one. A dry run has the first three alone."""
+    """The last redrive of this proxy. A dry run has the first three fields only."""
 
     group: str
     state: str
@@ -85,7 +85,7 @@ class RedriveView(Answer):
 
 
 class DeadLetterView(Answer):
-    """One of them; times are milliseconds since 1970."""
+    """One dead letter; times are milliseconds since 1970."""
 
     dead_letter: str
     topic: str | None
@@ -101,8 +101,10 @@ class DeadLetterView(Answer):
 
 
 class WholeDeadLetterView(DeadLetterView):
-    """One with what it holds. ``body_base64`` in place of ``body``: that is no text, or
-    ``compressed`` in a way that is not read here.
+    """One dead letter with properties and body.
+
+    ``body_base64`` replaces ``body`` if that is not UTF-8, or ``compressed`` in an unsupported
+    format.
     """
 
     tag: str | None
@@ -113,7 +115,7 @@ class WholeDeadLetterView(DeadLetterView):
 
 
 class DeadLettersView(Answer):
-    """``complete``: all that were asked for are here."""
+    """Dead letters of a group. ``complete``: no matching one is left out."""
 
     group: str
     waiting: int
@@ -129,11 +131,11 @@ class DeadLetterSurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 _PLACE,
-                "The dead letters of a group, the oldest first.",
+                "List the dead letters of a group, oldest first.",
                 self._show,
                 query=DeadLettersQuery,
                 answer=DeadLettersView,
@@ -142,7 +144,7 @@ class DeadLetterSurface:
             *self._looks(),
             post(
                 f"{_PLACE}/redrive",
-                "Send them back to the topics they came from, one by one.",
+                "Send dead letters to their original topics, one at a time.",
                 self._redrive,
                 body=RedriveBody,
                 answer=RedriveView,
@@ -150,7 +152,7 @@ class DeadLetterSurface:
             ),
             post(
                 f"{_PLACE}/stop",
-                "Send no more of them back.",
+                "Stop the redrive.",
                 self._stop,
                 body=StopBody,
                 answer=RedriveView,
@@ -162,7 +164,7 @@ class DeadLetterSurface:
         return [
             get(
                 f"{_PLACE}/show",
-                "One dead letter with its properties and body.",
+                "Show one dead letter with its properties and body.",
                 self._find,
                 query=DeadLetterQuery,
                 answer=WholeDeadLetterView,
@@ -170,8 +172,8 @@ class DeadLetterSurface:
             ),
             get(
                 f"{_PLACE}/export",
-                "Dead letters with their properties and bodies, as lines of JSON. What ends before"
-                " its last chunk is not whole.",
+                "Export dead letters with their properties and bodies as lines of JSON. A response"
+                " without its last chunk is incomplete.",
                 self._export,
                 query=ExportQuery,
                 media=NDJSON,

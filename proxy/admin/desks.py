@@ -1,4 +1,4 @@
-"""All that operators can ask of a proxy beside health, metrics and what it holds."""
+"""All operations of the admin API besides health, metrics and group states."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def desk_operations(
     dead_letters: DeadLetterDesk,
     doors: Doors,
 ) -> list[Operation]:
-    """What the desks of one proxy serve."""
+    """Return the operations of one proxy's desks."""
     book = OwnerBook(context.client, context.log)
     return [
         *ConfigurationSurface(configuration).operations(),

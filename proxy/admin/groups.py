@@ -1,4 +1,4 @@
-"""Groups in the nameservers' store: look at one, store it, delete it."""
+"""Stored groups in the admin API: describe, create, update, delete."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _CHANGES = (404, 409, 503)
 
 
 def _integral(value: object) -> object:
-    """JSON has one kind of numbers: 2.0 is a version, too."""
+    """Convert 2.0 to 2, since JSON has one number type."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 _Version = Annotated[int, Field(ge=0, lt=2**53), BeforeValidator(_integral)]
 Expect = Annotated[
     _Version | None,
-    Field(description="the version that the group has, 0 if there is none; without it any"),
+    Field(description="the current version of the group, 0 if it is not stored (default: any)"),
 ]
-DryRun = Annotated[bool, Field(description="true or false: only tell, change nothing")]
+DryRun = Annotated[bool, Field(description="true or false: only show the effect, change nothing")]
 
 
 class GroupBody(ChangeBody):
-    """Settings of a group, as in a settings file, without its name."""
+    """Settings of a group as in a settings file, without its name."""
 
     settings: Annotated[
         dict[str, Any], Field(description="an object with the settings of the group")
@@ -40,7 +40,7 @@ class GroupBody(ChangeBody):
 
 
 class DeleteQuery(Asked):
-    """Why, and from which version on."""
+    """Parameters of a deletion."""
 
     reason: Reason
     by: Actor = None
@@ -49,9 +49,7 @@ class DeleteQuery(Asked):
 
 
 class StoredGroupView(Answer):
-    """``version``: that of the store, 0 if it is not there. ``refused``: why the settings in the
-    store are not served.
-    """
+    """A group. ``version``: 0 if it is not stored; ``refused``: why stored settings are refused."""
 
     group: str
     source: str
@@ -61,7 +59,7 @@ class StoredGroupView(Answer):
 
 
 class GroupChangeView(Answer):
-    """``version`` is the one after it; without a change the one that is."""
+    """A change of a group. ``version`` is the current one after the request."""
 
     group: str
     version: int
@@ -77,11 +75,11 @@ class GroupSurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 _PLACE,
-                "Where a group comes from, and its settings.",
+                "Show the source and settings of a group.",
                 self._describe,
                 answer=StoredGroupView,
                 errors=LOOKS,
@@ -89,7 +87,7 @@ class GroupSurface:
             Operation(
                 method="PUT",
                 path=_PLACE,
-                summary="Store a group, new or known: all proxies that read the store serve it.",
+                summary="Create or update a stored group, for all proxies that use the store.",
                 handle=self._put,
                 body=GroupBody,
                 answer=GroupChangeView,
@@ -98,7 +96,7 @@ class GroupSurface:
             Operation(
                 method="DELETE",
                 path=_PLACE,
-                summary="Delete a group from the store: its queues are handed over.",
+                summary="Delete a stored group; its queues are released.",
                 handle=self._delete,
                 query=DeleteQuery,
                 answer=GroupChangeView,

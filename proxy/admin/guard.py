@@ -1,9 +1,8 @@
-"""Who may ask over HTTP: in front of every operation. No I/O.
+"""Authorization of HTTP requests, before every operation. No I/O.
 
-On loopback whoever has an account on the machine may ask, as before; but no page of another site
-that the same person's browser shows. Elsewhere each request shows a token, whose principal needs
-the right admin for what the path names. Probes and metrics are open: they name groups, and nothing
-of their messages.
+On loopback every local user is allowed, but no page of another site in a user's browser. On other
+addresses each request needs a token, whose principal needs the right admin for the group and topic
+of the path. Probes and metrics are open: they name groups, but no messages.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from proxy.core.access.rights import ANY_GROUP, Act, Right, too_large
 from proxy.errors import Forbidden, NotAllowed
 from proxy.net.principals import Principals
 
-#: Sent with every answer: nothing is kept, framed, guessed at, or told to another site.
+#: Sent with every response: no caching, framing, content sniffing or referrer.
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -28,9 +27,7 @@ SECURITY_HEADERS = {
 
 
 def is_loopback(address: str) -> bool:
-    """Whether what listens on *address*, a host with or without a port, can be reached from this
-    machine alone.
-    """
+    """Return whether *address*, a host with or without a port, is local to this machine."""
     host = address.rpartition(":")[0] if ":" in address and not address.endswith("]") else address
     if host.lower() == "localhost":
         return True
@@ -41,7 +38,7 @@ def is_loopback(address: str) -> bool:
 
 
 class Guard:
-    """Lets requests pass of whoever *principals* know and let."""
+    """Authorizes HTTP requests."""
 
     def __init__(self, principals: Principals, *, loopback: bool) -> None:
         self._principals = principals
@@ -56,8 +53,10 @@ class Guard:
         *,
         certificate: str | None = None,
     ) -> str | None:
-        """Who asks, None where nobody has to say. *path* is the operation's, *names* what stands in
-        its braces. Raises NotAllowed, or Forbidden.
+        """Return the principal of a request, None without authentication.
+
+        *path* is the operation's path, *names* the values of its parameters. Raises NotAllowed or
+        Forbidden.
         """
         try:
             return self._check(path, names, headers, certificate)
@@ -80,16 +79,16 @@ class Guard:
             return None
         if not self._principals:
             raise NotAllowed(
-                "this port is not on loopback, and the proxy's settings have no tokens: nobody can"
-                " show who asks; see its setting tokens"
+                "this port is not on loopback, and no tokens are configured: add tokens to the"
+                " proxy's settings"
             )
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         shown = token.strip() if scheme.lower() == "bearer" else None
         who = self._principals.of(shown or None, certificate)
         if who is None:
             raise NotAllowed(
-                "the request shows no token that this proxy knows: send Authorization: Bearer TOKEN"
-                " (orderlane takes it from ORDERLANE_ADMIN_TOKEN)"
+                "missing or unknown token: send Authorization: Bearer TOKEN (the command orderlane"
+                " takes it from ORDERLANE_ADMIN_TOKEN)"
             )
         topic = names.get("topic")
         act = Act(Right.ADMIN, names.get("group", ANY_GROUP), () if topic is None else (topic,))
@@ -97,21 +96,21 @@ class Guard:
             raise Forbidden(f"the request {why}")
         if not self._principals.may(who, act):
             about = " ".join(f"{name} {value}" for name, value in names.items()) or "all groups"
-            raise Forbidden(f"{who} may not admin {about}: see this proxy's setting access")
+            raise Forbidden(f"{who} has no right admin for {about}: see the proxy's setting access")
         return who
 
 
 def _refuse_other_sites(headers: Mapping[str, str]) -> None:
-    """A browser says for which site it asks; other programs say nothing."""
+    """Refuse requests of other sites' pages. Browsers name the site, other programs do not."""
     site = headers.get("Sec-Fetch-Site", "none")
     origin = headers.get("Origin")
     host = headers.get("Host", "")
     ours = origin is None or origin.partition("://")[2] == host
     if site not in ("none", "same-origin") or not ours:
-        raise Forbidden("a page of another site asks: this port answers its own pages alone")
+        raise Forbidden("request from a page of another site: this port serves its own pages only")
 
 
 def _refuse_other_names(host: str) -> None:
-    """Another site's name may lead to this machine (DNS rebinding): its pages are not ours."""
+    """Refuse other host names, which may lead here by DNS rebinding."""
     if host and not is_loopback(host):
-        raise Forbidden(f"this port is on loopback and not called {host[:100]!r}: ask 127.0.0.1")
+        raise Forbidden(f"wrong host {host[:100]!r}: this port is on loopback, use 127.0.0.1")

@@ -1,4 +1,4 @@
-"""A queue is given to a proxy by name: asked of that proxy first, then of the owner."""
+"""Hand-over of a queue to a named proxy: requested from that proxy first, then from the owner."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ _QUEUE = "/api/groups/{group}/topics/{topic}/queues/{queue}"
 
 
 class HandoffBody(ChangeBody):
-    """To whom."""
+    """The target of a hand-over."""
 
     to: Annotated[
         str,
-        Field(
-            description="a proxy, named as orderlane owners ls does", min_length=1, max_length=255
-        ),
+        Field(description="a proxy as named by orderlane owners ls", min_length=1, max_length=255),
     ]
 
 
 class HandoffView(Answer):
-    """The queue, and the proxy that it is given to."""
+    """The queue and its next owner."""
 
     group: str
     topic: str
@@ -40,12 +38,12 @@ class HandoffSurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         desk = self._desk
         return [
             post(
                 f"{_QUEUE}/expect",
-                "Have this proxy take a queue that its owner is about to hand over to it.",
+                "Prepare this proxy to take a queue that will be handed over to it.",
                 lambda call: desk.expect(_wish(call)),
                 body=ChangeBody,
                 answer=HandoffView,
@@ -53,7 +51,7 @@ class HandoffSurface:
             ),
             post(
                 f"{_QUEUE}/handoff",
-                "Hand a queue over to the proxy of that name, which expects it.",
+                "Hand a queue over to a named proxy, which must expect it.",
                 lambda call: desk.hand_off(_wish(call), call.body.to),
                 body=HandoffBody,
                 answer=HandoffView,

@@ -1,6 +1,4 @@
-"""The HTTP port: /healthz (the process answers), /readyz (it can serve), /metrics, and the
-operations of the desks, which /api/openapi.json describes.
-"""
+"""The HTTP port: /healthz, /readyz, /metrics, and the admin API described by /api/openapi.json."""
 
 from __future__ import annotations
 
@@ -31,14 +29,14 @@ from proxy.observe.logs import NoisyLog
 from proxy.settings.proxy_settings import LimitSettings
 
 VERSION = "1"
-#: An order key of 64 KiB, percent-encoded, stands behind a ``?``.
+#: Leaves room for a percent-encoded order key of 64 KiB in the query string.
 MAX_LINE_BYTES = 1 << 20
 
 _log = structlog.get_logger("admin")
 
 
 class AdminHttp:
-    """One per process. ``not_ready`` gives the reason why not, None if ready."""
+    """The HTTP port of a process. ``not_ready`` returns why it is not ready, None if it is."""
 
     def __init__(
         self,
@@ -67,7 +65,7 @@ class AdminHttp:
         self._tls: ssl.SSLContext | None = None
 
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
-        """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
+        """Listen on *host*:*port* (0 for any free port) and return the port. Raises OSError."""
         self._tls = tls
         await self._runner.setup()
         listener = await asyncio.get_running_loop().create_server(
@@ -78,13 +76,13 @@ class AdminHttp:
         return int(listener.sockets[0].getsockname()[1])
 
     async def share(self, workers: Sequence[str]) -> None:
-        """Connections will come by ``adopt``, of people who asked any of *workers*."""
+        """Accept connections by ``adopt``, made to the address shared by *workers*."""
         self._shared = self._made(of_any_worker(self._operations, workers))
         await self._shared.setup()
         self._adopted = self._connections.factory(_server_of(self._shared))
 
     async def adopt(self, connection: socket.socket) -> None:
-        """Serve somebody who came to the port of all workers. Caller: after ``share``."""
+        """Serve a connection made to the shared port. Requires ``share``."""
         if self._adopted is None or self._shared is None or self._shared.server is None:
             connection.close()
             return
@@ -106,13 +104,19 @@ class AdminHttp:
 
     def _own(self) -> list[Operation]:
         return [
-            get("/healthz", "Does the process answer?", self._healthz, media=TEXT),
-            get("/readyz", "Can it serve?", self._readyz, media=TEXT, errors=(503,)),
-            get("/metrics", "Metrics for Prometheus.", self._metrics, media=TEXT),
-            get("/api/openapi.json", "This document.", self._openapi, answer=dict[str, Any]),
+            get("/healthz", "Report that the process answers.", self._healthz, media=TEXT),
+            get(
+                "/readyz",
+                "Report whether the proxy can serve clients.",
+                self._readyz,
+                media=TEXT,
+                errors=(503,),
+            ),
+            get("/metrics", "Return metrics for Prometheus.", self._metrics, media=TEXT),
+            get("/api/openapi.json", "Return this document.", self._openapi, answer=dict[str, Any]),
             get(
                 "/api/groups",
-                "The groups, and what this proxy holds of them.",
+                "List the groups with their topics and the queues owned by this proxy.",
                 self._api_groups,
                 answer=GroupsView,
             ),
@@ -148,7 +152,7 @@ class AdminHttp:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        """Made when it is first asked for: that takes a tenth of a second."""
+        """The OpenAPI document, built on first use, which takes a tenth of a second."""
         return document(self._operations, version=VERSION)
 
     async def _api_groups(self, _call: Call) -> dict[str, Any]:
@@ -165,13 +169,11 @@ def _secured_by(tls: ssl.SSLContext | None) -> dict[str, Any]:
 
 
 def _quiet_logger() -> logging.Logger:
-    """For aiohttp, which has an error with its stack to say of each request that is none: strangers
-    can send as many as they like.
-    """
+    """Return a rate-limited logger for aiohttp, which logs a stack trace per malformed request."""
     noisy = NoisyLog(_log)
 
     def tell(record: logging.LogRecord) -> bool:
-        noisy.warning("aiohttp", "not a request", reason=record.getMessage())
+        noisy.warning("aiohttp", "malformed HTTP request", reason=record.getMessage())
         return False
 
     logger = logging.Logger("admin")

@@ -1,4 +1,4 @@
-"""Connections to the HTTP port: how many, and for how long one may be without a whole request."""
+"""Limits of HTTP connections: their number, and the time until the first request is complete."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpConnections:
-    """Of one process. What is ended counts in *load*; ``refused`` are those over the limit.
+    """HTTP connections of one process.
 
-    Once a connection has had a request aiohttp's own time for silence holds; before that, whoever
-    sends a head byte by byte, or nothing, would be let do so for ever.
+    Closed connections are counted in *load*, those over the limit in ``refused``. aiohttp's
+    keep-alive timeout applies only after the first request; this class closes connections that send
+    nothing, or a head byte by byte.
     """
 
     def __init__(self, limits: LimitSettings, load: Load) -> None:
@@ -35,10 +36,10 @@ class HttpConnections:
         self._load = load
         self._servers: list[web.Server] = []
         self._asked: set[RequestHandler] = set()
-        self._since_s: dict[RequestHandler, float] = {}  # of those that have not
+        self._since_s: dict[RequestHandler, float] = {}  # connections without a request
 
     def factory(self, server: web.Server) -> Callable[[], asyncio.BaseProtocol]:
-        """What makes the protocols of connections that *server* serves."""
+        """Return a protocol factory for connections of *server*."""
         self._servers.append(server)
 
         def take() -> asyncio.BaseProtocol:
@@ -51,7 +52,7 @@ class HttpConnections:
         return take
 
     def watched(self, application: web.Application) -> None:
-        """Have *application* say which connections have had a request. Caller: before it starts."""
+        """Record which connections had a request. Call before *application* starts."""
 
         @web.middleware
         async def note(request: web.Request, handler: _Handle) -> web.StreamResponse:
@@ -66,7 +67,7 @@ class HttpConnections:
         application.middlewares.append(note)
 
     async def sweep(self) -> None:
-        """End those that have had no request in time, or up to a quarter earlier; for ever."""
+        """Close connections without a request in time, or up to a quarter earlier. Runs forever."""
         while True:
             await asyncio.sleep(self.patience_s / 8)
             now_s = asyncio.get_running_loop().time()
@@ -85,7 +86,7 @@ class HttpConnections:
     def _drop(self, connection: RequestHandler) -> None:
         limit = "slow_request_s"
         self._load.dropped[limit] += 1
-        _noisy.warning("slow", "connection closed: no request came in time", reached=limit)
+        _noisy.warning("slow", "connection closed: no request received in time", reached=limit)
         transport = connection.transport
         connection.force_close()
         if transport is not None:

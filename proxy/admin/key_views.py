@@ -1,4 +1,4 @@
-"""What operators see of keys: lists of those that matter, and all of one."""
+"""Views of keys in the admin API: lists, and one key in detail."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ MOST_SHOWN = 1000
 Limit = Annotated[int, Field(description=f"a number from 1 to {MOST_SHOWN:,}", ge=1, le=MOST_SHOWN)]
 
 
-#: A request's first line has room for so much of a key.
+#: A key in a query string, limited by the length of the request line.
 ShortKey = Annotated[
     str,
-    Field(description="the order key, a text of up to 500 characters", max_length=500),
+    Field(description="the order key, at most 500 characters", max_length=500),
     PLAIN_KEY,
 ]
 
 
 class KeysQuery(Asked):
-    """How many."""
+    """Limits a list of keys."""
 
     limit: Limit = 20
 
 
 class KeyQuery(Asked):
-    """Which key."""
+    """Selects a key."""
 
     key: ShortKey
 
 
 class KeyHistoryQuery(Asked):
-    """Which key, and how much of it."""
+    """Selects a key, and limits its events."""
 
     key: ShortKey
     limit: Limit = 100
 
 
 class ListedKey(KeyRow):
-    """As a single one. ``share``: of what was handed out lately, in lists of hot keys."""
+    """A key in a list. ``share``: its fraction of recent deliveries, in lists of hot keys."""
 
     share: float | None = None
     not_copied: int | None = None  # type: ignore[assignment]
@@ -55,7 +55,7 @@ class ListedKey(KeyRow):
 
 
 class KeyEventView(Answer):
-    """What happened to a key; ``at_ms`` is milliseconds since 1970."""
+    """An event in a key's history; ``at_ms`` is milliseconds since 1970."""
 
     at_ms: int
     queue: str | None
@@ -73,16 +73,16 @@ class KeyViewSurface:
         self._board = board
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         board = self._board
         return [
-            self._list("top", board.top, "Keys with most unfinished messages."),
-            self._list("hot", board.hot, "Keys with most hand-outs in the last minute or two."),
-            self._list("blocked", board.blocked, "Keys that wait for their first message."),
-            self._list("paused", board.paused, "Paused keys."),
+            self._list("top", board.top, "the keys with the most unfinished messages"),
+            self._list("hot", board.hot, "the keys with most deliveries in the last two minutes"),
+            self._list("blocked", board.blocked, "keys blocked by their first message"),
+            self._list("paused", board.paused, "paused keys"),
             get(
                 f"{_PLACE}/show",
-                "One key, in all queues that this proxy owns.",
+                "Show one key, in all queues owned by this proxy.",
                 self._show,
                 query=KeyQuery,
                 answer=list[KeyRow],
@@ -90,7 +90,7 @@ class KeyViewSurface:
             ),
             get(
                 f"{_PLACE}/history",
-                "What happened to a key lately.",
+                "List recent events of a key.",
                 self._history,
                 query=KeyHistoryQuery,
                 answer=list[KeyEventView],
@@ -102,11 +102,11 @@ class KeyViewSurface:
         self,
         name: str,
         rows: Callable[[str, str, int], Awaitable[list[dict[str, Any]]]],
-        summary: str,
+        what: str,
     ) -> Operation:
         return get(
             f"{_PLACE}/{name}",
-            f"{summary} Of the queues that this proxy owns.",
+            f"List {what} in the queues owned by this proxy.",
             partial(self._rows, rows),
             query=KeysQuery,
             answer=list[ListedKey],

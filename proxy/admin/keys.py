@@ -1,4 +1,4 @@
-"""What operators do with single keys: look at them, pause, skip, retry, park, redrive."""
+"""Key verbs in the admin API: pause, resume, skip, retry, park, redrive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 
 
 class RedrivenQueue(Answer):
-    """Keys of a queue that are redriven now, and how many copies of their messages there are."""
+    """Keys of a queue that are being redriven, and the number of their copies."""
 
     queue: str
     keys: list[str]
@@ -23,8 +23,9 @@ class RedrivenQueue(Answer):
 
 
 class RedriveAllView(Answer):
-    """What is redriven now in the queues that this proxy owns; ``owners`` are where the proxies can
-    be asked that own others.
+    """Keys being redriven in this proxy's queues.
+
+    ``owners``: addresses of proxies that own other queues.
     """
 
     group: str
@@ -34,7 +35,7 @@ class RedriveAllView(Answer):
 
 
 class ParkedKeyView(Answer):
-    """A key of a queue; ``copies`` are those in the parked topic."""
+    """A parked key of a queue; ``copies`` counts its messages in the parked topic."""
 
     key: str
     topic: str
@@ -49,23 +50,23 @@ class ParkedKeyView(Answer):
 
 
 class KeySurface:
-    """``GET …/keys/parked``, and ``POST …/keys/VERB`` with an object that names the key."""
+    """``GET …/keys/parked``, and ``POST …/keys/VERB`` with the key in the body."""
 
     def __init__(self, desk: KeyDesk) -> None:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         parked = get(
             f"{_PLACE}/parked",
-            "The parked keys of the queues that this proxy owns.",
+            "List parked keys in the queues owned by this proxy.",
             self._parked,
             answer=list[ParkedKeyView],
             errors=LOOKS,
         )
         redrive_all = post(
             f"{_PLACE}/redrive-all",
-            "Hand out what is parked of all keys, each in order.",
+            "Redrive all parked keys, each in order.",
             self._redrive_all,
             body=RedriveAllBody,
             answer=RedriveAllView,

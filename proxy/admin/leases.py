@@ -1,4 +1,4 @@
-"""What operators do with leases: list, show, extend, revoke."""
+"""Leases in the admin API: list, show, extend, revoke."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_MS = 12 * 3600 * 1000
 
 
 class LeasesQuery(Asked):
-    """Which to show."""
+    """Selects leases."""
 
     limit: Annotated[
         int, Field(description=f"a number from 1 to {_MOST_SHOWN:,}", ge=1, le=_MOST_SHOWN)
@@ -24,16 +24,16 @@ class LeasesQuery(Asked):
     topic: Annotated[str | None, Field(description="a topic of the group")] = None
     queue: Annotated[str | None, Field(description="a queue, such as broker-a_0")] = None
     key: Annotated[str | None, Field(description="an order key"), PLAIN_KEY] = None
-    client: Annotated[str | None, Field(description="the name of a client")] = None
+    client: Annotated[str | None, Field(description="a client name")] = None
 
 
 class ExtendBody(ChangeBody):
-    """For how long from now."""
+    """The new duration of a lease."""
 
     ms: Annotated[
         int | None,
         Field(
-            description="milliseconds from 1 on; one visibility timeout counts at most",
+            description="milliseconds from now, 1 or more, capped at the visibility timeout",
             ge=1,
             le=_LONGEST_MS,
         ),
@@ -41,7 +41,7 @@ class ExtendBody(ChangeBody):
 
 
 class LeaseView(Answer):
-    """A live lease; ``run`` is the first of the ordered run that it belongs to."""
+    """A live lease; ``run`` is the first lease of its ordered run."""
 
     lease: str
     topic: str
@@ -58,7 +58,7 @@ class LeaseView(Answer):
 
 
 class LeasesView(Answer):
-    """``live``: how many there are of those that were asked for."""
+    """Leases of a group. ``live``: number of matching leases."""
 
     group: str
     live: int
@@ -72,12 +72,12 @@ class LeaseSurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         desk = self._desk
         return [
             get(
                 _PLACE,
-                "The live leases of a group at this proxy, those that end next first.",
+                "List the live leases of a group at this proxy, the next to expire first.",
                 self._ls,
                 query=LeasesQuery,
                 answer=LeasesView,
@@ -85,14 +85,14 @@ class LeaseSurface:
             ),
             get(
                 f"{_PLACE}/{{lease}}",
-                "One lease.",
+                "Show one lease.",
                 lambda call: desk.show(call.path["group"], call.path["lease"]),
                 answer=LeaseView,
                 errors=OWNED,
             ),
             post(
                 f"{_PLACE}/{{lease}}/extend",
-                "Let a lease run on.",
+                "Extend a lease.",
                 lambda call: desk.extend(
                     call.path["group"], call.path["lease"], ms=call.body.ms, **call.why
                 ),
@@ -102,7 +102,7 @@ class LeaseSurface:
             ),
             post(
                 f"{_PLACE}/{{lease}}/revoke",
-                "End a lease now: its message is offered again, a late verdict counts no more.",
+                "Revoke a lease: deliver its message again, and ignore the client's verdict.",
                 lambda call: desk.revoke(call.path["group"], call.path["lease"], **call.why),
                 body=ChangeBody,
                 answer=LeaseView,

@@ -1,4 +1,4 @@
-"""What operators see of single messages."""
+"""Message lookup in the admin API."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _PLACE = "/api/groups/{group}/topics/{topic}/messages"
 
 
 class MessagesQuery(Asked):
-    """Which messages: by a key or by an id."""
+    """Selects messages by key or id."""
 
     key: Annotated[
         str | None,
-        Field(description="a key that a producer gave the message", min_length=1, max_length=500),
+        Field(description="a message key", min_length=1, max_length=500),
         PLAIN_KEY,
     ] = None
-    id: Annotated[
-        str | None, Field(description="the id of a message", min_length=1, max_length=255)
-    ] = None
+    id: Annotated[str | None, Field(description="a message id", min_length=1, max_length=255)] = (
+        None
+    )
     limit: Annotated[
         int, Field(description=f"a number from 1 to {MOST_SHOWN}", ge=1, le=MOST_SHOWN)
     ] = 32
@@ -31,17 +31,17 @@ class MessagesQuery(Asked):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if (self.key is None) == (self.id is None):
-            raise ValueError("one of key and id should be given")
+            raise ValueError("give either key or id")
         return self
 
 
 class MessageQuery(Asked):
-    """Which one."""
+    """Selects one message."""
 
     message: Annotated[
         str,
         Field(
-            description="the place of a message, such as broker-a_0@17",
+            description="the queue and offset of a message, such as broker-a_0@17",
             min_length=1,
             max_length=255,
         ),
@@ -49,8 +49,10 @@ class MessageQuery(Asked):
 
 
 class MessageRow(Answer):
-    """A message without its body; times are milliseconds since 1970. ``keys`` as its producer gave
-    them; ``order_key`` by the rule of the group as it is now.
+    """A message without its body; times are milliseconds since 1970.
+
+    ``keys`` are the message keys set by the producer, ``order_key`` the key under the group's
+    current rule.
     """
 
     message: str
@@ -67,9 +69,7 @@ class MessageRow(Answer):
 
 
 class MessagesView(Answer):
-    """The newest that were found, the oldest of them first. ``unanswered``: brokers that could not
-    say, with why.
-    """
+    """The newest messages found, oldest first. ``unanswered``: errors of brokers that failed."""
 
     group: str
     topic: str
@@ -78,8 +78,10 @@ class MessagesView(Answer):
 
 
 class WholeMessageView(MessageRow):
-    """One with what it holds. ``body_base64`` in place of ``body``: that is no text, or
-    ``compressed`` in a way that is not read here.
+    """One message with properties and body.
+
+    ``body_base64`` replaces ``body`` if that is not UTF-8, or ``compressed`` in an unsupported
+    format.
     """
 
     properties: dict[str, str]
@@ -95,11 +97,11 @@ class MessageSurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 _PLACE,
-                "Messages with a key or an id, in whichever queues they stand.",
+                "Find messages by key or id, in all queues of the topic.",
                 self._find,
                 query=MessagesQuery,
                 answer=MessagesView,
@@ -107,7 +109,7 @@ class MessageSurface:
             ),
             get(
                 f"{_PLACE}/show",
-                "One message with its properties and body.",
+                "Show one message with its properties and body.",
                 self._show,
                 query=MessageQuery,
                 answer=WholeMessageView,

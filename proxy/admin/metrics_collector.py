@@ -1,4 +1,4 @@
-"""Reads the values of all metrics, which ``metrics`` defines, at each scrape."""
+"""Collects the values of all metrics, defined in ``metrics``, at each scrape."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _TOPS = [int(top) for top in HOT_KEYS.values]
 
 
 class _Families:
-    """What one scrape finds."""
+    """The samples of one scrape."""
 
     def __init__(self) -> None:
         self._plain: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
@@ -70,13 +70,13 @@ class _Families:
         return chain(self._plain.values(), self._histograms.values())
 
     def put(self, definition: MetricDefinition, labels: list[str], value: float) -> None:
-        """One sample."""
+        """Add one sample."""
         self._plain[definition.name].add_metric(labels, value)
 
     def put_histogram(
         self, definition: MetricDefinition, labels: list[str], histogram: Histogram
     ) -> None:
-        """All samples of one; times are given in seconds."""
+        """Add the samples of a histogram; times are in seconds."""
         unit = 1e9 if definition.name.endswith("_seconds") else 1
         bounds = [*(f"{bound:g}" for bound in definition.bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
@@ -86,11 +86,11 @@ class _Families:
 
 @dataclass(slots=True, eq=False)
 class ProxyCollector(Collector):
-    """Turns statistics into metrics. ``process`` gives the process's own figures by field,
-    ``redriven`` counts dead letters by group and topic, ``bulk`` what bulk readers did by group
-    and field, ``configuration`` how settings of groups fared by source and field, ``deliveries``
-    what the proxy delivered itself by group, topic and field, ``limits`` what they refused and
-    ended by field and limit.
+    """Converts statistics to metrics.
+
+    Further figures: ``process`` by field, ``redriven`` dead letters by group and topic, ``bulk``
+    readers by group and field, ``configuration`` by source and field, push ``deliveries`` by group,
+    topic and field, and refusals of ``limits`` by field and limit.
     """
 
     lanes: Iterable[GroupLane]
@@ -103,7 +103,7 @@ class ProxyCollector(Collector):
     limits: Callable[[], Mapping[str, Mapping[str, float]]] = dict
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics now."""
+        """Yield all metrics."""
         found = _Families()
         put = found.put
         for lane in self.lanes:
@@ -130,7 +130,7 @@ class ProxyCollector(Collector):
 
 
 def _lane(found: _Families, lane: GroupLane) -> None:
-    """What a group has."""
+    """Add the samples of a group."""
     put = found.put
     put(PROCESS["waiting_pulls"], [lane.name], lane.presence.waiting_pulls)
     put(JOINED, [lane.name], lane.presence.joined)
@@ -154,7 +154,7 @@ def _lane(found: _Families, lane: GroupLane) -> None:
             value = _queue_value(figures, name, now=now, wall=wall)
             if value is not None:
                 put(definition, labels, value)
-        if pipeline.origin is pipeline:  # parked keys count at the queue that they are of
+        if pipeline.origin is pipeline:  # parked keys are counted at their original queue
             for state, count in key_counts(pipeline).items():
                 put(KEYS, [*labels, state], count)
             hottest[pipeline.topic].add(pipeline, now)
@@ -174,25 +174,25 @@ def _topic(found: _Families, labels: list[str], counts: TopicCounts) -> None:
 
 
 class _Hottest:
-    """The hottest keys of one topic's queues; of each queue no more than can be among them."""
+    """The hottest keys of one topic's queues, limited to the largest number reported."""
 
     def __init__(self) -> None:
         self._total = 0
         self._counts: Counter[bytes] = Counter()
 
     def add(self, pipeline: QueuePipeline, now: int) -> None:
-        """Those of one queue."""
+        """Add the hottest keys of one queue."""
         counts, total = pipeline.hot.top(_TOPS[-1], now_ns=now)
         self._total += total
         self._counts.update(counts)
 
     def share(self, top: int) -> float:
-        """Of the *top* hottest, in all hand-outs."""
+        """Return the share of the *top* hottest keys in all deliveries."""
         return sum(heapq.nlargest(top, self._counts.values())) / max(1, self._total)
 
 
 def _queue_value(figures: PipelineStatistics, name: str, *, now: int, wall: int) -> float | None:
-    """None: nobody knows."""
+    """Return the value of a gauge; None if unknown."""
     if name == "lag":
         return max(0, figures.end - figures.committed)
     if name == "span":
@@ -208,7 +208,7 @@ def _queue_value(figures: PipelineStatistics, name: str, *, now: int, wall: int)
 
 
 def registry_of(collector: ProxyCollector) -> CollectorRegistry:
-    """What ``/metrics`` shows: the proxy's own, and those of its process."""
+    """Return the registry of ``/metrics``: the proxy's metrics and those of its process."""
     registry = CollectorRegistry()
     registry.register(collector)
     ProcessCollector(registry=registry)

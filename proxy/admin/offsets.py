@@ -1,4 +1,4 @@
-"""What operators do with the place of a group in its queues: show it, move it."""
+"""Offsets of a group in the admin API: show, reset."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _MOST = 2**62
 
 
 class OffsetsQuery(Asked):
-    """Which queues."""
+    """Selects queues."""
 
     topic: Annotated[str | None, Field(description="a topic of the group")] = None
 
 
 class ToOffset(Asked):
-    """Go on with the message there."""
+    """Continue at this offset."""
 
     offset: Annotated[int, Field(description="an offset of the queue", ge=0, le=_MOST)]
 
 
 class ToTime(Asked):
-    """Go on with the first message stored then or later."""
+    """Continue at the first message stored at or after this time."""
 
     time_ms: Annotated[int, Field(description="milliseconds since 1970", ge=0, le=2**52)]
 
 
 class ToEnd(Asked):
-    """Skip all that is there."""
+    """Continue at the end, skipping all messages."""
 
     end: Annotated[bool, Field(description="true", json_schema_extra={"const": True})]
 
@@ -46,7 +46,7 @@ class ToEnd(Asked):
 
 
 class ResetBody(ChangeBody):
-    """Where to."""
+    """Target and conditions of a reset."""
 
     to: Annotated[
         ToOffset | ToTime | ToEnd,
@@ -54,14 +54,18 @@ class ResetBody(ChangeBody):
     ]
     expect: Annotated[
         int | None,
-        Field(description="the base that the group has to stand at, a number", ge=0, le=_MOST),
+        Field(description="the required current base, a number", ge=0, le=_MOST),
     ] = None
-    dry_run: Annotated[bool, Field(description="true or false: only say what would be")] = False
+    dry_run: Annotated[
+        bool, Field(description="true or false: only show the effect, change nothing")
+    ] = False
 
 
 class OffsetView(Answer):
-    """``base``: the next offset that the group needs; ``committed``: as the broker has stored it.
-    ``state``: owned, gone (its owner left no word) or free.
+    """Offsets of a queue.
+
+    ``base``: the next offset that the group needs; ``committed``: the offset stored by the broker.
+    ``state``: owned, gone (the owner ended without a final record) or free.
     """
 
     topic: str
@@ -77,14 +81,14 @@ class OffsetView(Answer):
 
 
 class OffsetsView(Answer):
-    """All queues."""
+    """Offsets of all queues of a group."""
 
     group: str
     queues: list[OffsetView]
 
 
 class ResetView(Answer):
-    """``skipped`` and ``repeated``: messages between the places, at most."""
+    """Effect of a reset. ``skipped`` and ``repeated`` are upper bounds."""
 
     topic: str
     queue: str
@@ -104,12 +108,12 @@ class OffsetSurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         desk = self._desk
         return [
             get(
                 _PLACE,
-                "Where a group stands in its queues, whoever owns them.",
+                "Show the offsets of a group in all its queues.",
                 lambda call: desk.show(call.path["group"], call.query.topic),
                 query=OffsetsQuery,
                 answer=OffsetsView,
@@ -117,7 +121,7 @@ class OffsetSurface:
             ),
             post(
                 _RESET,
-                "Have a group go on at another offset of a queue.",
+                "Reset the offset of a group in a queue.",
                 self._reset,
                 body=ResetBody,
                 answer=ResetView,

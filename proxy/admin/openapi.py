@@ -15,7 +15,7 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 def document(operations: Iterable[Operation], *, version: str) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+    """Return the OpenAPI 3.1 document of *operations*."""
     paths: dict[str, dict[str, Any]] = {}
     schemas: dict[str, Any] = {}
     error = _schema(ErrorAnswer, schemas, mode="serialization")
@@ -29,8 +29,8 @@ def document(operations: Iterable[Operation], *, version: str) -> dict[str, Any]
         "info": {
             "title": "orderlane",
             "version": version,
-            "description": "What operators ask of a proxy. Names that stand in paths are"
-            " percent-encoded. An error is a JSON object with one sentence.",
+            "description": "Admin API of a proxy. Names in paths are percent-encoded. An error is a"
+            " JSON object with one sentence.",
         },
         "paths": paths,
         "components": {"schemas": schemas},
@@ -40,7 +40,7 @@ def document(operations: Iterable[Operation], *, version: str) -> dict[str, Any]
 def _operation(
     operation: Operation, schemas: dict[str, Any], error: dict[str, Any]
 ) -> dict[str, Any]:
-    done = {"description": "done", "content": _answer(operation, schemas)}
+    done = {"description": "success", "content": _answer(operation, schemas)}
     answers: dict[str, Any] = {"200": done}
     failed = {"type": "string"} if operation.media == TEXT else error
     media = TEXT if operation.media == TEXT else JSON
@@ -100,7 +100,7 @@ def _query_parameters(operation: Operation, schemas: dict[str, Any]) -> list[dic
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be left out is no null."""
+    """Return the schema without null, which stands for an omitted parameter."""
     inner = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     kept = {name: value for name, value in schema.items() if name not in ("anyOf", "default")}
     if schema.get("default") is not None:
@@ -109,7 +109,7 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema(of: Any, schemas: dict[str, Any], *, mode: Any) -> dict[str, Any]:
-    """A schema that refers to *schemas* for what has a name; those are added."""
+    """Return the schema of a type; named schemas are added to *schemas* and referenced."""
     if hasattr(of, "model_json_schema"):
         found, definitions = models_json_schema([(of, mode)], ref_template=_REFERENCE)
         schemas.update(definitions.get("$defs", {}))

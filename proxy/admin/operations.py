@@ -1,8 +1,7 @@
-"""What can be asked of a proxy over HTTP, declared once: routes, checks and OpenAPI document come
-from it. Pure.
+"""Declarations of HTTP operations, the source of routes, validation and OpenAPI document. Pure.
 
-An operation names its path, and as models what it takes and what it answers. A field's description
-completes the sentence "NAME should be …", by which a wrong value is refused.
+An operation has a path and models of its request and answer. A field's description completes the
+error "NAME should be …" for an invalid value.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ TEXT = "text/plain"
 HTML = "text/html"
 EVENTS = "text/event-stream"
 
-#: The console: its page, and the files that the page loads.
+#: The console: its page and files.
 CONSOLE, CONSOLE_FILE = "/", "/console/{file}"
-#: What probes, Prometheus and a browser that opens the console ask: nobody has to show who they
-#: are. The console's files are the same for everybody; what it shows comes from the API.
+#: Paths without authentication, for probes, Prometheus and the console's files. The console's data
+#: comes from the API.
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", CONSOLE, CONSOLE_FILE})
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
-#: What a path names. A name that is not known is no error of form, so it is 404 and never 400.
+#: Path parameters. An unknown name is answered by 404, never 400.
 PARAMETERS = {
     "group": "a consumer group",
     "topic": "a topic of the group",
     "queue": "a queue, such as broker-a_0",
-    "lease": "a lease, as orderlane leases ls shows it",
+    "lease": "a lease as shown by orderlane leases ls",
 }
 
 
 class ErrorAnswer(Answer):
-    """Every answer that is no success."""
+    """The answer to an unsuccessful request."""
 
     error: str
     owners: list[str] | None = None
@@ -46,7 +45,7 @@ class ErrorAnswer(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, checked: ``query`` and ``body`` are of the operation's models."""
+    """A validated request: ``query`` and ``body`` are instances of the operation's models."""
 
     path: Mapping[str, str]
     query: Any = None
@@ -56,8 +55,8 @@ class Call:
 
     @property
     def by(self) -> str:
-        """Who asks: what the request says, behind whom its token names. A DELETE has no body and
-        says it behind the ``?``.
+        """The caller: the token's principal, and the name given in the body (of a DELETE, in the
+        query).
         """
         said = getattr(self.query if self.body is None else self.body, "by", None)
         if self.principal is not None:
@@ -66,21 +65,21 @@ class Call:
 
     @property
     def why(self) -> dict[str, str]:
-        """Who asks for a change and the reason, as desks take them."""
+        """Caller and reason of a change, as keyword arguments of desks."""
         return {"by": self.by, "reason": self.body.reason}
 
 
-#: Returns what ``Operation.answer`` says: a value for JSON, a text, or pieces of a stream.
+#: Returns a value of type ``Operation.answer``, a text, or the pieces of a stream.
 Handler = Callable[[Call], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """``method`` and ``path`` (with ``{group}``), and what becomes of it.
+    """An HTTP operation: ``method``, ``path`` (such as ``/api/groups/{group}``) and handler.
 
-    ``answer`` is any type that pydantic knows; ``media`` is another for texts and streams.
-    ``errors`` are the statuses it may answer; those of malformed requests come by themselves.
-    ``documented``: it stands in the OpenAPI document.
+    ``answer`` is any type supported by pydantic; texts and streams have another ``media`` type.
+    ``errors`` lists error statuses; those of malformed requests are added automatically.
+    ``documented``: listed in the OpenAPI document.
     """
 
     method: str
@@ -96,42 +95,42 @@ class Operation:
 
     @property
     def parameters(self) -> list[str]:
-        """What its path names."""
+        """Names of the path parameters."""
         return _PARAMETER.findall(self.path)
 
     @property
     def statuses(self) -> list[int]:
-        """All that it may answer but 200."""
+        """All possible statuses except 200."""
         malformed = {400} if self.query or self.body else set()
         sent = {413, 415} if self.body else set()
         asked_who = set() if self.path in OPEN else {401, 403}
         return sorted({*self.errors, *malformed, *sent, *asked_who})
 
 
-#: Errors of what only looks, and of what is done to queues that another proxy may own.
+#: Error statuses of reads, and of changes to queues that another proxy may own.
 LOOKS = (404, 503)
 OWNED = (404, 409, 421, 503)
 
 
 def get(path: str, summary: str, handle: Handler, **more: Any) -> Operation:
-    """An operation that changes nothing."""
+    """Declare a GET operation."""
     return Operation(method="GET", path=path, summary=summary, handle=handle, **more)
 
 
 def post(path: str, summary: str, handle: Handler, **more: Any) -> Operation:
-    """An operation that does something."""
+    """Declare a POST operation."""
     return Operation(method="POST", path=path, summary=summary, handle=handle, **more)
 
 
-#: What a handler of a stream returns.
+#: Result of a streaming handler.
 Pieces = AsyncIterator[bytes]
 
 
 class Following(Protocol):
-    """What a handler of events returns: pieces without end, for one who keeps up with them."""
+    """Result of an event handler: endless pieces for a reader that keeps up."""
 
     def call_if_dropped(self, callback: Callable[[], None]) -> None:
-        """Call *callback* if the reader does not keep up, to cut it off."""
+        """Call *callback* to disconnect a reader that does not keep up."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """The pieces, once."""
+        """Iterate over the pieces, once."""

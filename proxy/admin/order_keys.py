@@ -1,4 +1,4 @@
-"""What a group's messages say of the order keys that it could have."""
+"""Comparison of candidate order keys in the admin API."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from proxy.tuning.service_times import LEAST_MS, MOST_MS, ServiceTimes
 
 
 class OrderKeyQuery(Asked):
-    """Of which messages, and for how many handlers."""
+    """Sample and parameters of a comparison."""
 
     topic: Annotated[
-        str | None, Field(description="a topic of the group; without it, its first one")
+        str | None, Field(description="a topic of the group (default: the first one)")
     ] = None
     sample: Annotated[
         int,
-        Field(ge=1, le=10_000, description="how many messages: the newest of each queue"),
+        Field(
+            ge=1, le=10_000, description="the number of newest messages to sample, from 1 to 10,000"
+        ),
     ] = 2_000
     workers: Annotated[
         int,
-        Field(ge=1, le=1_000_000, description="handlers at a time"),
+        Field(
+            ge=1, le=1_000_000, description="the number of concurrent handlers, from 1 to 1,000,000"
+        ),
     ] = 64
     service_ms: Annotated[
         float | None,
@@ -32,7 +36,7 @@ class OrderKeyQuery(Asked):
             ge=LEAST_MS,
             le=MOST_MS,
             allow_inf_nan=False,
-            description="what half of the messages take at most; without it nothing is simulated",
+            description="the median (p50) handling time in ms (default: no simulation)",
         ),
     ] = None
     service_p99_ms: Annotated[
@@ -41,22 +45,23 @@ class OrderKeyQuery(Asked):
             ge=LEAST_MS,
             le=MOST_MS,
             allow_inf_nan=False,
-            description="what 99 % of them take at most; below the other all take the same",
+            description="the p99 handling time in ms (default: all equal to service_ms)",
         ),
     ] = None
 
     @property
     def service(self) -> ServiceTimes | None:
-        """What handlers take for a message; None: it was not said."""
+        """Handling times; None without service_ms."""
         if self.service_ms is None:
             return None
         return ServiceTimes(self.service_ms, max(self.service_ms, self.service_p99_ms or 0.0))
 
 
 class OrderKeyView(Answer):
-    """The tuning report, as ``orderlane order-key lint -o json`` prints it; shares are from 0 to 1.
-    ``order_key`` is the one that the settings name, ``simulation`` what ``orderlane order-key
-    simulate -o json`` prints of the same messages.
+    """The tuning report, as printed by ``orderlane order-key lint -o json``; shares are fractions.
+
+    ``order_key`` is the current one; ``simulation`` is the output of ``orderlane order-key simulate
+    -o json`` for the same messages.
     """
 
     group: str
@@ -79,12 +84,12 @@ class OrderKeySurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 "/api/groups/{group}/order-key",
-                "What the newest messages of a topic say of each order key that it could have, and"
-                " how long they would take with it.",
+                "Compare candidate order keys by the newest messages of a topic, optionally with a"
+                " simulation.",
                 lambda call: self._desk.lint(
                     call.path["group"],
                     call.query.topic,

@@ -1,4 +1,4 @@
-"""What operators do with ownership: list it, drain a proxy, have it take part again."""
+"""Queue ownership in the admin API: list, drain, resume."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PLACE = "/api/owners"
 
 
 class OwnersQuery(Asked):
-    """Of which group."""
+    """Selects a group."""
 
     group: Annotated[str | None, Field(description="a group of this proxy")] = None
 
 
 class ProxyView(Answer):
-    """The proxy that was asked. ``state``: serving, draining or drained; ``owned``: queues."""
+    """Drain state of the proxy: serving, draining or drained, with ``owned`` queues."""
 
     proxy: str
     http: str
@@ -30,8 +30,10 @@ class ProxyView(Answer):
 
 
 class OwnerView(Answer):
-    """A queue. ``state``: owned, gone (its owner left no word) or free; ``since_ms``: since when,
-    in milliseconds since 1970.
+    """A queue.
+
+    ``state``: owned, gone (the owner ended without a final record) or free; ``since_ms``: start of
+    that state, in milliseconds since 1970.
     """
 
     group: str
@@ -45,24 +47,24 @@ class OwnerView(Answer):
 
 
 class OwnersView(ProxyView):
-    """The proxy that was asked, and who owns the queues of its groups."""
+    """The state of this proxy, and the owners of its groups' queues."""
 
     queues: list[OwnerView]
 
 
 class OwnerSurface:
-    """``GET /api/owners``, ``POST /api/owners/drain`` and ``resume``, of the proxy asked."""
+    """``GET /api/owners``, ``POST /api/owners/drain`` and ``resume``."""
 
     def __init__(self, desk: OwnerDesk) -> None:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         desk = self._desk
         return [
             get(
                 _PLACE,
-                "Who owns the queues of this proxy's groups.",
+                "List the owners of the queues of this proxy's groups.",
                 lambda call: desk.rows(call.query.group),
                 query=OwnersQuery,
                 answer=OwnersView,
@@ -70,7 +72,7 @@ class OwnerSurface:
             ),
             post(
                 f"{_PLACE}/drain",
-                "Give all queues of this proxy to the others, and let no client in.",
+                "Drain this proxy: hand over its queues and refuse clients.",
                 lambda call: desk.drain(**call.why),
                 body=ChangeBody,
                 answer=ProxyView,
@@ -78,7 +80,7 @@ class OwnerSurface:
             ),
             post(
                 f"{_PLACE}/resume",
-                "Have this proxy, which was drained, take part again.",
+                "Resume this proxy after a drain.",
                 lambda call: desk.resume(**call.why),
                 body=ChangeBody,
                 answer=ProxyView,

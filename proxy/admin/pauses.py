@@ -1,4 +1,4 @@
-"""Pausing whole groups: nothing of them is handed out until they are resumed."""
+"""Pause and resume of whole groups in the admin API."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class PauseSurface:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
-            self._verb(PAUSE, "Hand nothing of a group out, in any queue."),
-            self._verb(RESUME, "Hand a paused group out again."),
+            self._verb(PAUSE, "Pause a group in all queues."),
+            self._verb(RESUME, "Resume a paused group."),
         ]
 
     def _verb(self, verb: KeyVerb, summary: str) -> Operation:

@@ -1,4 +1,4 @@
-"""What a proxy says of its own process: its clocks and its memory."""
+"""Clocks and memory of a proxy's process in the admin API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proxy.upstream.context import UpstreamContext
 
 
 class ClockJumpView(Answer):
-    """``stood_still``: for ``by_s`` seconds; ``wall_clock``: it was moved by so many."""
+    """A stall (``stood_still``) or a change of the wall clock (``wall_clock``) of ``by_s`` s."""
 
     kind: JumpKind
     by_s: float
@@ -20,9 +20,11 @@ class ClockJumpView(Answer):
 
 
 class ProcessView(Answer):
-    """A proxy's process. ``wall_ms``: its wall clock, in milliseconds since 1970; ``memory_bytes``:
-    of message bodies, over all groups; ``clock_jumps``: the latest, the oldest first; ``away``: why
-    a person had it give its queues away, empty if nobody did.
+    """A proxy's process.
+
+    ``wall_ms``: its wall clock, in milliseconds since 1970; ``memory_bytes``: message bodies of all
+    groups; ``clock_jumps``: the latest ones, oldest first; ``away``: why an operator drained it,
+    otherwise empty.
     """
 
     proxy: str
@@ -41,11 +43,11 @@ class ProcessSurface:
         self._context = context
 
     def operations(self) -> list[Operation]:
-        """What it serves."""
+        """Return the operations."""
         return [
             get(
                 "/api/process",
-                "The clocks and the memory of this proxy's process.",
+                "Show the clocks and memory of this proxy's process.",
                 self._process,
                 answer=ProcessView,
             )

@@ -1,4 +1,4 @@
-"""Serves operations with aiohttp: a request becomes a ``Call``, an error one JSON object."""
+"""Serves operations with aiohttp: requests become ``Call`` objects, errors JSON objects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from proxy.errors import (
 from proxy.net.tls import common_name
 from proxy.observe.logs import NoisyLog
 
-#: Header of an answer 421: where the proxies can be asked that own the other queues.
+#: Header of a 421 response: addresses of the proxies that own other queues.
 OWNERS = "Orderlane-Owners"
 MAX_BODY_BYTES = 1 << 20
 _POLICY = "Content-Security-Policy"
@@ -50,8 +50,10 @@ _Served = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def application(
     operations: Iterable[Operation], guard: Guard, *, body_within_s: float | None = None
 ) -> web.Application:
-    """What serves *operations* to whom *guard* lets; any other request gets 404 or 405, and one
-    whose body is not whole in that time (None: whenever it is) 408.
+    """Return an application that serves *operations*, authorized by *guard*.
+
+    Other requests get 404 or 405, and one whose body takes longer than *body_within_s* (None: no
+    limit) gets 408.
     """
     made = web.Application(middlewares=[_errors], client_max_size=MAX_BODY_BYTES)
     made.on_response_prepare.append(_secured)
@@ -65,7 +67,7 @@ def application(
 async def _secured(_request: web.Request, response: web.StreamResponse) -> None:
     own_policy = response.headers.get(_POLICY)
     response.headers.update(SECURITY_HEADERS)
-    if own_policy is not None:  # a page, which has to load what it is made of
+    if own_policy is not None:  # a page, which loads further files
         response.headers[_POLICY] = own_policy
 
 
@@ -104,11 +106,11 @@ async def _call(
     if operation.query is not None:
         query = query_of(_query_items(request), operation.query)
     elif request.query:
-        raise Malformed(f"{request.method} {operation.path} takes nothing behind the '?'")
+        raise Malformed(f"{request.method} {operation.path} takes no query parameters")
     if operation.body is not None:
-        # A page of another site can make a browser send a form or a text, and nothing else unasked.
+        # Pages of other sites can send forms and plain text only, without a CORS preflight.
         if request.content_type != JSON:
-            raise web.HTTPUnsupportedMediaType(text=f"send it with Content-Type: {JSON}")
+            raise web.HTTPUnsupportedMediaType(text=f"send the request with Content-Type: {JSON}")
         body = body_of(await _read(request, body_within_s), operation.body)
     return Call(
         path=dict(request.match_info),
@@ -120,11 +122,11 @@ async def _call(
 
 
 def _query_items(request: web.Request) -> list[tuple[str, str]]:
-    """What stands behind the ``?``, which aiohttp reads with U+FFFD for what is no text."""
+    """Return the query parameters. Raises Malformed for bytes that aiohttp would replace."""
     try:
         unquote_to_bytes(request.rel_url.raw_query_string).decode()
     except UnicodeError:
-        raise Malformed("what stands behind the '?' should be text in UTF-8") from None
+        raise Malformed("the query string should be UTF-8") from None
     return list(request.query.items())
 
 
@@ -133,12 +135,12 @@ async def _read(request: web.Request, within_s: float | None) -> bytes:
         async with asyncio.timeout(within_s):
             return await request.read()
     except TimeoutError:
-        sentence = f"the body was not whole within {within_s:g} s"
+        sentence = f"the request body was not complete within {within_s:g} s"
         raise web.HTTPRequestTimeout(text=sentence) from None
 
 
 async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
-    first = await anext(pieces, b"")  # what fails at once is an error as any other
+    first = await anext(pieces, b"")  # an immediate failure is answered like other errors
     response = web.StreamResponse(headers={"Content-Type": NDJSON})
     await response.prepare(request)
     await response.write(first)
@@ -146,8 +148,8 @@ async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
         async for piece in pieces:
             await response.write(piece)
     except (OrderlaneError, RemotingError) as error:
-        # Too late for a status: who reads must not take what there is for the whole.
-        _log.warning("a stream broke off", path=request.path, reason=str(error))
+        # Too late for an error status: abort, so that the reader notices.
+        _log.warning("HTTP stream aborted", path=request.path, reason=str(error))
         if request.transport is not None:
             request.transport.abort()
         return response
@@ -157,7 +159,7 @@ async def _stream(request: web.Request, pieces: Any) -> web.StreamResponse:
 
 async def _follow(request: web.Request, events: Following) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": EVENTS})
-    # A proxy in between that collects answers would keep all of this for itself.
+    # Tells reverse proxies not to buffer the stream.
     response.headers["X-Accel-Buffering"] = "no"
     await response.prepare(request)
     if request.transport is not None:
@@ -167,7 +169,7 @@ async def _follow(request: web.Request, events: Following) -> web.StreamResponse
         async for piece in pieces:
             await response.write(piece)
     except ConnectionError:
-        return response  # who read has gone
+        return response  # the reader has disconnected
     finally:
         await pieces.aclose()  # type: ignore[attr-defined]
     await response.write_eof()
@@ -201,12 +203,12 @@ async def _errors(request: web.Request, handler: _Served) -> web.StreamResponse:
     except OrderlaneError as error:
         return _failed(409, str(error))
     except RemotingError as error:
-        return _failed(503, f"the brokers do not answer as they should: {error}")
+        return _failed(503, f"a broker or nameserver failed: {error}")
     except web.HTTPException as error:
         return _refused(request, error)
     except Exception as bug:
         _log.error("a request failed", path=request.path, reason=repr(bug), exc_info=bug)
-        return _failed(500, "a bug of the proxy: its log says more")
+        return _failed(500, "internal error: see the proxy's log")
 
 
 def _refused(request: web.Request, error: web.HTTPException) -> web.Response:
@@ -215,11 +217,11 @@ def _refused(request: web.Request, error: web.HTTPException) -> web.Response:
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         headers = {"Allow": allowed}
-        sentence = f"{request.path} takes {allowed}, not {request.method}"
+        sentence = f"{request.path} supports {allowed}, not {request.method}"
     elif isinstance(error, web.HTTPNotFound):
-        sentence = f"there is no {request.path} here: see /api/openapi.json"
+        sentence = f"unknown path {request.path}: see /api/openapi.json"
     elif isinstance(error, web.HTTPRequestEntityTooLarge):
-        sentence = f"the request has more than {MAX_BODY_BYTES:,} bytes"
+        sentence = f"the request body exceeds {MAX_BODY_BYTES:,} bytes"
     return _failed(error.status, sentence, headers=headers)
 
 
@@ -243,4 +245,4 @@ def _json(value: Any) -> web.Response:
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,4 +1,4 @@
-"""The HTTP address of several workers leads to any of them: what concerns one is not there."""
+"""Operations at the HTTP address shared by workers, which refuses those of a single worker."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from proxy.admin.operations import Call, Handler, Operation
 from proxy.errors import OwnedElsewhere
 
-#: A counter of now one process and now another is worse than none; and whoever drains one has to be
-#: able to tell it to go on. The console would show now this one and now that one.
+#: Operations on one process: requests to the shared address would reach a different worker each
+#: time, so counters would jump and a drained worker could not be resumed.
 _OF_ONE = {
     "/metrics",
     "/api/process",
@@ -23,7 +23,7 @@ _OF_ONE = {
 
 
 def of_any_worker(operations: Iterable[Operation], workers: Sequence[str]) -> list[Operation]:
-    """*operations*, where those that concern one process name *workers*: where each is asked."""
+    """Return *operations* with those on one process refused by an error that names *workers*."""
     return [
         replace(each, handle=_elsewhere(each.path, tuple(workers)))
         if each.path in _OF_ONE
@@ -35,7 +35,7 @@ def of_any_worker(operations: Iterable[Operation], workers: Sequence[str]) -> li
 def _elsewhere(path: str, workers: tuple[str, ...]) -> Handler:
     async def refuse(_call: Call) -> None:
         raise OwnedElsewhere(
-            f"{path} is of one worker, and this address leads to any: ask {' or '.join(workers)}",
+            f"{path} needs a single worker, but this address is shared: use {' or '.join(workers)}",
             addresses=workers,
         )
 

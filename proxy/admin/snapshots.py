@@ -1,4 +1,4 @@
-"""From statistics to what the HTTP surface shows: plain values, ready for JSON."""
+"""Converts statistics to plain values for the admin API."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from proxy.operator.asked import Answer
 
 
 class TopicView(Answer):
-    """A topic of a group; no order key: its messages are unordered. ``rate_limited``: messages are
-    ready and wait for ``max_rate``; ``wanted``: clients pull it here, or did lately, or the proxy
-    delivers it. Messages since the proxy started: ``delivered``; ``filtered``, here or by the
-    broker; ``filtered_in_a_row``: of them, since the last that was delivered; ``expired``: whose
-    lease ran out, ``expired_ago_s`` seconds ago the last time, null if none did.
+    """A topic of a group; without an order key it is unordered.
+
+    ``rate_limited``: ready messages wait for ``max_rate``; ``wanted``: clients pull it here or did
+    recently, or the proxy pushes it. Message counts since the proxy started: ``delivered``;
+    ``filtered``, here or by the broker; ``filtered_in_a_row``, since the last delivery;
+    ``expired``, whose lease expired, the last one ``expired_ago_s`` seconds ago (null if none).
     """
 
     name: str
@@ -37,8 +38,8 @@ class TopicView(Answer):
 
 
 class QueueView(BaseModel):
-    """The figures of an owned queue; metrics have more of them. ``sure``: the proxy trusts its lock
-    now, else it hands nothing out.
+    """The figures of an owned queue. ``sure``: the proxy trusts its lock; otherwise it delivers
+    nothing.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -56,7 +57,7 @@ class QueueView(BaseModel):
 
 
 class PausedView(Answer):
-    """Who paused a group, and why."""
+    """The pause of a group: operator and reason."""
 
     since_ms: int
     by: str
@@ -64,10 +65,11 @@ class PausedView(Answer):
 
 
 class GroupView(Answer):
-    """One group at this proxy. ``paused``: queues of it are, since the group is; ``deliveries``:
-    topics that the proxy delivers itself; ``refused``: queues that its settings are too old for;
-    ``denied``: queues whose locks others have, and since how many seconds; ``clients_seen_s``: for
-    how long no client was here, null if none was.
+    """One group at this proxy.
+
+    ``paused``: the pause of the whole group; ``deliveries``: topics with push delivery;
+    ``refused``: queues for which its settings are too old; ``denied``: queues whose locks are held
+    by others, with seconds since; ``clients_seen_s``: seconds since the last client, null if none.
     """
 
     max_rate: float | None
@@ -92,9 +94,7 @@ def groups_view(
     bulk_readers: Mapping[Group, int] | None = None,
     deliveries: Callable[[Group], list[dict[str, Any]]] | None = None,
 ) -> dict[str, Any]:
-    """Every group with its topics and the queues that this proxy owns of it, with how many
-    *bulk_readers* it has here, and with its *deliveries*: topics that the proxy delivers itself.
-    """
+    """Return every group with its topics, owned queues, *bulk_readers* and push *deliveries*."""
     reading = bulk_readers or {}
     return {
         lane.name: {
@@ -146,6 +146,6 @@ def _passing(counts: TopicCounts | None) -> dict[str, Any]:
 def _queue_view(pipeline: QueuePipeline) -> dict[str, Any]:
     figures = pipeline.statistics()
     queue, fields = figures.queue, asdict(figures)
-    del fields["committed_ns"]  # by a clock that nobody else has
+    del fields["committed_ns"]  # from the monotonic clock of this process
     place = {"topic": queue.topic, "queue": queue.qid}
     return {**fields, **place, "sure": pipeline.is_owned(now_ns())}

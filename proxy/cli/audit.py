@@ -22,7 +22,9 @@ _LOOK_S = 1.0
 
 Group = Annotated[str | None, typer.Option(help="only changes of this group")]
 Target = Annotated[str | None, typer.Option(help="only changes of this key, queue or lease")]
-Limit = Annotated[int, typer.Option(help="maximum number of changes, newest first", min=1, max=10_000)]
+Limit = Annotated[
+    int, typer.Option(help="maximum number of changes, newest first", min=1, max=10_000)
+]
 
 
 @app.command("ls")
@@ -87,6 +89,6 @@ def _show(records: list[dict[str, Any]], output: OutputFormat) -> None:
 def _short(value: Any) -> str:
     """Return the main fields of *value* as JSON."""
     if isinstance(value, dict):
-        told = ("queue", "state", "offset", "paused", "skipped", "retried", "rate", "anew")
-        value = {name: value[name] for name in told if name in value} or value
+        shown = ("queue", "state", "offset", "paused", "skipped", "retried", "rate", "anew")
+        value = {name: value[name] for name in shown if name in value} or value
     return "-" if value is None else orjson.dumps(value).decode()

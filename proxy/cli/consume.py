@@ -43,8 +43,12 @@ def consume(
     until_idle: Annotated[
         float | None, typer.Option(min=0.1, help="exit after N idle seconds")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="maximum number of messages handled at the same time")] = 8,
-    work_ms: Annotated[float, typer.Option(min=0, help="simulated handling time per message, ms")] = 0.0,
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="maximum number of messages handled at the same time")
+    ] = 8,
+    work_ms: Annotated[
+        float, typer.Option(min=0, help="simulated handling time per message, ms")
+    ] = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="do not print messages")] = False,
     command: Annotated[
         str | None,

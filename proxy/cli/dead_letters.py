@@ -26,12 +26,15 @@ _TIMEOUT_S = 30.0
 
 Topic = Annotated[str | None, typer.Option(help="only dead letters from this topic")]
 Key = Annotated[str | None, typer.Option(help="only dead letters with this order key")]
-Limit = Annotated[int, typer.Option(min=1, max=10_000, help="maximum number of dead letters, oldest first")]
+Limit = Annotated[
+    int, typer.Option(min=1, max=10_000, help="maximum number of dead letters, oldest first")
+]
 Everything = Annotated[bool, typer.Option("--all", help="include redriven dead letters")]
 Rate = Annotated[float, typer.Option(help="maximum messages per second; 0 for no limit")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="count only, change nothing")]
 Skip = Annotated[
-    list[str] | None, typer.Option(help="dead letter to leave out, such as broker-a_0@17; repeatable")
+    list[str] | None,
+    typer.Option(help="dead letter to leave out, such as broker-a_0@17; repeatable"),
 ]
 
 

@@ -187,12 +187,12 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
     queues = group["queues"]
     held = {topic["name"] for topic in group["topics"] if topic["rate_limited"]}
     if group["taking_part"] and not queues:
-        yield "this proxy serves the group but owns no queue: others own all, or the topic is missing"
+        yield "this proxy owns no queue of the group: others own all, or the topic is missing"
     for each in group["deliveries"]:
         if each["down_for_s"] is not None:
             yield (
-                f"{each['topic']}: its delivery target has been down for {each['down_for_s']:.0f} s:"
-                f" {each['reason']}"
+                f"{each['topic']}: the delivery target has been down for"
+                f" {each['down_for_s']:.0f} s: {each['reason']}"
             )
     delivered = {each["topic"] for each in group["deliveries"]}
     for refused, reason in group.get("refused", {}).items():
@@ -200,7 +200,8 @@ def findings(group: dict[str, Any]) -> Iterator[str]:
     for queue in queues:
         where = f"{queue['topic']}/{queue['queue']}"
         if queue.get("key_change"):
-            yield f"{where}: order key {queue['key_change']} ({number(queue['older'], 'message')} left)"
+            older = number(queue["older"], "older message")
+            yield f"{where}: order key {queue['key_change']} ({older} left)"
         if queue["trouble"]:
             yield f"{where}: {_trouble(queue)}"
         if queue["near_retention"]:

@@ -51,7 +51,7 @@ class Executor:
                     stdin=stdin,
                     stderr=stderr.command_end,
                     env=os.environ | environment_of(message),
-                    start_new_session=True,  # an interrupt at the terminal drains and must not reach the command
+                    start_new_session=True,  # Ctrl-C drains and must not reach the command
                 )
             except OSError as error:
                 why = error.strerror or str(error)

@@ -49,7 +49,9 @@ def _lines(facts: Facts, findings: Sequence[Finding]) -> list[str]:
             f" {typed('key', 'parked', facts.group)}"
         )
     if facts.waiting:
-        moves = f"group {facts.group} is healthy: {number(facts.waiting, 'message')} to handle, none"
+        moves = (
+            f"group {facts.group} is healthy: {number(facts.waiting, 'message')} to handle, none"
+        )
         return [f"{moves} stuck, and {parked}" if parked else f"{moves} stuck"]
     idle = f"group {facts.group} is idle"
     return [f"{idle}, with {parked}" if parked else f"{idle}: all its messages are finished"]

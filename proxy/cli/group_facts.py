@@ -37,12 +37,8 @@ async def group_facts(
 ) -> Facts:
     """Return the facts about *group* from all proxies and brokers.
 
-    Args:
-        http: Addresses of proxies to ask first.
-        topics: Further topics of the group.
-        default: Default address, where no proxy needs to be running.
-
-    Raises OrderlaneError if all answer and the group is unknown.
+    *http* are proxies to ask first, *topics* further topics of the group. No proxy needs to run at
+    the address *default*. Raises OrderlaneError if all answer and the group is unknown.
     """
     asked = await _ask_all(group, http)
     wanted = {*topics, *(name for each in asked.values() for name in _topics_of(each))}

@@ -34,7 +34,9 @@ _TIMEOUT_S = 30.0
 
 FileOption = Annotated[
     Path,
-    typer.Option("--file", help="YAML file with the group's settings, as in a settings file; - for stdin"),
+    typer.Option(
+        "--file", help="YAML file with the group's settings, as in a settings file; - for stdin"
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -43,9 +45,7 @@ SetOption = Annotated[
     ),
 ]
 Reason = Annotated[str, typer.Option(help="reason, stored in the audit topic (required)")]
-Expect = Annotated[
-    int | None, typer.Option(help="change only this version, as shown by describe")
-]
+Expect = Annotated[int | None, typer.Option(help="change only this version, as shown by describe")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="show the changes without making them")]
 
 
@@ -105,7 +105,9 @@ def create(
 @app.command("update")
 def update(
     group: str,
-    file: Annotated[Path | None, typer.Option("--file", help="YAML file with all settings; - for stdin")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="YAML file with all settings; - for stdin")
+    ] = None,
     change: SetOption = None,
     reason: Reason = "",
     expect: Expect = None,

@@ -28,7 +28,9 @@ from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.operator.key_models import Cli
 from proxy.operator.key_table import KEY_VERBS, REDRIVE, KeyVerb, Reach
 
-app = typer.Typer(no_args_is_help=True, help="Show, pause, park, redrive, skip or retry one key of a group.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show, pause, park, redrive, skip or retry one key of a group."
+)
 
 _PARKED = ("key", "topic", "queue", "state", "copies", "not_copied", "by", "reason", "note")
 _REDRIVEN = ("key", "queue", "proxy")
@@ -39,10 +41,14 @@ _COLUMNS = (
 )
 
 Topic = Annotated[str | None, typer.Option(help="topic, required if the group has several")]
-Queue = Annotated[str | None, typer.Option(help="queue, such as broker-a_0, if the key is in several")]
+Queue = Annotated[
+    str | None, typer.Option(help="queue, such as broker-a_0, if the key is in several")
+]
 Reason = Annotated[str, typer.Option(help="reason, stored in the audit topic")]
 Rate = Annotated[float, typer.Option(help="maximum messages per second; 0 for no limit")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="count parked messages only, change nothing")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="count parked messages only, change nothing")
+]
 
 
 @app.command("parked")
@@ -77,7 +83,9 @@ def history(
     group: str,
     key: str,
     topic: Topic = None,
-    limit: Annotated[int, typer.Option(help="maximum number of events, newest first", min=1, max=1000)] = 100,
+    limit: Annotated[
+        int, typer.Option(help="maximum number of events, newest first", min=1, max=1000)
+    ] = 100,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -244,6 +252,8 @@ def topic_of(http: str, group: str, topic: str | None) -> str:
             raise OrderlaneError(f"the proxy at {http} has no group {group!r}")
         names = [each["name"] for each in known["topics"]]
         if len(names) != 1:
-            raise OrderlaneError(f"group {group!r} has several topics ({', '.join(names)}): add --topic")
+            raise OrderlaneError(
+                f"group {group!r} has several topics ({', '.join(names)}): add --topic"
+            )
         (topic,) = names
     return str(topic)

@@ -86,9 +86,7 @@ async def _queues(client: BrokerClient, topic: str) -> list[QueueName]:
     except BrokerError as error:
         if error.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
-        raise OrderlaneError(
-            f"no topic {topic!r}: see orderlane topics"
-        ) from None
+        raise OrderlaneError(f"no topic {topic!r}: see orderlane topics") from None
 
 
 async def _offsets(client: BrokerClient, group: str, queue: QueueName) -> dict[str, Any]:

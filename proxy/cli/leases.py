@@ -10,11 +10,16 @@ from proxy.cli.asking import ReasonOption, change, look, path_of
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 
-app = typer.Typer(no_args_is_help=True, help="List, extend and revoke leases: messages currently held by clients.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, extend and revoke leases: messages currently held by clients."
+)
 
 _COLUMNS = ("lease", "offset", "key", "client", "attempt", "ends_in_ms", "run")
 
-Name = Annotated[str, typer.Argument(metavar="LEASE", help="lease as shown by ls, such as orders:broker-a_3:812:15")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="LEASE", help="lease as shown by ls, such as orders:broker-a_3:812:15"),
+]
 
 
 @app.command("ls")

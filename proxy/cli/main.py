@@ -93,7 +93,9 @@ def _options(
     ] = "info",
 ) -> None:
     if log_level not in ("debug", "info", "warning", "error"):
-        raise OrderlaneError(f"invalid --log-level {log_level!r}: give debug, info, warning or error")
+        raise OrderlaneError(
+            f"invalid --log-level {log_level!r}: give debug, info, warning or error"
+        )
     configure_logs(level=log_level)
 
 
@@ -108,7 +110,9 @@ def run(arguments: Sequence[str] | None = None) -> None:
         if COMPLETE in os.environ:
             app = _completed()
         else:
-            app = app_of((verb,) if verb in _VERBS else _VERBS)  # an unknown verb needs the full list
+            app = app_of(
+                (verb,) if verb in _VERBS else _VERBS
+            )  # an unknown verb needs the full list
         sys.exit(app(args=words, prog_name="orderlane", standalone_mode=False))
     except typer.TyperException as error:
         _say_usage(error)
@@ -129,9 +133,7 @@ def _no_text(error: UnicodeEncodeError, words: Sequence[str]) -> str:
     """Return which of *words* is not UTF-8, or which character the terminal cannot show."""
     for word in words:
         if any("\ud800" <= sign <= "\udfff" for sign in word):
-            return (
-                f"{word!r} is not valid UTF-8: write a key of other bytes as 0x and hex digits"
-            )
+            return f"{word!r} is not valid UTF-8: write a key of other bytes as 0x and hex digits"
     return f"{error.object[error.start]!r} has no form in {error.encoding}: change the locale"
 
 

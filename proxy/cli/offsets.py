@@ -55,8 +55,12 @@ def reset(
         str | None,
         typer.Option(help="continue at the first message stored at or after this time"),
     ] = None,
-    skip: Annotated[bool, typer.Option("--skip", help="continue at the end, skipping all messages")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the effect without resetting")] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="continue at the end, skipping all messages")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show the effect without resetting")
+    ] = False,
     expect: Annotated[
         list[str] | None,
         typer.Option(help="reset only from this base: 812 or broker-a_0=812; repeatable"),

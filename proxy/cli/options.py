@@ -17,24 +17,33 @@ HttpOption = Annotated[str, typer.Option("--http", help="host:port of the proxy'
 NameserverOption = Annotated[
     str, typer.Option("--nameserver", help="host:port of the nameserver; comma-separated list")
 ]
-SettingsOption = Annotated[Path | None, typer.Option("--settings", help="settings file (YAML); ORDERLANE_… variables override it")]
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option("--settings", help="settings file (YAML); ORDERLANE_… variables override it"),
+]
 HistoryOption = Annotated[
     Path | None, typer.Option("--history", help="folder for the history of this process")
 ]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", help="data folder (default: orderlane-data; environment ORDERLANE_BROKER__DATA)")
+    Path | None,
+    typer.Option(
+        "--data", help="data folder (default: orderlane-data; environment ORDERLANE_BROKER__DATA)"
+    ),
 ]
 
 TokenOption = Annotated[
     str | None,
-    typer.Option("--token", envvar="ORDERLANE_CLIENT_TOKEN", help="token for a proxy with authentication"),
+    typer.Option(
+        "--token", envvar="ORDERLANE_CLIENT_TOKEN", help="token for a proxy with authentication"
+    ),
 ]
 CaOption = Annotated[
     Path | None,
     typer.Option("--tls-ca", help="use TLS: CA file for the proxy's certificate"),
 ]
 CertificateOption = Annotated[
-    Path | None, typer.Option("--tls-certificate", help="use TLS: file with the client's certificate")
+    Path | None,
+    typer.Option("--tls-certificate", help="use TLS: file with the client's certificate"),
 ]
 KeyOption = Annotated[
     Path | None, typer.Option("--tls-key", help="file with the private key of --tls-certificate")

@@ -55,7 +55,9 @@ CandidateOption = Annotated[
 SampleOption = Annotated[
     int, typer.Option("--sample", min=1, help="sample size: the newest N messages")
 ]
-WorkersOption = Annotated[int, typer.Option("--workers", min=1, help="number of concurrent handlers")]
+WorkersOption = Annotated[
+    int, typer.Option("--workers", min=1, help="number of concurrent handlers")
+]
 
 app.command("rollout")(order_key_rollout.rollout)
 app.command("get")(order_key_rollout.get)
@@ -111,7 +113,9 @@ def simulate(
             help="time from the end of a message to the start of the next one of its key, ms",
         ),
     ] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="random seed of the handling times")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="random seed of the handling times")
+    ] = 1,
     http: HttpOption = DEFAULT_HTTP,
     nameserver: NameserverOption = DEFAULT_NAMESERVER,
     output: Output = OutputFormat.TABLE,
@@ -126,7 +130,9 @@ def simulate(
     except ValueError as error:
         raise OrderlaneError(f"--service-ms: {error}") from None
     if not math.isfinite(round_trip_ms):
-        raise OrderlaneError(f"invalid --round-trip-ms {round_trip_ms}: give a number of milliseconds")
+        raise OrderlaneError(
+            f"invalid --round-trip-ms {round_trip_ms}: give a number of milliseconds"
+        )
     plan = Plan(workers, service, round(round_trip_ms * 1e6))
     of = known(http, group, topic)
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
@@ -178,7 +184,7 @@ def _lint_sentences(report: TuningReport) -> Iterable[str]:
     if report.advice.take is None:
         yield f"no candidate is recommended: {report.advice.why}"
     else:
-        yield f"recommended: {report.advice.take}: {report.advice.why}"
+        yield f"recommended: {report.advice.take}. {report.advice.why}"
 
 
 def _say_time(run: Simulated) -> None:

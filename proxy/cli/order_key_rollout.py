@@ -67,13 +67,17 @@ def rollout(
             help=f"{', '.join(each.name for each in KINDS)}, or none for no order", metavar="KEY"
         ),
     ],
-    reason: Annotated[str, typer.Option("--reason", help="reason, stored in the audit topic (required)")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="reason, stored in the audit topic (required)")
+    ] = "",
     missing: Annotated[
         MissingKey | None,
         typer.Option("--missing", help="treatment of messages without the key"),
     ] = None,
     topic: TopicOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the change without making it")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show the change without making it")
+    ] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.0, help="maximum wait for completion, s")
     ] = 600.0,
@@ -109,9 +113,7 @@ def rollout(
     print_rows(seen.rows, columns=_COLUMNS, output=output)
     _tell(seen)
     if seen.through(wanted) < len(seen.rows) or seen.hidden or seen.behind:
-        say(
-            f"not complete after {timeout:g} s: see orderlane order-key get {group} for progress"
-        )
+        say(f"not complete after {timeout:g} s: see orderlane order-key get {group} for progress")
         raise typer.Exit(1)
     say(f"{of.topic.name}: all {len(seen.rows)} owned queues use order key {wanted}")
 
@@ -241,6 +243,8 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
 
 def _tell(seen: _Seen) -> None:
     if seen.unowned:
-        say(f"no owner: {', '.join(seen.unowned)}; these queues change when a proxy takes them over")
+        say(
+            f"no owner: {', '.join(seen.unowned)}; these queues change when a proxy takes them over"
+        )
     for what, why in seen.hidden.items():
         say(f"{what} not shown: {why}")

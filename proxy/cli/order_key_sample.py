@@ -41,7 +41,9 @@ def known(http: str, group: str, topic: str | None) -> Known:
         )
     name = next(iter(topics)) if topic is None else topic
     if name not in topics:
-        raise OrderlaneError(f"group {group!r} has no topic {name!r}; its topics: {', '.join(topics)}")
+        raise OrderlaneError(
+            f"group {group!r} has no topic {name!r}; its topics: {', '.join(topics)}"
+        )
     return Known(group, described, topics[name])
 
 

@@ -15,7 +15,9 @@ from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 
-app = typer.Typer(no_args_is_help=True, help="List queue owners; drain and resume proxies, hand queues over.")
+app = typer.Typer(
+    no_args_is_help=True, help="List queue owners; drain and resume proxies, hand queues over."
+)
 
 _COLUMNS = ("group", "topic", "queue", "state", "owner", "http", "epoch", "since")
 _STATE = ("proxy", "http", "state", "owned", "reason")

@@ -46,30 +46,48 @@ Replication = Annotated[
 ]
 BrokerSettingsOption = Annotated[
     Path | None,
-    typer.Option("--broker-settings", help="settings file of the broker (YAML); ORDERLANE_BROKER__… variables override it"),
+    typer.Option(
+        "--broker-settings",
+        help="settings file of the broker (YAML); ORDERLANE_BROKER__… variables override it",
+    ),
 ]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="port; 0 for any free one")]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", min=1, max=MOST_WORKERS, help="number of worker processes (default: 1; environment ORDERLANE_WORKERS)"),
+    typer.Option(
+        "--workers",
+        min=1,
+        max=MOST_WORKERS,
+        help="number of worker processes (default: 1; environment ORDERLANE_WORKERS)",
+    ),
 ]
-Listen = Annotated[str | None, typer.Option("--listen", help="address to listen on, host:port; port 0 for any free one")]
+Listen = Annotated[
+    str | None,
+    typer.Option("--listen", help="address to listen on, host:port; port 0 for any free one"),
+]
 Nameservers = Annotated[
-    str | None, typer.Option("--nameserver", help="host:port of the nameserver; comma-separated list")
+    str | None,
+    typer.Option("--nameserver", help="host:port of the nameserver; comma-separated list"),
 ]
 TlsMode = Annotated[
     str | None,
-    typer.Option("--tls-mode", help="enforcing (default), permissive (also accepts plain connections) or disabled"),
+    typer.Option(
+        "--tls-mode",
+        help="enforcing (default), permissive (also accepts plain connections) or disabled",
+    ),
 ]
 ServerCertificate = Annotated[
-    Path | None, typer.Option("--tls-certificate", help="use TLS: file with the server's certificate")
+    Path | None,
+    typer.Option("--tls-certificate", help="use TLS: file with the server's certificate"),
 ]
 ServerKey = Annotated[
     Path | None, typer.Option("--tls-key", help="file with the private key of --tls-certificate")
 ]
 ClientCa = Annotated[
     Path | None,
-    typer.Option("--tls-client-ca", help="CA file; clients need a certificate signed by one of these CAs"),
+    typer.Option(
+        "--tls-client-ca", help="CA file; clients need a certificate signed by one of these CAs"
+    ),
 ]
 
 
@@ -117,7 +135,11 @@ def up(
 
 def nameserver(
     data: Annotated[
-        Path | None, typer.Option("--data", help="folder for values that must survive a restart (default: keep them in memory)")
+        Path | None,
+        typer.Option(
+            "--data",
+            help="folder for values that must survive a restart (default: keep them in memory)",
+        ),
     ] = None,
     listen: Listen = DEFAULT_NAMESERVER,
     tls_mode: TlsMode = None,
@@ -144,8 +166,12 @@ def broker(
     flush: Flush = None,
     role: Role = None,
     broker_id: Annotated[
-        int | None, typer.Option("--broker-id", help="0 for the master, a different number for each slave; environment"
-            " ORDERLANE_BROKER__BROKER_ID",)
+        int | None,
+        typer.Option(
+            "--broker-id",
+            help="0 for the master, a different number for each slave; environment"
+            " ORDERLANE_BROKER__BROKER_ID",
+        ),
     ] = None,
     replication: Replication = None,
     history: HistoryOption = None,

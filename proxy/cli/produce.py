@@ -52,8 +52,12 @@ def produce(
     ] = False,
     tag: Annotated[str | None, typer.Option(help="tag of every message")] = None,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="messages per request")] = 100,
-    rate: Annotated[float | None, typer.Option(min=0.1, help="maximum messages per second (default: no limit)")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="timeout per request including retries, s")] = 30.0,
+    rate: Annotated[
+        float | None, typer.Option(min=0.1, help="maximum messages per second (default: no limit)")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="timeout per request including retries, s")
+    ] = 30.0,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,
     tls_ca: CaOption = None,
@@ -137,9 +141,9 @@ def _made(count: int, keys: int) -> Iterator[list[_KeyAndBody]]:
     chooser = random.Random()
     for start in range(0, count, _PART):
         part: list[_KeyAndBody] = []
-        for number in range(start, min(start + _PART, count)):
+        for index in range(start, min(start + _PART, count)):
             key = f"key-{chooser.randrange(keys)}" if keys else None
-            part.append((key, orjson.dumps({"n": number, "key": key})))
+            part.append((key, orjson.dumps({"n": index, "key": key})))
         yield part
 
 
@@ -148,12 +152,14 @@ def _from_stdin(*, keyed: bool) -> Iterator[list[_KeyAndBody]]:
     read = 0
     for lines in _lines():
         part: list[_KeyAndBody] = []
-        for place, line in enumerate(lines, start=read + 1):
+        for line_number, line in enumerate(lines, start=read + 1):
             key, tab, body = line.partition(b"\t") if keyed else (b"", b"\t", line)
             if line and not tab:
-                raise OrderlaneError(f"line {place} of stdin has no tab: expected KEY, tab, body")
+                raise OrderlaneError(
+                    f"line {line_number} of stdin has no tab: expected KEY, tab, body"
+                )
             if body:
-                part.append((_text_of(key, line=place), body))
+                part.append((_text_of(key, line=line_number), body))
         read += len(lines)
         yield part
 
@@ -196,15 +202,15 @@ class _Ending:
         self._former: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._former[number] = signal.signal(number, self._on_signal)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            self._former[each] = signal.signal(each, self._on_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        for number, handler in self._former.items():
-            signal.signal(number, handler)
+        for each, handler in self._former.items():
+            signal.signal(each, handler)
 
     def interrupt(self, action: Callable[[], T]) -> T | None:
         """Return the result of *action*; None if a signal arrives before or during it."""

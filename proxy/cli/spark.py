@@ -33,13 +33,13 @@ app = typer.Typer(
 GroupOption = Annotated[str, typer.Option("--group", help="consumer group to read as")]
 MasterOption = Annotated[
     str | None,
-    typer.Option(
-        help="Spark master, such as local[4] or spark://host:7077; '' under spark-submit"
-    ),
+    typer.Option(help="Spark master, such as local[4] or spark://host:7077; '' under spark-submit"),
 ]
 OptionsOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="further option of the data source; repeatable"),
+    typer.Option(
+        "--option", metavar="NAME=VALUE", help="further option of the data source; repeatable"
+    ),
 ]
 ConfOption = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable")
@@ -56,10 +56,12 @@ def archive(
         bool, typer.Option("--continuous", help="continue with new messages until SIGTERM")
     ] = False,
     every: Annotated[
-        str | None, typer.Option(help="interval between writes with --continuous, such as '1 minute'")
+        str | None,
+        typer.Option(help="interval between writes with --continuous, such as '1 minute'"),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(help="folder for the job's progress (default: _checkpoint in PATH)")
+        str | None,
+        typer.Option(help="folder for the job's progress (default: _checkpoint in PATH)"),
     ] = None,
     proxy: ProxyOption = DEFAULT_PROXY,
     token: TokenOption = None,
@@ -93,19 +95,23 @@ def archive(
 
 @app.command()
 def backfill(
-    path: Annotated[
-        str, typer.Argument(help="Parquet files or a folder of them, as a Spark path")
-    ],
+    path: Annotated[str, typer.Argument(help="Parquet files or a folder of them, as a Spark path")],
     topic: Annotated[str, typer.Argument(help="topic to send to")],
-    rate: Annotated[float | None, typer.Option(help="maximum rows per second (default: no limit)")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="maximum rows per second (default: no limit)")
+    ] = None,
     select: Annotated[
         list[str] | None,
-        typer.Option(help="SQL expression of a message column, such as 'to_json(struct(*)) AS value'; repeatable"),
+        typer.Option(
+            help="SQL of a message column, such as 'to_json(struct(*)) AS value'; repeatable"
+        ),
     ] = None,
     where: Annotated[str | None, typer.Option(help="SQL condition that selects rows")] = None,
     order_by: Annotated[
         str | None,
-        typer.Option(help="columns that order the rows of a key, comma-separated (not needed for archives)"),
+        typer.Option(
+            help="columns that order the rows of a key, comma-separated (not needed for archives)"
+        ),
     ] = None,
     sharding_path: Annotated[
         str | None, typer.Option(help="JSON path of the sharding key in the value")

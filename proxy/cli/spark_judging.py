@@ -50,9 +50,7 @@ def key_profile(
     ],
     out: OutOption,
     group: GroupOption = "key-profile",
-    window: Annotated[
-        float, typer.Option(help="assumed time for which a key is stuck, s")
-    ] = 60.0,
+    window: Annotated[float, typer.Option(help="assumed time for which a key is stuck, s")] = 60.0,
     window_messages: Annotated[
         int, typer.Option(help="assumed number of messages of a queue in memory")
     ] = 10_000,

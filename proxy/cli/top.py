@@ -31,9 +31,7 @@ _PIPE_WIDTH, _PIPE_HEIGHT = 80, 200
 
 def top(
     group: Annotated[str | None, typer.Argument(help="show only this group")] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="print one frame and exit")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="print one frame and exit")] = False,
     every: Annotated[float, typer.Option(help="refresh interval, s", min=0.1, max=3600)] = 1.0,
     http: Annotated[
         str, typer.Option("--http", help="host:port of a proxy's HTTP port; comma-separated list")

@@ -140,7 +140,9 @@ def frame(
     """
     rates = _rates(look, before)
     lines = [
-        _row(f"orderlane top  {look.time}", number(len(look.groups), "group"), width=min(width, 80)),
+        _row(
+            f"orderlane top  {look.time}", number(len(look.groups), "group"), width=min(width, 80)
+        ),
         *(f"no answer: {proxy}: {why}" for proxy, why in look.away),
         "",
         _HEAD,

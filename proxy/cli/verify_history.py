@@ -40,7 +40,7 @@ def _expand(files: list[Path]) -> Iterator[Path]:
             continue
         inside = sorted(path.glob("*.jsonl"))
         if not inside:
-            raise OrderlaneError(f"{path} has no history (no *.jsonl file)")
+            raise OrderlaneError(f"{path}: holds no history (no *.jsonl file)")
         yield from inside
 
 

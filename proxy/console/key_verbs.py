@@ -17,8 +17,9 @@ NAME = "key-verbs.js"
 def key_verbs_js(verbs: Iterable[KeyVerb] = KEY_VERBS) -> bytes:
     """Return a JavaScript module that exports ``VERBS`` in display order."""
     shown = [_of(each) for each in sorted(verbs, key=lambda verb: verb.dialog.rank)]
-    return b"// Generated from the proxy's table of key verbs.\n\nexport const VERBS = %s;\n" % orjson.dumps(
-        shown, option=orjson.OPT_INDENT_2
+    return (
+        b"// Generated from the proxy's table of key verbs.\n\nexport const VERBS = %s;\n"
+        % orjson.dumps(shown, option=orjson.OPT_INDENT_2)
     )
 
 

@@ -1,5 +1,4 @@
-"""Why a group does not move: facts in, findings out.
+"""Diagnosis of a stuck group: facts in, findings out.
 
-Belongs here: what can be said of facts that somebody else asked proxies and brokers for. Never:
-asking, printing, a clock.
+Facts are collected elsewhere; nothing here queries a proxy or broker, prints, or reads a clock.
 """

@@ -1,4 +1,4 @@
-"""All findings about a group, the most basic first. Pure."""
+"""Runs all diagnosis rules on the facts about a group. Pure."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """Why the group does not move; empty if nothing keeps it. The same for the same facts."""
+    """Return the findings about a group, root causes first; empty for a healthy group."""
     return ranked([finding for rule in _RULES for finding in rule(facts)])

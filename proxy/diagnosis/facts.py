@@ -1,7 +1,7 @@
-"""What was asked of proxies and brokers about one group. Pure.
+"""Facts about one group from proxies and brokers. Pure.
 
-Rows of the admin API become records here. A field that a row does not have (an older proxy sent it)
-has the value that leads to no finding.
+Rows of the admin API become records. A missing field, as from an older proxy, gets a default that
+leads to no finding.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue, as brokers and ownership records show it. Offsets are None if nobody could say.
+    """A queue, from brokers and ownership records. Unknown offsets are None.
 
-    ``state``: owned, gone (its owner left no word), free, or empty: nobody could say.
+    ``state``: owned, gone (the owner ended without a final record), free, or empty if unknown.
     """
 
     topic: str
@@ -32,19 +32,19 @@ class QueueFacts:
 
     @property
     def place(self) -> str:
-        """As sentences name it."""
+        """The queue's name in sentences."""
         return f"{self.topic}/{self.queue}"
 
     @property
     def lag(self) -> int:
-        """Messages that are not committed, as far as that is known."""
+        """Messages that are not committed; 0 if unknown."""
         start = self.first if self.committed is None else self.committed
         return max(0, self.end - start) if self.end is not None and start is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class HeldQueue:
-    """What its owner says of a queue."""
+    """A queue, as its owner reports it."""
 
     topic: str
     queue: str
@@ -68,18 +68,18 @@ class HeldQueue:
 
     @property
     def place(self) -> str:
-        """As sentences name it."""
+        """The queue's name in sentences."""
         return f"{self.topic}/{self.queue}"
 
     @property
     def is_twin(self) -> bool:
-        """It holds parked messages, which wait for an operator."""
+        """True for a queue of parked messages, which wait for an operator."""
         return self.topic.startswith(PARKED_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldTopic:
-    """What a proxy says of a topic of the group; rates are messages a second."""
+    """A topic of the group, as a proxy reports it; rates are messages per second."""
 
     name: str
     max_rate: float | None = None
@@ -94,7 +94,7 @@ class HeldTopic:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Who paused the group, and why."""
+    """The pause of a group: operator and reason."""
 
     since_ms: int | None = None
     by: str = ""
@@ -103,7 +103,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """A key, as the owner of its queue shows it. Times are ms."""
+    """A key, as the owner of its queue reports it. Times are ms."""
 
     key: str
     topic: str
@@ -123,7 +123,7 @@ class KeyFacts:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A topic that the proxy delivers itself. ``down_for_s``: None while its target answers."""
+    """A topic with push delivery. ``down_for_s``: None while its target answers."""
 
     topic: str
     down_for_s: float | None = None
@@ -132,7 +132,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class HeldGroup:
-    """What one proxy says of the group."""
+    """The group, as one proxy reports it."""
 
     max_rate: float | None = None
     paused: Paused | None = None
@@ -148,11 +148,11 @@ class HeldGroup:
 
     @property
     def leased(self) -> int:
-        """Messages that clients have."""
+        """Number of leased messages."""
         return sum(queue.leased for queue in self.queues)
 
     def has_client(self, within_s: float) -> bool:
-        """Somebody is there for its messages, or was within that time."""
+        """Return whether a client is present, or was within *within_s*."""
         lately = self.clients_seen_s is not None and self.clients_seen_s < within_s
         busy = self.waiting_pulls or self.leased or self.bulk_readers or self.deliveries
         return bool(busy or lately)
@@ -160,7 +160,7 @@ class HeldGroup:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """``stood_still`` or ``wall_clock``; by so much, so long ago."""
+    """A clock jump: its kind (``stood_still`` or ``wall_clock``), size and age."""
 
     kind: str
     by_s: float
@@ -169,9 +169,10 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class ProxyFacts:
-    """One proxy. ``trouble``: why it could not be asked; ``away``: why it was drained by a person;
-    ``group`` is None if it does not have it.
-    ``clock_ahead_s``: of the clock here, less what the question took.
+    """One proxy.
+
+    ``trouble``: why it did not answer; ``away``: why an operator drained it; ``group``: None if it
+    does not have the group; ``clock_ahead_s``: relative to this machine's clock.
     """
 
     http: str
@@ -188,53 +189,51 @@ class ProxyFacts:
 
     @property
     def name(self) -> str:
-        """As sentences name it."""
+        """The proxy's name in sentences."""
         return f"the proxy at {self.http}"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that is known of a group at ``at_ms``, by the clock here."""
+    """All facts about a group at ``at_ms``, by this machine's clock."""
 
     group: str
     at_ms: int
     nameserver: str = ""
     nameserver_trouble: str = ""
     brokers_away: Mapping[str, str] = field(default_factory=dict)
-    """Why, by name."""
+    """Errors by broker."""
     topics_missing: Sequence[str] = ()
     queues: Sequence[QueueFacts] = ()
     proxies: Sequence[ProxyFacts] = ()
 
     @property
     def answering(self) -> Iterator[tuple[ProxyFacts, HeldGroup]]:
-        """Proxies that have the group, with what they say of it."""
+        """Proxies that have the group, with their views of it."""
         for proxy in self.proxies:
             if proxy.group is not None:
                 yield proxy, proxy.group
 
     @property
     def held(self) -> Iterator[tuple[ProxyFacts, HeldGroup, HeldQueue]]:
-        """Queues that proxies hold, but those of parked messages."""
+        """Owned queues, without parked twins."""
         for proxy, group in self.answering:
             for queue in group.queues:
                 if not queue.is_twin:
                     yield proxy, group, queue
 
     def has_client(self, within_s: float) -> bool:
-        """Somebody is there for the group's messages, at one of the proxies."""
+        """Return whether a client of the group is at any proxy, or was within *within_s*."""
         return any(group.has_client(within_s) for _, group in self.answering)
 
     def end_of(self, place: str, default: int) -> int:
-        """The end of a queue as the broker said just now, if it did."""
+        """Return the end offset of a queue from the broker, or *default*."""
         ends = (each.end for each in self.queues if each.place == place)
         return max((end for end in ends if end is not None), default=default)
 
     @property
     def waiting(self) -> int:
-        """Messages that the group has to do: unfinished and unread ones of queues that proxies
-        hold; of others, those that are not committed.
-        """
+        """Messages left to handle: unfinished and unread ones of owned queues, lag of others."""
         held = {queue.place: queue for _, _, queue in self.held}
         own = sum(
             queue.unfinished + max(0, self.end_of(place, queue.end) - queue.position)
@@ -244,7 +243,7 @@ class Facts:
 
     @property
     def parked(self) -> int:
-        """Messages of parked keys in the queues that proxies hold."""
+        """Parked messages of owned queues."""
         return sum(
             queue.unfinished + max(0, queue.end - queue.position)
             for _, group in self.answering
@@ -257,7 +256,7 @@ class Facts:
 
 
 def group_of(row: Mapping[str, Any]) -> HeldGroup:
-    """What ``GET /api/groups`` says of one group."""
+    """Convert a group of ``GET /api/groups``."""
     paused = row.get("paused")
     return HeldGroup(
         paused=None if paused is None else _record(Paused, paused),
@@ -273,12 +272,12 @@ def group_of(row: Mapping[str, Any]) -> HeldGroup:
 
 
 def key_of(row: Mapping[str, Any]) -> KeyFacts:
-    """A row of the lists of keys."""
+    """Convert a row of a key list."""
     return _record(KeyFacts, row)
 
 
 def jump_of(row: Mapping[str, Any]) -> Jump:
-    """A row of ``clock_jumps`` of ``GET /api/process``."""
+    """Convert a row of ``clock_jumps`` of ``GET /api/process``."""
     return _record(Jump, row)
 
 

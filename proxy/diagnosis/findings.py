@@ -1,4 +1,4 @@
-"""What a diagnosis says: causes by rank, and words for numbers. Pure."""
+"""Findings of a diagnosis: ranked causes, and the formatting of their sentences. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 
 
 class Cause(StrEnum):
-    """Why a group does not move, or will not for long. A cause earlier in this list may be why one
-    later in it shows.
-    """
+    """Why a group is stuck or soon will be. An earlier cause may explain a later one."""
 
     BROKER_AWAY = "broker_away"
     PROXY_AWAY = "proxy_away"
@@ -40,9 +38,11 @@ _RANK = {cause: rank for rank, cause in enumerate(Cause)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. ``where``: a queue, a key, a proxy or a broker; ``messages``: how
-    many wait for it, 0 if that cannot be told; ``since_ms``: since when, in milliseconds since
-    1970, None if that is not known; ``cure``: what to do; ``command``: what to type, or empty.
+    """One problem.
+
+    ``where`` is a queue, key, proxy or broker; ``messages`` the number of waiting messages, 0 if
+    unknown; ``since_ms`` the start in milliseconds since 1970, None if unknown; ``cure`` the
+    advice, with an optional ``command``.
     """
 
     cause: Cause
@@ -55,17 +55,17 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """All of it for a person."""
+        """The finding as text: problem, cure and command."""
         typed = f": {self.command}" if self.command else ""
         return f"{self.what}. {self.cure}{typed}"
 
     def row(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the finding as a JSON object."""
         return {**asdict(self), "cause": self.cause.value, "sentence": self.sentence}
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """The most basic first; of one cause, the one for which most messages wait."""
+    """Return findings by cause; within one cause, those with most waiting messages first."""
     return sorted(set(findings), key=lambda each: (*_place(each), each.where, each.what, each.cure))
 
 
@@ -74,12 +74,12 @@ def _place(finding: Finding) -> tuple[int, int]:
 
 
 def number(count: int, noun: str) -> str:
-    """``1 message``, ``20 messages``."""
+    """Format a count: ``1 message``, ``20 messages``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def span(seconds: float) -> str:
-    """A time, as people say it."""
+    """Format a duration."""
     seconds = max(0.0, seconds)
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -91,15 +91,16 @@ def span(seconds: float) -> str:
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """A few of *names*, and how many there are beside them."""
+    """List the first *most* of *names*, and count the rest."""
     more = len(names) - most
     shown = ", ".join(names[:most])
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def readable(text: str, keep: str = "") -> str:
-    """*text* without what a terminal would obey: a sign that is not printable nor in *keep* stands
-    by its number, as shells read it in ``$'…'``.
+    """Escape characters of *text* that are neither printable nor in *keep*.
+
+    Escapes have the form that shells read in ``$'…'``.
     """
     if text.isprintable():
         return text
@@ -116,13 +117,13 @@ def _escape(sign: str) -> str:
 
 
 def typed(*words: str) -> str:
-    """A command of ours, for a shell: of one line, whatever a key is made of."""
+    """Return an orderlane command quoted for a shell, always on one line."""
     return " ".join(("orderlane", *map(_quoted, words)))
 
 
 def _quoted(word: str) -> str:
     if not word.isprintable():
-        # A quote by its number: who knows only plain words finds the end of this one, too.
+        # Quotes are escaped by number, so that simple parsers find the end of the word, too.
         return "$'" + readable(word.replace("\\", "\\\\").replace("'", "\\x27")) + "'"
     plain = word and all(each.isalnum() or each in "-_./:,@%+=" for each in word)
     return word if plain else "'" + word.replace("'", "'\"'\"'") + "'"

@@ -1,4 +1,4 @@
-"""What is wrong around a group: brokers, proxies, clocks. Pure."""
+"""Problems around a group: brokers, proxies, clocks. Pure."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ from collections.abc import Iterator
 from proxy.diagnosis.facts import Facts, Jump, ProxyFacts
 from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed
 
-#: Clocks that are kept right differ by far less.
+#: Synchronized clocks differ by far less.
 _APART_S = 2.0
-#: Clients of a proxy that stood still come again within that time, if they are there.
+#: Clients reconnect to a stalled proxy within this time.
 _STOOD_STILL_AGO_S = 60.0
-#: An hour after a clock was moved, what went by it is over.
+#: Effects of a clock change are over after an hour.
 _MOVED_AGO_S = 3600.0
 
 
 def brokers_away(facts: Facts) -> Iterator[Finding]:
-    """Nameservers and brokers that do not answer."""
+    """Find nameservers and brokers that do not answer."""
     if facts.nameserver_trouble:
         yield Finding(
             Cause.BROKER_AWAY,
             f"nameserver {facts.nameserver}",
-            f"the nameserver cannot be asked: {_said(facts.nameserver_trouble)}",
-            "Start it, or name the right one by --nameserver; until then brokers that are new or"
-            " moved are not found",
+            f"the nameserver does not answer: {_said(facts.nameserver_trouble)}",
+            "Start it, or correct --nameserver; until then new or moved brokers are not found",
         )
     for broker, reason in facts.brokers_away.items():
         places = sorted({each.place for each in facts.queues if _broker_of(each.queue) == broker})
         held = {queue.place for _, _, queue in facts.held if _broker_of(queue.queue) == broker}
         places = sorted({*places, *held})
-        concerned = f", so {_are(places)} neither read nor renewed" if places else ""
+        concerned = f", so {_are(places)} not read, and locks not renewed" if places else ""
         yield Finding(
             Cause.BROKER_AWAY,
             broker,
             f"broker {broker} does not answer ({reason}){concerned}",
-            "Start it again, or look at the network between; the group goes on by itself then",
+            "Restart it, or check the network; the group then continues automatically",
             messages=len(places),
         )
     if facts.nameserver_trouble or facts.brokers_away:
@@ -44,27 +43,26 @@ def brokers_away(facts: Facts) -> Iterator[Finding]:
             Cause.TOPIC_MISSING,
             topic,
             f"no broker has the topic {topic}",
-            "Create it, or start the broker that has it; check its name in the settings of the"
-            " group",
+            "Create it, start its broker, or correct its name in the group's settings",
             typed("groups", "describe", facts.group),
         )
 
 
 def proxies_away(facts: Facts) -> Iterator[Finding]:
-    """Proxies that could not be asked, or that were drained."""
+    """Find proxies that do not answer."""
     for proxy in facts.proxies:
         if proxy.trouble:
             yield Finding(
                 Cause.PROXY_AWAY,
                 proxy.http,
-                f"{proxy.name} cannot be asked: {_said(proxy.trouble)}",
-                "Start it, or name another by --http; if it is gone for good, others take its"
-                " queues once its locks have run out",
+                f"{proxy.name} does not answer: {_said(proxy.trouble)}",
+                "Start it, or give another with --http; if it is gone for good, others take its"
+                " queues once its locks expire",
             )
 
 
 def clocks(facts: Facts) -> Iterator[Finding]:
-    """Proxies that stood still, and clocks that were moved."""
+    """Find proxies that stalled, and clocks that were changed."""
     if not facts.waiting:
         return
     for proxy in facts.proxies:
@@ -78,11 +76,11 @@ def _of_clocks(facts: Facts, proxy: ProxyFacts) -> Iterator[Finding]:
         yield Finding(
             Cause.CLOCK_JUMP,
             proxy.http,
-            f"the clock of {proxy.name} jumped: its process stood still for {span(jump.by_s)},"
-            f" until {span(jump.ago_s)} ago, so its locks lapsed and its clients are forgotten"
-            " until they ask again",
-            "It goes on by itself; find out why it stood still (stopped, machine suspended, no"
-            " processor left), and see who owns the queues now",
+            f"the clock of {proxy.name} jumped: its process stalled for {span(jump.by_s)}, until"
+            f" {span(jump.ago_s)} ago, so its locks expired, and its clients count again from"
+            " their next request",
+            "It recovers automatically; find the cause (process stopped, machine suspended, no"
+            " processor time), and check the owners of the queues",
             typed("owners", "ls", facts.group, "--http", proxy.http),
             since_ms=_at(facts, jump),
         )
@@ -95,7 +93,7 @@ def _of_clocks(facts: Facts, proxy: ProxyFacts) -> Iterator[Finding]:
     if lately:
         jump = moved[-1]
         way = "ahead" if jump.by_s > 0 else "back"
-        told.append(f"was moved {span(abs(jump.by_s))} {way} {span(jump.ago_s)} ago")
+        told.append(f"was set {span(abs(jump.by_s))} {way} {span(jump.ago_s)} ago")
     if apart:
         way = "ahead of" if proxy.clock_ahead_s > 0 else "behind"
         told.append(f"is {span(abs(proxy.clock_ahead_s))} {way} the clock of this machine")
@@ -103,30 +101,30 @@ def _of_clocks(facts: Facts, proxy: ProxyFacts) -> Iterator[Finding]:
         Cause.CLOCK_JUMP,
         proxy.http,
         f"the clock of {proxy.name} {' and '.join(told)}: ages, retention margins, delays and"
-        " signatures go by it",
-        "Set the clocks of all machines by NTP, and see which keys were parked meanwhile",
+        " signatures depend on it",
+        "Synchronize the clocks of all machines by NTP, and check keys parked since",
         typed("key", "parked", facts.group, "--http", proxy.http),
         since_ms=_at(facts, moved[-1]) if lately else None,
     )
 
 
 def doubtful_locks(facts: Facts) -> Iterator[Finding]:
-    """Queues whose locks their owner does not trust now, though their brokers answer."""
+    """Find queues whose owner no longer trusts its lock although the broker answers."""
     for proxy, _, queue in facts.held:
         if queue.sure or queue.draining or _broker_of(queue.queue) in facts.brokers_away:
             continue
         yield Finding(
             Cause.LOCK_IN_DOUBT,
             queue.place,
-            f"{proxy.name} is not sure to have the lock of {queue.place} any more, and hands"
-            f" nothing of it out ({number(queue.unfinished, 'message')})",
-            "It asks again each second or two; if that lasts, its log says what its broker answers",
+            f"{proxy.name} may have lost the lock of {queue.place}, and delivers none of its"
+            f" messages ({number(queue.unfinished, 'message')})",
+            "It asks the broker every second or two; if this persists, check its log",
             messages=queue.unfinished,
         )
 
 
 def _said(sentence: str) -> str:
-    """To stand inside another."""
+    """Strip the full stop of a sentence that is embedded in another."""
     return sentence.rstrip(".")
 
 
@@ -139,5 +137,5 @@ def _are(places: list[str]) -> str:
 
 
 def _broker_of(queue: str) -> str:
-    """The broker in ``broker-a_0``."""
+    """Return the broker of a queue such as ``broker-a_0``."""
     return queue.rpartition("_")[0]

@@ -1,4 +1,4 @@
-"""Whether somebody owns, pulls, pauses or limits a group. Pure."""
+"""Problems of owners, clients, pauses, filters and rate limits. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from itertools import groupby
 from proxy.diagnosis.facts import Facts, HeldGroup, ProxyFacts, QueueFacts
 from proxy.diagnosis.findings import Cause, Finding, number, some, span, typed
 
-#: A client that handles what it has pulls again at once; one that was here so lately is here.
+#: A client that pulled within this time counts as present.
 _JUST_NOW_S, _LATELY_S = 3.0, 15.0
-#: So many filtered messages in a row say nothing yet.
+#: Consecutive filtered messages that are not yet significant.
 _FEW, _SOME = 20, 100
-#: A run of so many times the usual length is no chance: e^-20.
+#: A run this many times longer than usual is no coincidence (e^-20).
 _TIMES = 20
 
 
 def older_settings(facts: Facts) -> Iterator[Finding]:
-    """Queues that a proxy does not serve, since its order key is older than on record."""
+    """Find queues refused by a proxy because its order key is older than the recorded one."""
     for proxy, group in facts.answering:
         for place, reason in group.refused.items():
             yield Finding(
@@ -25,15 +25,15 @@ def older_settings(facts: Facts) -> Iterator[Finding]:
                 place,
                 f"{place} is not served by {proxy.name}, whose settings are older than the"
                 f" ownership record: {reason}",
-                "Give this proxy the settings that the others have, or a higher"
-                " order_key_version if they are meant",
+                "Give this proxy the settings of the others, or a higher order_key_version if its"
+                " settings are intended",
                 typed("groups", "describe", facts.group, "--http", proxy.http),
                 messages=_waiting_of(facts, place),
             )
 
 
 def paused(facts: Facts) -> Iterator[Finding]:
-    """The whole group, or keys that have messages."""
+    """Find pauses of the group, and of keys with messages."""
     for proxy, group in facts.answering:
         if (pause := group.paused) is None:
             continue
@@ -41,9 +41,9 @@ def paused(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.PAUSED,
             f"group {facts.group}",
-            f"group {facts.group} is paused by {_who(pause.by, pause.reason)}: {proxy.name} hands"
-            f" out none of its {number(held, 'message')}",
-            "Resume it when that is over",
+            f"group {facts.group} is paused by {_who(pause.by, pause.reason)}: {proxy.name}"
+            f" delivers none of its {number(held, 'message')}",
+            "Resume it when the reason no longer applies",
             typed("groups", "resume", facts.group, "--reason", "it is over"),
             since_ms=pause.since_ms,
             messages=held or 1,
@@ -54,23 +54,23 @@ def paused(facts: Facts) -> Iterator[Finding]:
                 yield Finding(
                     Cause.PAUSED,
                     f"{key.topic}/{key.queue} key {key.key}",
-                    f"key {key.key} is paused by {_who(key.by, key.reason)}:"
-                    f" {number(key.backlog, 'message')} of it in {key.topic}/{key.queue} wait",
-                    "Resume it when that is over",
+                    f"key {key.key} is paused by {_who(key.by, key.reason)}, with"
+                    f" {number(key.backlog, 'message')} in {key.topic}/{key.queue}",
+                    "Resume it when the reason no longer applies",
                     typed("key", "resume", facts.group, key.key, "--reason", "it is over"),
                     messages=key.backlog,
                 )
 
 
 def no_owner(facts: Facts) -> Iterator[Finding]:
-    """Queues that nobody owns, though somebody is there for them; and why."""
+    """Find drained proxies, and queues without an owner although the group has clients."""
     free = _unowned(facts)
     for proxy in (each for each in facts.proxies if each.away):
         yield Finding(
             Cause.NO_OWNER,
             proxy.http,
-            f"{proxy.name} was drained ({proxy.away}): it owns nothing, and lets no client in",
-            "Have it take part again, or start another proxy",
+            f"{proxy.name} is drained ({proxy.away}): it owns no queues and refuses clients",
+            "Resume it, or start another proxy",
             typed("owners", "resume", proxy.http, "--reason", "it is back"),
             messages=sum(each.lag for each in free),
         )
@@ -97,25 +97,23 @@ def _unowned_finding(
     denied: dict[str, tuple[ProxyFacts, float]],
 ) -> Finding:
     places = [each.place for each in queues]
-    what = f"nobody owns {some(places)}: {number(sum(q.lag for q in queues), 'message')} wait"
+    what = f"no proxy owns {some(places)} ({number(sum(q.lag for q in queues), 'message')} waiting)"
     since_ms = None
     refused = [(denied[each], each) for each in places if each in denied]
     if state == "gone":
         owners = sorted({each.owner for each in queues if each.owner})
-        what += f"; {some(owners) or 'the owner'} is gone and left no word"
-        cure = (
-            "Its locks run out by themselves, within the broker's lock expiry; others own it then"
-        )
+        what += f"; {some(owners) or 'the owner'} ended without releasing its locks"
+        cure = "Other proxies take over once its locks expire at the broker"
     elif refused:
         (proxy, since_s), place = max(refused, key=lambda each: (each[0][1], each[1]))
         what += (
-            f"; {proxy.name} asks for the lock of {place} in vain for {span(since_s)}: another"
+            f"; {proxy.name} has been refused the lock of {place} for {span(since_s)}: another"
             " member of the group has it"
         )
-        cure = "Find the consumer that takes part in this group without a proxy, and stop it"
+        cure = "Find and stop the consumer that uses this group without a proxy"
         since_ms = facts.at_ms - int(since_s * 1000)
     else:
-        cure = "If that lasts, see whether its proxies are members of the group, and their logs"
+        cure = "If this persists, check that the proxies are members of the group, and their logs"
     return Finding(
         Cause.NO_OWNER,
         some(places),
@@ -128,7 +126,7 @@ def _unowned_finding(
 
 
 def no_puller(facts: Facts) -> Iterator[Finding]:
-    """Messages for which no client asks."""
+    """Find messages that no client pulls."""
     lag = sum(each.lag for each in _unowned(facts))
     there = any(not (proxy.trouble or proxy.away) for proxy in facts.proxies)
     if lag and there and not facts.has_client(_LATELY_S):
@@ -136,9 +134,9 @@ def no_puller(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.NO_PULLER,
             f"group {facts.group}",
-            f"no client of group {facts.group} pulls, and {number(lag, 'message')} wait in queues"
-            f" that nobody owns for want of one ({_last_seen(seen)})",
-            "Start its clients; if they run, see whether they reach a proxy, and by which group",
+            f"no client of group {facts.group} pulls ({_last_seen(seen)}), so its queues have no"
+            f" owner ({number(lag, 'message')} waiting)",
+            "Start its clients; if they run, check that they reach a proxy, and their group name",
             typed("consume", facts.group),
             since_ms=_ago(facts, seen),
             messages=lag,
@@ -152,11 +150,11 @@ def no_puller(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Cause.NO_PULLER,
             proxy.http,
-            f"{number(ready, 'message')} of group {facts.group} are ready at {proxy.name}, and no"
-            f" client pulls there ({_last_seen(seen)})",
-            "Name all proxies in the clients' addresses: those that pull do so at others"
+            f"no client pulls from {proxy.name} ({_last_seen(seen)}), where group {facts.group} has"
+            f" {number(ready, 'ready message')}",
+            "Configure all proxies in the clients: they pull from other proxies only"
             if elsewhere
-            else "Start its clients; if they run, see whether they reach this proxy",
+            else "Start its clients; if they run, check that they reach this proxy",
             typed("consume", facts.group),
             since_ms=_ago(facts, seen),
             messages=ready,
@@ -166,7 +164,7 @@ def no_puller(facts: Facts) -> Iterator[Finding]:
 
 
 def _unwanted_topics(facts: Facts) -> Iterator[Finding]:
-    """Topics that no client pulls, of a group that has clients."""
+    """Find topics that no client pulls although the group has clients."""
     if not facts.has_client(_LATELY_S):
         return
     groups = [group for _, group in facts.answering]
@@ -177,17 +175,16 @@ def _unwanted_topics(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Cause.NO_PULLER,
                 topic,
-                f"no client of group {facts.group} pulls {topic}, and {number(ready, 'message')} of"
-                " it are ready; its clients pull other topics",
-                "Start clients that pull it, or let those that run name it, or name no topic at"
-                " all",
+                f"no client of group {facts.group} pulls {topic}, which has"
+                f" {number(ready, 'ready message')}; its clients pull other topics",
+                "Start clients for it, or configure the running ones with this topic or none",
                 typed("consume", facts.group, topic),
                 messages=ready,
             )
 
 
 def _ready(group: HeldGroup, topic: str | None = None) -> int:
-    """Messages (of *topic*, None: of any) that somebody could have at once."""
+    """Count messages (of *topic*, None: of any) that a client could receive now."""
     limited = {each.name for each in group.topics if each.rate_limited}
     return sum(
         queue.ready
@@ -199,21 +196,21 @@ def _ready(group: HeldGroup, topic: str | None = None) -> int:
 
 
 def rate_limited(facts: Facts) -> Iterator[Finding]:
-    """Topics whose ready messages wait for ``max_rate``."""
+    """Find topics whose ready messages wait for ``max_rate``."""
     for proxy, group in facts.answering:
         for topic in group.topics:
             if not topic.rate_limited:
                 continue
             rates = [rate for rate in (topic.max_rate, group.max_rate) if rate is not None]
-            rate = f" ({min(rates):g} a second, over all proxies)" if rates else ""
+            rate = f" ({min(rates):g} messages/s over all proxies)" if rates else ""
             ready = sum(queue.ready for queue in group.queues if queue.topic == topic.name)
             name = f"{topic.name}.max_rate" if topic.max_rate == min(rates, default=None) else ""
             yield Finding(
                 Cause.RATE_LIMITED,
                 topic.name,
-                f"{number(ready, 'ready message')} of {topic.name} at {proxy.name} wait for"
-                f" max_rate{rate}",
-                "Raise the limit, if it is not meant",
+                f"{topic.name} is rate limited at {proxy.name} by max_rate{rate}, with"
+                f" {number(ready, 'ready message')}",
+                "Raise or remove the limit if it is not intended",
                 typed(
                     *("groups", "update", facts.group, "--set", f"{name or 'max_rate'}=null"),
                     *("--reason", "no limit"),
@@ -223,7 +220,7 @@ def rate_limited(facts: Facts) -> Iterator[Finding]:
 
 
 def filtered(facts: Facts) -> Iterator[Finding]:
-    """Topics whose filter let nothing pass for far longer than is usual."""
+    """Find topics whose filter has dropped all messages for unusually long."""
     totals: dict[str, list[int]] = {}
     for _, group in facts.answering:
         for topic in group.topics:
@@ -236,29 +233,29 @@ def filtered(facts: Facts) -> Iterator[Finding]:
         usual = (max(0, dropped - in_a_row) / delivered) if delivered else 0.0
         if in_a_row < (_SOME + _TIMES * usual if delivered else _FEW):
             continue
-        before = f", after {number(delivered, 'message')} that did" if delivered else ""
+        before = f", after {number(delivered, 'delivered message')}" if delivered else ""
         yield Finding(
             Cause.FILTERED,
             name,
-            f"the filter of {name} lets nothing pass: none of the last"
+            f"the filter of {name} drops everything: none of the last"
             f" {number(in_a_row, 'message')} reached a client{before}",
-            "Compare tags and actions of the topic with what producers send",
+            "Compare the topic's tags and actions with the producers' messages",
             typed("groups", "describe", facts.group),
             messages=in_a_row,
         )
 
 
 def targets_down(facts: Facts) -> Iterator[Finding]:
-    """Topics that a proxy delivers itself, to a target that does not take them."""
+    """Find push deliveries whose target is down."""
     for proxy, group in facts.answering:
         for each in group.deliveries:
             if each.down_for_s is not None:
                 yield Finding(
                     Cause.TARGET_DOWN,
                     each.topic,
-                    f"the target to which {proxy.name} delivers {each.topic} is down for"
+                    f"the target to which {proxy.name} delivers {each.topic} has been down for"
                     f" {span(each.down_for_s)}: {each.reason}",
-                    "Mend the target; the proxy tries it again and again, and then goes on",
+                    "Fix the target; the proxy keeps retrying and then continues",
                     since_ms=facts.at_ms - int(each.down_for_s * 1000),
                 )
 
@@ -267,7 +264,7 @@ def targets_down(facts: Facts) -> Iterator[Finding]:
 
 
 def _unowned(facts: Facts) -> list[QueueFacts]:
-    """Queues with something to do that nobody owns, nor is told to keep away from."""
+    """Return queues with lag that have no owner, although their broker and settings are fine."""
     held = {queue.place for _, _, queue in facts.held}
     refused = {place for _, group in facts.answering for place in group.refused}
     away = facts.brokers_away
@@ -287,13 +284,11 @@ def _waiting_of(facts: Facts, place: str) -> int:
 
 
 def _who(by: str, reason: str) -> str:
-    return f"{by or 'somebody'} ({reason})" if reason else by or "somebody"
+    return f"{by or 'an operator'} ({reason})" if reason else by or "an operator"
 
 
 def _last_seen(seen: list[float]) -> str:
-    return (
-        f"the last one was here {span(min(seen))} ago" if seen else "none since the proxy started"
-    )
+    return f"last pull {span(min(seen))} ago" if seen else "none since the proxy started"
 
 
 def _ago(facts: Facts, seen: list[float]) -> int | None:

@@ -84,7 +84,7 @@ class DeadLetterDesk:
         }
 
     async def find(self, name: str, which: str) -> dict[str, Any]:
-        """Return one dead letter with its body, by queue and offset (``broker-a_0@17``) or message id.
+        """Return a dead letter with its body, by message id or location (``broker-a_0@17``).
 
         Raises UnknownName, RemotingError.
         """
@@ -103,7 +103,7 @@ class DeadLetterDesk:
                     if stored.queue_offset == offset:
                         return _whole(stored, queue)
         raise UnknownName(
-            f"group {group!r} has no dead letter {which}: {queue.qid} has offsets {begin} to {end - 1}"
+            f"group {group!r} has no dead letter {which}: {queue.qid} has {begin} to {end - 1}"
             if begin < end
             else f"group {group!r} has no dead letter {which}: {queue.qid} is empty"
         )
@@ -135,12 +135,9 @@ class DeadLetterDesk:
     ) -> dict[str, Any]:
         """Start sending the dead letters of a group to their original topics.
 
-        Args:
-            rate: Messages per second at most; 0 for no limit.
-            skip: Dead letters to leave out, as ``broker-a_0@17``.
-            dry_run: Only count them.
-
-        Raises UnknownName, RemotingError, and OrderlaneError if it cannot start.
+        *rate* is the maximum of messages per second (0: no limit), *skip* lists dead letters to
+        leave out (``broker-a_0@17``), and *dry_run* only counts them. Raises UnknownName,
+        RemotingError, and OrderlaneError if it cannot start.
         """
         group, queues = await self._find(name)
         try:
@@ -152,12 +149,16 @@ class DeadLetterDesk:
             left = sum(max(0, end - first) for _, first, end in bounds)
             return {"group": group, "state": "dry run", "left": left}
         if (last := self._runs.get(group)) is not None and last.running:
-            raise OrderlaneError(f"a redrive of the dead letters of {group!r} is running: stop it first")
+            raise OrderlaneError(
+                f"a redrive of the dead letters of {group!r} is running: stop it first"
+            )
         after = {"state": "redriven", "rate": rate, "skip": list(skip)}
         change = Change(by, "dead-letters redrive", group, reason, before={}, after=after)
         async with self._context.audit.change(change) as entry:
             if (last := self._runs.get(group)) is not None and last.running:
-                raise OrderlaneError(f"another redrive of the dead letters of {group!r} has started")
+                raise OrderlaneError(
+                    f"another redrive of the dead letters of {group!r} has started"
+                )
             run = self._runs[group] = RedriveRun(
                 *(self._context, group, queues),
                 by=by,
@@ -179,7 +180,7 @@ class DeadLetterDesk:
         run = self._runs.get(Group(name))
         if run is None or not run.running:
             raise OrderlaneError(
-                f"this proxy runs no redrive of the dead letters of {name!r}: ask the proxy that does"
+                f"this proxy does not redrive the dead letters of {name!r}: ask the one that does"
             )
         before = self._view(run.group)
         change = Change(
@@ -222,7 +223,9 @@ class DeadLetterDesk:
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            raise UnknownName(f"group {name!r} has no dead letters: topic {topic} does not exist") from None
+            raise UnknownName(
+                f"group {name!r} has no dead letters: topic {topic} does not exist"
+            ) from None
         if not queues:
             raise OrderlaneError(f"topic {topic} is not readable: set its permission to 6 (RW)")
         return Group(name), queues
@@ -237,7 +240,7 @@ class DeadLetterDesk:
     async def _read(
         self, queue: QueueName, wish: Wish, *, start: int, end: int
     ) -> tuple[list[DeadLetter], int]:
-        """Return selected dead letters of *queue*, up to one above the limit, and the next offset."""
+        """Return selected dead letters of *queue*, at most limit + 1, and the next offset."""
         found: list[DeadLetter] = []
         read_to = start
         async for messages, read_to in self._batches(queue, start, end):  # noqa: B007
@@ -249,7 +252,7 @@ class DeadLetterDesk:
     async def _batches(
         self, queue: QueueName, start: int, end: int, *, at_once: int | None = None
     ) -> AsyncIterator[tuple[Sequence[StoredMessage], int]]:
-        """Yield batches of messages of *queue*, possibly beyond *end*, each with the next offset."""
+        """Yield batches of messages of *queue*, maybe beyond *end*, each with the next offset."""
         offset = start
         while offset < end:
             result = await self._context.client.pull(

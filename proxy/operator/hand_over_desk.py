@@ -1,4 +1,4 @@
-"""A person gives a queue to a proxy by name: that one expects it, then the owner hands it over."""
+"""Hand-over of a queue to a named proxy: that proxy expects it, then the owner hands it over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proxy.upstream.ownership.owner_book import OwnerBook
 
 @dataclass(frozen=True, slots=True)
 class QueueWish:
-    """Which queue, who asks, and why."""
+    """The queue, the caller and the reason."""
 
     group: str
     topic: str
@@ -29,7 +29,7 @@ class QueueWish:
 
 
 class HandoffDesk:
-    """Both halves of it; who owns the queue in the end, its lock and its epoch decide."""
+    """Both steps of a hand-over. The broker's lock and the epoch decide who owns the queue."""
 
     def __init__(
         self,
@@ -44,15 +44,16 @@ class HandoffDesk:
         self._book = book
 
     async def expect(self, wish: QueueWish) -> dict[str, Any]:
-        """Have this proxy try to own the queue for a while, and keep it once it does. Raises
-        UnknownName, WrongState, RemotingError.
+        """Let this proxy try to own the queue for a while, and keep it once it does.
+
+        Raises UnknownName, WrongState, RemotingError.
         """
         group, queue = await self._found(wish)
         us, ownership = self._us, self._ownerships[group]
         if self._context.away:
-            raise WrongState(f"{us} is drained, so it takes no queue: {self._context.away}")
+            raise WrongState(f"{us} is drained and takes no queues: {self._context.away}")
         if ownership.owned(queue) is not None:
-            raise WrongState(f"{us} has queue {queue.qid} of {queue.topic!r} already")
+            raise WrongState(f"{us} already owns queue {queue.qid} of {queue.topic!r}")
         await self._check_member(group, queue, us)
         async with self._context.audit.change(
             _change(wish, "owners expect", {"expected": False}, {"expected": True})
@@ -61,17 +62,18 @@ class HandoffDesk:
         return _view(group, queue, to=us)
 
     async def hand_off(self, wish: QueueWish, to: str) -> dict[str, Any]:
-        """Hand the queue over, meant for the member *to*; returns when that is done. Raises
-        UnknownName, OwnedElsewhere, WrongState, RemotingError.
+        """Hand the queue over to the member *to*; return when it is released.
+
+        Raises UnknownName, OwnedElsewhere, WrongState, RemotingError.
         """
         group, queue = await self._found(wish)
         us, ownership = self._us, self._ownerships[group]
         owned = ownership.owned(queue)
         if owned is None:
             await self._book.refuse_elsewhere(group, queue)
-            raise WrongState(f"nobody owns queue {queue.qid} of {queue.topic!r} now")
+            raise WrongState(f"queue {queue.qid} of {queue.topic!r} has no owner")
         if to == us:
-            raise WrongState(f"{us} has queue {queue.qid} of {queue.topic!r} already")
+            raise WrongState(f"{us} already owns queue {queue.qid} of {queue.topic!r}")
         await self._check_member(group, queue, to)
         owned.for_reset()
         async with self._context.audit.change(
@@ -95,13 +97,13 @@ class HandoffDesk:
         there = await GroupMembers(self._context.client, group).wanting(queue.topic)
         if member not in there.members:
             raise WrongState(
-                f"{member} takes no part in group {group!r} now, for it has no clients of it; the"
-                f" proxies that do: {', '.join(sorted(there.members)) or 'none'}"
+                f"{member} has no clients of group {group!r}; proxies with clients:"
+                f" {', '.join(sorted(there.members)) or 'none'}"
             )
         if member not in there.takers:
             raise WrongState(
-                f"{member} has no clients that want {queue.topic!r} for group {group!r} now; the"
-                f" proxies that do: {', '.join(sorted(there.takers))}"
+                f"{member} has no clients of group {group!r} that want {queue.topic!r}; proxies"
+                f" with such clients: {', '.join(sorted(there.takers))}"
             )
 
 

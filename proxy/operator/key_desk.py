@@ -137,7 +137,7 @@ class KeyDesk:
         others = [each for each in others if _lists(each[1], asked.key)] or others
         if not others:
             raise OrderlaneError(
-                f"{why}, and no other proxy owns a queue: if one is being handed over, retry in a moment"
+                f"{why}, and no other proxy owns a queue: during a hand-over, retry in a moment"
             )
         raise _elsewhere(why, others)
 
@@ -172,7 +172,7 @@ class KeyDesk:
             if owned:
                 raise OrderlaneError(f"{why}, and no other proxy owns a queue")
             raise OrderlaneError(
-                f"{why}, and no other proxy does: queues get owners when clients of the group connect"
+                f"{why}, and no other proxy does: queues get owners once clients connect"
             )
         after = verb.after(asked, None)
         change = Change(
@@ -225,7 +225,9 @@ class KeyDesk:
             ]
             found = await asyncio.gather(*(context.log.owner(group, each) for each in queues))
         except RemotingError as error:
-            raise Unavailable(f"{why}, and the owners of the others cannot be read: {error}") from None
+            raise Unavailable(
+                f"{why}, and the owners of the others cannot be read: {error}"
+            ) from None
         others, free = [], []
         for queue, last in zip(queues, found, strict=True):
             if last is None or last.clean or last.own.owner == context.client.client_id:

@@ -74,7 +74,7 @@ class SkipBody(QueuedKeyBody):
     offset: Annotated[
         Annotated[int, Field(ge=0, lt=2**63)] | None,
         BeforeValidator(_whole),  # JSON has one number type: 17.0 is 17
-        Field(description="the expected offset of the key's first message; at another, none is skipped"),
+        Field(description="the required offset of the key's first message"),
         Cli(int | None, "skip only if the key's first message has this offset", minimum=0),
     ] = None
 

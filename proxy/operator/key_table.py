@@ -73,7 +73,7 @@ class KeyVerb:
     effect: Callable[[KeyVerbs, Any, Wish], Awaitable[None]]
     """Run the verb. Raises OrderlaneError if it fails."""
     after: Callable[[Any, int | None], dict[str, Any]]
-    """Return the new state for the audit record, from body and head; for ALL also for the answer."""
+    """Return the new state for the audit record, and for ALL the answer, from body and head."""
     before: Callable[[KeyVerbs, Any], dict[str, Any]] | None = None
     """For ALL: return the state before. Other verbs use the whole row of the key."""
     result: str = ""

@@ -185,7 +185,7 @@ class KeyVerbs:
             origin = await self._origin(pipeline, offset)
             self._may_act()
             if pipeline.first_stored(key) != offset:
-                raise WrongState(f"key {key_text(key)!r} has moved on: check its first message")
+                raise WrongState(f"key {key_text(key)!r} moved on: check its first message")
             effects = pipeline.skip_stored(Skip(act.audit, key, origin))
         else:
             job = pipeline.head(key)
@@ -203,7 +203,7 @@ class KeyVerbs:
         await self._record(pipeline, f"message {offset} is skipped")
 
     async def _origin_of(self, twin: QueuePipeline, key: bytes, job: Job) -> int | None:
-        """Return the original offset of *job*, the first one of *key*; reads it if not in memory."""
+        """Return the original offset of *job*, the first one of *key*; read it if necessary."""
         if job.message is not None:
             return origin_of(job.message)[0]
         origin = await self._origin(twin, job.offset)
@@ -213,7 +213,7 @@ class KeyVerbs:
         return origin
 
     async def _origin(self, twin: QueuePipeline, offset: int) -> int | None:
-        """Return the original offset of the copy at *offset*; None if retention deleted the copy."""
+        """Return the original offset of the copy at *offset*; None if retention deleted it."""
         copies = read_range(
             self._context.client, twin.queue, group=self._lane.name, start=offset, end=offset + 1
         )
@@ -277,11 +277,9 @@ class KeyVerbs:
             await self._context.recorder.record(self._lane, pipeline)
         except RemotingError as error:
             raise Unavailable(
-                f"{what}, but not recorded yet; if this proxy stops now it is delivered again: {error}"
+                f"{what}, but not recorded yet; if this proxy stops now it comes again: {error}"
             ) from None
 
     def _may_act(self) -> None:
         if not self._parking.may_act:
-            raise WrongState(
-                f"queue {self.pipeline.place} is being handed over: retry in a moment"
-            )
+            raise WrongState(f"queue {self.pipeline.place} is being handed over: retry in a moment")

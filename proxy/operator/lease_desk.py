@@ -99,7 +99,7 @@ class LeaseDesk:
         return {**row, "ends_in_ms": 0}
 
     async def _check_place(self, lane: GroupLane, wish: LeaseWish) -> None:
-        """Raise UnknownName for a missing queue, which would otherwise look like one without leases."""
+        """Raise UnknownName for a missing queue, which would look like one without leases."""
         if wish.topic is None:
             topics = [Topic(each.name) for each in lane.settings.topics]
         else:

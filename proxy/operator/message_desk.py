@@ -83,9 +83,7 @@ class MessageDesk:
             raise UnknownName(f"topic {stands_in} has no queue {text}")
         message = await self._at(queue, int(number))
         if message is None:
-            raise UnknownName(
-                f"no message at {place}: it is deleted, or not written yet"
-            )
+            raise UnknownName(f"no message at {place}: it is deleted, or not written yet")
         if parked:
             message = as_sent(message)
         return {**_row(lane, queue, message, parked=parked), **content_of(message)}

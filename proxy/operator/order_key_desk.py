@@ -38,12 +38,9 @@ class OrderKeyDesk:
     ) -> dict[str, Any]:
         """Return the tuning report on the newest *sample* messages of a topic.
 
-        Args:
-            topic: A topic of *group*; None for its first one.
-            workers: Number of concurrent handlers.
-            service: Handling times; if given, the report includes a simulation.
-
-        Raises UnknownName, RemotingError.
+        *topic* None stands for the first topic of *group*, *workers* is the number of concurrent
+        handlers. With handling times *service* the report includes a simulation. Raises
+        UnknownName, RemotingError.
         """
         lane = self._lanes.named(group)
         topics = {each.name: each for each in lane.settings.topics}

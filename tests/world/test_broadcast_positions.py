@@ -34,5 +34,5 @@ def test_a_reset_names_one_client_of_a_broadcast_group() -> None:
 
     (of_all, why), (of_one, _) = simulate(main, seed=1)
     assert of_all == 409
-    assert "each client has a position of its own" in str(why)
+    assert "one offset per client" in str(why)
     assert of_one == 200

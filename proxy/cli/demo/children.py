@@ -33,14 +33,14 @@ class Child:
         return cls(name, process, log)
 
     async def line(self) -> dict[str, Any]:
-        """Return the next line. Raises OrderlaneError with its last log lines if the process ended."""
+        """Return the next line. Raises OrderlaneError, with the last log lines, at the end."""
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
             await self._process.wait()
             said = self._log.read_text(errors="replace").strip().splitlines()[-3:]
             raise OrderlaneError(
-                f"{self.name} ended with exit code {self._process.returncode}: {' / '.join(said)}"
+                f"{self.name} exited with code {self._process.returncode}: {' / '.join(said)}"
             )
         return dict(orjson.loads(line))
 

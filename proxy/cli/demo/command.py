@@ -24,7 +24,9 @@ _console = Console(stderr=True, width=None if sys.stderr.isatty() else 110)
 
 
 def demo(
-    flights: Annotated[str, typer.Option(help="flights to use: january, all, or a number")] = "january",
+    flights: Annotated[
+        str, typer.Option(help="flights to use: january, all, or a number")
+    ] = "january",
     json: Annotated[bool, typer.Option("--json", help="print only the line of JSON")] = False,
     keep: Annotated[
         Path | None, typer.Option(help="folder in which to keep data, logs and histories")

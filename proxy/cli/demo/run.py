@@ -155,7 +155,7 @@ async def _finished(
             except TimeoutError:
                 count = sum(handled.values())
                 raise OrderlaneError(
-                    f"no progress for {_STALL_S:.0f} s: {count:,} of {total:,} events handled {what}"
+                    f"no progress for {_STALL_S:.0f} s: {count:,} of {total:,} events {what}"
                 ) from None
 
     try:

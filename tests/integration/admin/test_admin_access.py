@@ -86,7 +86,7 @@ async def test_a_token_without_the_right_is_refused_and_one_with_it_is_on_record
 ) -> None:
     async with everywhere(tmp_path) as http:
         status, _, body = await ask(http, "/api/groups", token="dev")
-        assert (status, b"dev may not admin" in body) == (403, True)
+        assert (status, b"dev has no right admin" in body) == (403, True)
         assert (await ask(http, "/api/groups", token="ops"))[0] == 200
 
         assert (await ask(http, DRAIN, token="dev", body=CHANGE))[0] == 403

@@ -198,7 +198,7 @@ async def test_a_flood_of_what_is_no_http_is_one_line_of_the_log() -> None:
                 writer.write(b"\x16\x03\x01\x02\r\n\r\n")
                 await reader.read()
                 writer.close()
-    assert [line["event"] for line in logs] == ["not a request"]
+    assert [line["event"] for line in logs] == ["malformed HTTP request"]
 
 
 async def test_a_port_that_is_taken_is_an_os_error() -> None:

@@ -108,4 +108,4 @@ def test_without_its_source_tree_there_is_nothing_to_run(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bench_command, "app", bench_command.command_of(tmp_path))
-    assert "needs the source tree" in cli.problem("bench", "takeover")
+    assert "needs a source tree" in cli.problem("bench", "takeover")

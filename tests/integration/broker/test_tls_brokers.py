@@ -199,4 +199,4 @@ def test_up_says_what_its_parts_need_to_connect(
     problem = orderlane.problem(
         "up", "--data", tmp_path / "data", "--broker-settings", tmp_path / "broker.yaml"
     )
-    assert problem.startswith(f"{name} is missing: with tls.mode enforcing")
+    assert problem.startswith(f"{name} is missing: ")

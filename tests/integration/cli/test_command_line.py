@@ -178,7 +178,7 @@ def test_doctor_says_what_is_not_there(orderlane: CommandLine, nobody: str) -> N
         *("brokers", "proxy", "groups", "configuration")
     ]
     assert f"no nameserver of {nobody} answers" in rows["brokers"]["finding"]
-    assert "is it running" in rows["proxy"]["finding"]
+    assert "check that it is running" in rows["proxy"]["finding"]
 
 
 def test_doctor_finds_wrong_settings(orderlane: CommandLine, tmp_path: Path, nobody: str) -> None:
@@ -196,7 +196,7 @@ def test_doctor_finds_a_nameserver_without_a_broker(
     at = alone.ready()["nameserver"]
     found = orderlane("doctor", "--nameserver", at, "--http", nobody, "-o", "json")
     rows = {row["check"]: row for row in found.json}
-    assert "knows no broker" in rows["brokers"]["finding"]
+    assert "no broker is registered" in rows["brokers"]["finding"]
     assert alone.terminate() == 0
 
 
@@ -305,8 +305,8 @@ def test_where_nobody_answers_is_one_sentence(
     assert f"no nameserver of {nobody} answers" in orderlane.problem(
         "topics", "--nameserver", nobody
     )
-    assert "is it running" in orderlane.problem("groups", "--http", nobody)
-    assert "is it running" in orderlane.problem("lag", "billing", "--http", nobody)
+    assert "check that it is running" in orderlane.problem("groups", "--http", nobody)
+    assert "check that it is running" in orderlane.problem("lag", "billing", "--http", nobody)
     assert f"no connection to {nobody}" in orderlane.problem(
         "produce", "orders", "--count", 1, "--timeout", 0.3, "--proxy", nobody
     )

@@ -247,7 +247,7 @@ async def test_an_address_of_several_workers_names_them_in_place_of_one_of_them(
     async with served(tmp_path) as (_, proxy, _):
         shared = {each.path: each for each in of_any_worker(proxy.console.operations(), workers)}
         for path in ("/api/overview", "/api/events", "/api/groups/{group}/series"):
-            with pytest.raises(OwnedElsewhere, match="this address leads to any") as refused:
+            with pytest.raises(OwnedElsewhere, match="this address is shared") as refused:
                 await shared[path].handle(Call({}))
             assert list(refused.value.addresses) == workers
         page = await shared["/"].handle(Call({}))
@@ -275,5 +275,5 @@ async def test_a_sample_that_fails_once_ends_no_chart(
         async with served(tmp_path):
             await eventually(lambda: len(taken) > 2)
     assert [line["event"] for line in logs if line.get("exc_info")] == [
-        "a sample is missing in the charts"
+        "sampling for the console's charts failed"
     ]

@@ -92,7 +92,7 @@ async def test_a_group_that_nobody_knows_is_no_finding(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         where = ("--nameserver", it.gateway.cluster.nameserver)
         refused = await it.refused("doctor", "nobody", *where)
-        assert refused.startswith(f"there is no group 'nobody' at {it.at.http}, nor any record")
+        assert refused.startswith(f"no group 'nobody' at {it.at.http}, and no record")
 
 
 # ---- the ten situations --------------------------------------------------------------------------
@@ -253,8 +253,8 @@ async def test_no_client_pulls_any_more(tmp_path: Path) -> None:
         await until_unfinished(it, 3)
         found = await until_found(it)
         assert found["cause"] == "no_puller"
-        assert "3 messages of group billing are ready" in found["sentence"]
-        assert "the last one was here" in found["sentence"]
+        assert "has 3 ready messages" in found["sentence"]
+        assert "last pull" in found["sentence"]
 
 
 async def test_settings_are_older_than_the_record(tmp_path: Path) -> None:

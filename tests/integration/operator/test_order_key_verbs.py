@@ -124,7 +124,7 @@ def test_lint_finds_the_candidates_and_says_what_each_would_do(
 
     table = orderlane("order-key", "lint", "fixed", *where, "--candidate", "$.country")
     assert (table.code, table.out.splitlines()[1].split()[0]) == (0, "$.country")
-    assert "it would keep no order here; 2 of 2 keys stand in several queues" in table.err
+    assert "keeps no order here; 2 of 2 keys stand in several queues" in table.err
 
 
 def test_a_sample_is_of_the_newest_messages_and_leaves_no_trace(
@@ -184,7 +184,7 @@ def test_simulate_ranks_candidates_and_names_the_best(
 
     table = orderlane(*asked, "--service-ms", "5")
     assert (table.code, len(table.out.splitlines())) == (0, 4)
-    assert "take $.customer" in table.err
+    assert "recommended: $.customer" in table.err
     assert "Not to be taken as the messages stand, whatever their times: $.country" in table.err
 
 
@@ -264,10 +264,10 @@ def test_a_rollout_is_shown_until_all_queues_are_through(
 
     got = orderlane("order-key", "get", "stored", *http, "-o", "json")
     assert {row["order_key"] for row in got.json} == {"KEY (missing: by_queue)"}
-    assert "the settings say KEY (missing: by_queue) (from store)" in got.err
+    assert "order key KEY (missing: by_queue) in the settings (from store)" in got.err
     tried = orderlane("order-key", "rollout", "stored", "$.customer", *WHY, *http, "--dry-run")
     assert "KEY (missing: by_queue) → $.customer (missing: by_queue)" in tried.err
-    assert "say why" in orderlane.problem("order-key", "rollout", "stored", "$.customer", *http)
+    assert "a reason is required" in orderlane.problem("order-key", "rollout", "stored", "$.customer", *http)
 
     for order_key in ("$.customer", "KEY"):  # and back, which is no older file
         done = orderlane(

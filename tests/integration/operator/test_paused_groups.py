@@ -91,7 +91,7 @@ async def test_an_owner_without_an_address_is_told_of_and_paused_where_it_can_be
             code, out, err = await it.verb("groups", "pause", GROUP, *WHY)
             assert (code, len(out.splitlines())) == (2, 2)
             assert err.startswith(
-                f"orderlane: who owns orders/{hidden.qid} left no HTTP address on record: "
+                f"orderlane: not done in orders/{hidden.qid}: the owner publishes no HTTP address; "
             )
             assert err.count("\n") == 1
             rows = await it.rows("groups", "pause", GROUP, *WHY, http=there.http)
@@ -102,7 +102,7 @@ async def test_a_pause_that_cannot_be_is_told_in_a_sentence(tmp_path: Path) -> N
     async with site(tmp_path) as it:
         for verb in ("pause", "resume"):
             assert await it.refused("groups", verb, GROUP) == (
-                "say why, for the audit topic: add --reason"
+                "a reason is required for the audit topic: add --reason"
             )
             assert (await it.refused("groups", verb, "other", *WHY)).endswith(
                 "answers 404: this proxy has no group 'other'"
@@ -150,7 +150,7 @@ async def test_queues_that_are_not_paused_are_named() -> None:
     ]
     assert [each.removeprefix("orderlane: ") for each in err.splitlines()] == [
         "no proxy answers at gone:1",
-        "nobody owns orders/a_2 now: ask again once clients are there",
-        "who owns orders/a_3 left no HTTP address on record: find it by orderlane owners ls, and"
-        " ask it by --http",
+        "not done in orders/a_2: no owner; retry once clients are connected",
+        "not done in orders/a_3: the owner publishes no HTTP address; find it with orderlane owners"
+        " ls and pass it to --http",
     ]

@@ -72,9 +72,9 @@ async def test_nobody_is_told_of_a_pause_that_another_could_not_store() -> None:
         await eventually(lambda: KEY in verbs.pipeline.paused and broker.asked == 1)
         await asyncio.sleep(0.05)
         broker.may.set()
-        with pytest.raises(Unavailable, match="no record of it can be stored: no answer"):
+        with pytest.raises(Unavailable, match="the ownership record cannot be stored: no answer"):
             await pauses[0]
-        with pytest.raises(WrongState, match="the pause before could not be stored: ask again"):
+        with pytest.raises(WrongState, match="an earlier pause could not be recorded; retry"):
             await pauses[1]
         assert KEY not in verbs.pipeline.paused
         await verbs.pause(KEY, BEN)

@@ -48,7 +48,7 @@ async def test_a_lease_is_shown_extended_and_revoked(tmp_path: Path) -> None:
                 desk.let_go()
                 await eventually(it.gateway.all_finished)
             sentence = await it.refused("leases", "revoke", GROUP, row["lease"], *WHY)
-            assert sentence.endswith(f"there is no lease {row['lease']} any more: it has ended")
+            assert sentence.endswith(f"lease {row['lease']} has ended")
         (audit,) = it.audited("lease revoke")
         assert (audit["target"], audit["reason"], audit["before"]["client"]) == (
             *(row["lease"], "it is stuck"),
@@ -68,12 +68,12 @@ async def test_wrong_leases_get_one_sentence(tmp_path: Path) -> None:
             f"group '{GROUP}' has no topic 'letters'; its topics: orders"
         )
         assert (await refused("leases", "ls", GROUP, "--queue", "nope")).endswith(
-            "topic 'orders' has no queue 'nope'; its queues: broker-a_0"
+            "topic 'orders' has no queue 'nope'; the queues: broker-a_0"
         )
         parked = ("--queue", "broker-a_0p")  # that of its parked keys, which nobody has made yet
         assert await it.rows("leases", "ls", GROUP, *parked) == []
-        assert "names no lease: it should be as in" in await refused("leases", "show", GROUP, "x")
-        assert "there is no lease orders:broker-a_0:5:1 of group" in await refused(
+        assert "invalid lease name" in await refused("leases", "show", GROUP, "x")
+        assert "has no lease orders:broker-a_0:5:1" in await refused(
             "leases", "show", GROUP, "orders:broker-a_0:5:1"
         )
         assert (await refused("leases", "revoke", GROUP, "x")).startswith(
@@ -82,7 +82,7 @@ async def test_wrong_leases_get_one_sentence(tmp_path: Path) -> None:
         assert "reason should be one line that says why" in await refused(
             "leases", "revoke", GROUP, "x", "--reason", " "
         )
-        assert "is it running, is --http right?" in await refused(
+        assert "check that it is running" in await refused(
             "leases", "ls", GROUP, http="127.0.0.1:1"
         )
 
@@ -157,13 +157,13 @@ async def test_wrong_resets_get_one_sentence(tmp_path: Path) -> None:
             return await it.refused("offsets", "reset", GROUP, *words)
 
         assert (await refused("--skip")).startswith("Missing option '--reason'")
-        assert "say where to by one of" in await refused(*WHY)
-        assert "say where to by one of" in await refused(*WHY, "--skip", "--to-offset", "1")
-        assert "should be a time with its zone" in await refused(*WHY, "--to-time", "yesterday")
-        assert "its queues: broker-a_0, broker-a_1" in await refused(
+        assert "give exactly one of" in await refused(*WHY)
+        assert "give exactly one of" in await refused(*WHY, "--skip", "--to-offset", "1")
+        assert "give a time with its zone" in await refused(*WHY, "--to-time", "yesterday")
+        assert "the queues: broker-a_0, broker-a_1" in await refused(
             *WHY, "--skip", "--queue", "broker-a_7"
         )
-        assert "should be the base of one queue" in await refused(*WHY, "--skip", "--expect", "5")
+        assert "give the base of one queue" in await refused(*WHY, "--skip", "--expect", "5")
         sentence = await refused(*WHY, "--skip", "--expect", "broker-a_0=5")
         assert f"group '{GROUP}' stands at 0 in queue broker-a_0 of 'orders', not at 5" in sentence
         assert "has no place 99: it goes from 0 to" in await refused(*WHY, "--to-offset", "99")
@@ -172,7 +172,7 @@ async def test_wrong_resets_get_one_sentence(tmp_path: Path) -> None:
         path = f"/api/groups/{GROUP}/topics/orders/queues/broker-a_7/reset"
         body = orjson.dumps({"reason": "so", "to": {"offset": 1}})
         with pytest.raises(
-            OrderlaneError, match="'broker-a_7'; its queues: broker-a_0, broker-a_1"
+            OrderlaneError, match="'broker-a_7'; the queues: broker-a_0, broker-a_1"
         ):
             await asyncio.to_thread(ask_proxy, it.at.http, path, body=body, timeout_s=20)
         assert it.audited("offsets reset") == []

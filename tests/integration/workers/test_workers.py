@@ -168,7 +168,7 @@ def test_what_commands_ask_at_the_address_of_all_workers_belongs_together(patien
     assert frame[3].split()[:2] == [site.group, str(QUEUES)]
     drained = site.children.run("owners", "drain", ready["http"], "--reason", "a test", *where)
     assert drained.code == 2
-    assert "is the address of several workers: name one of them, such as" in drained.err
+    assert "is shared by several workers: name one of them, such as" in drained.err
     for consumer in consumers:
         consumer.kill()
 

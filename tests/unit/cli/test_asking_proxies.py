@@ -64,9 +64,9 @@ JSON = "application/json"
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (head("200 OK", "text/html", 6) + b"<html>", "(what is there sends text/html): is it"),
-        (b"no HTTP\r\n\r\n", "(what is there speaks no HTTP: BadStatusLine): is it"),
-        (head("200 OK", JSON, 500) + b"{", "broke off (IncompleteRead): what came is not all"),
+        (head("200 OK", "text/html", 6) + b"<html>", "(the server there sends text/html): check"),
+        (b"no HTTP\r\n\r\n", "(the server there does not speak HTTP: BadStatusLine): check"),
+        (head("200 OK", JSON, 500) + b"{", "is incomplete: the connection broke (IncompleteRead)"),
         (head("503 Service Unavailable", JSON, 500) + b"{", "answers 503: Service Unavailable"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_token_that_is_none_is_told_and_not_shown(
 ) -> None:
     monkeypatch.setenv(ADMIN_TOKEN, token)
     problem = orderlane.problem("groups", "--http", "127.0.0.1:1")
-    assert problem == f"{ADMIN_TOKEN} should be one token, as orderlane token makes it"
+    assert problem == f"{ADMIN_TOKEN} is invalid: set it to a token made by orderlane token"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_is_no_json_is_told() -> None:
     endless: list[object] = []
     endless.append(endless)
     for wrong in ({(1, 2): 3}, endless):
-        with pytest.raises(OrderlaneError, match="nothing that a proxy can be asked"):
+        with pytest.raises(OrderlaneError, match="cannot be written as JSON"):
             body_of({"settings": wrong})
 
 
@@ -129,5 +129,5 @@ def test_words_of_other_bytes_than_utf_8_are_told(orderlane: CommandLine) -> Non
     where = ("--topic", "orders", "--reason", "why", "--http", "127.0.0.1:1")
     for verb in (("offsets", "show", "\udcff"), ("key", "park", "billing", "\udcff", *where)):
         assert orderlane.problem(*verb) == (
-            "'\\udcff' is no text in UTF-8: a key of other bytes is named by 0x and their hex"
+            "'\\udcff' is not valid UTF-8: write a key of other bytes as 0x and hex digits"
         )

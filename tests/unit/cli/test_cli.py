@@ -63,7 +63,7 @@ def test_violations_end_with_1_and_are_told(
 ) -> None:
     story = Story().sent(0).sent(1).own(1).through(1, 0)
     assert orderlane("verify-history", story.write(tmp_path / "n.jsonl")) == 1
-    assert "O1: 1 violations\n  group billing, orders/broker-a_0: key 'k': offset 0 was" in (
+    assert "O1: 1 violation\n  group billing, orders/broker-a_0: key 'k': offset 0 was" in (
         capsys.readouterr().out
     )
 

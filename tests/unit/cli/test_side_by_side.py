@@ -41,5 +41,5 @@ def test_what_the_work_raises_is_raised(processors: int) -> None:
 def test_a_killed_process_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
 
-    with pytest.raises(OrderlaneError, match=r"one of 2 processes was killed .* smaller sample"):
+    with pytest.raises(OrderlaneError, match=r"one of 2 processes was killed; .* smaller sample"):
         list(side_by_side(lambda _: os.kill(os.getpid(), signal.SIGKILL), [1, 2]))

@@ -61,7 +61,7 @@ def test_a_frame() -> None:
     )
     assert frame(look, before) == [
         "orderlane top  12:00:00                                                 2 groups",
-        "away: p:3: no proxy answers",
+        "no answer: p:3: no proxy answers",
         "",
         "GROUP              QUEUES      LAG   PER S   UNFIN  BLOCKED  LEASED  PULLS  S",
         "billing                 2      600     250      50        8       4      2  R",

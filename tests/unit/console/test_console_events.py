@@ -86,7 +86,7 @@ async def test_closing_ends_all_streams_and_lets_none_begin() -> None:
     await asyncio.sleep(0)
     await events.close()
     assert len((await reading)[0]) <= 1
-    with pytest.raises(Unavailable, match="the proxy ends"):
+    with pytest.raises(Unavailable, match="the proxy is stopping"):
         events.read()
 
 

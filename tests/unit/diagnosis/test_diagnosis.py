@@ -79,9 +79,9 @@ def test_a_lock_that_others_have_is_told_with_its_time() -> None:
     (found,) = diagnose(facts(replace(PROXY, group=group), queues=(FREE,)))
     assert found.since_ms == NOW_MS - 20_000
     assert found.sentence == (
-        "nobody owns orders/broker-a_0: 5 messages wait; the proxy at p:1 asks for the lock of"
-        " orders/broker-a_0 in vain for 20 s: another member of the group has it. Find the consumer"
-        " that takes part in this group without a proxy, and stop it: orderlane owners ls billing"
+        "no proxy owns orders/broker-a_0 (5 messages waiting); the proxy at p:1 has been refused the"
+        " lock of orders/broker-a_0 for 20 s: another member of the group has it. Find and stop the"
+        " consumer that uses this group without a proxy: orderlane owners ls billing"
     )
 
 
@@ -103,8 +103,8 @@ def test_ready_messages_without_a_pull(queue: HeldQueue, found: list[Cause]) -> 
 def test_clients_that_pull_at_another_proxy_are_sent_there() -> None:
     lonely = HeldGroup(queues=(replace(OWNED, ready=3),), clients_seen_s=4.0)
     (found,) = diagnose(facts(replace(PROXY, group=lonely), replace(PROXY, http="p:2")))
-    assert "those that pull do so at others" in found.sentence
-    assert "the last one was here 4.0 s ago" in found.sentence
+    assert "they pull from other proxies only" in found.sentence
+    assert "last pull 4.0 s ago" in found.sentence
 
 
 def test_pauses_of_the_group_come_before_those_of_keys() -> None:
@@ -122,7 +122,7 @@ def test_a_topic_that_no_client_pulls_is_named_though_its_group_has_clients() ->
     here = replace(PROXY, group=replace(HERE, topics=topics, queues=(OWNED, waits)))
     (found,) = diagnose(facts(here))
     assert (found.cause, found.where, found.messages) == (Cause.NO_PULLER, "refunds", 5)
-    assert "no client of group billing pulls refunds, and 5 messages of it" in found.what
+    assert "no client of group billing pulls refunds, which has 5 ready messages" in found.what
     both = (HeldTopic("orders"), HeldTopic("refunds"))
     there = ProxyFacts("p:2", proxy="p@2#2", group=HeldGroup(taking_part=True, topics=both))
     assert diagnose(facts(here, there)) == [], "one at another proxy does"
@@ -160,14 +160,14 @@ def test_a_full_memory_counts_where_something_is_unread(
     [
         (
             KeyFacts("k", "orders", "broker-a_0", "retrying", 5, 61_000, 4, 3, retry_ms=2000),
-            "its message at offset 5, stored 61 s ago failed 3 times, and is tried again in 2.0 s;"
-            " 3 messages of the key wait behind it",
+            "its message at offset 5 (stored 61 s ago) failed 3 times, next retry in 2.0 s, with"
+            " 3 messages behind it",
         ),
         (
             KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=2, overdue=True, holder="c"),
-            "its message at offset 5 is with c for longer than a lease; 1 message of the key",
+            "its message at offset 5 is leased to c beyond the visibility timeout, with 1 message",
         ),
-        (KeyFacts("k", "orders", "broker-a_0", "dead-lettering", 5), "is given up, and the proxy"),
+        (KeyFacts("k", "orders", "broker-a_0", "dead-lettering", 5), "is given up, but the proxy"),
         (KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=1, overdue=True), None),
         (KeyFacts("k", "orders", "broker-a_0", "leased", 5, backlog=900), None),
     ],
@@ -211,7 +211,7 @@ def test_clocks() -> None:
     still = Jump("stood_still", by_s=7.0, ago_s=3.0)
     (found,) = diagnose(facts(replace(PROXY, jumps=(still,))))
     assert (found.cause, found.since_ms) == (Cause.CLOCK_JUMP, NOW_MS - 3000)
-    assert "stood still for 7.0 s, until 3.0 s ago" in found.what
+    assert "stalled for 7.0 s, until 3.0 s ago" in found.what
     assert causes(facts(replace(PROXY, jumps=(replace(still, ago_s=61.0),)))) == []
     (found,) = diagnose(facts(replace(PROXY, clock_ahead_s=-3600.0)))
     assert "is 60 min behind the clock of this machine" in found.what
@@ -271,7 +271,7 @@ def test_a_key_of_any_signs_is_one_word_of_one_line(key: str) -> None:
     ("uncopied", "says"),
     [
         (0, "orders/broker-a_0: 1 given-up messages are too long"),
-        (2, "2 messages of parked keys of orders/broker-a_0 wait until copies of them can be"),
+        (2, "2 messages of parked keys of orders/broker-a_0 cannot be copied yet"),
     ],
 )
 def test_copies_that_are_missing_or_not_whole_are_found(uncopied: int, says: str) -> None:

@@ -90,7 +90,7 @@ async def test_verbs_sign_with_the_account_of_the_environment(
     code, _, error = await orderlane(*asked)
     assert code == 2
     assert "No accessKey is configured" in error
-    assert f"{ACCESS_KEY} and {SECRET_KEY} name an account" in error
+    assert f"set {ACCESS_KEY} and {SECRET_KEY} to an account" in error
     monkeypatch.setenv(ACCESS_KEY, ROOT.access_key)
     code, _, error = await orderlane(*asked)
     assert (code, error.count(f"{SECRET_KEY} is not set")) == (2, 1)

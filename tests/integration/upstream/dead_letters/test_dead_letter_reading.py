@@ -118,5 +118,5 @@ async def test_an_export_that_breaks_off_is_no_success(tmp_path: Path) -> None:
         assert [orjson.loads(line)["body"] for line in out.splitlines()] == [
             *("body 0", "body 2", "body 4")
         ]
-        assert "broke off" in err
+        assert "is incomplete" in err
         assert err.count("\n") == 1

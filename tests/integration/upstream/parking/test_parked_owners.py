@@ -56,7 +56,7 @@ async def test_a_proxy_that_does_not_own_a_keys_queue_names_the_one_that_does(
             )
             await asyncio.to_thread(redrive, gateway.group, "a", http=other.http)
             await eventually(lambda: desk.done["a"] == [1])
-            assert f"done by the proxy at {at.http}" in capsys.readouterr().err
+            assert f"answered by the proxy at {at.http}" in capsys.readouterr().err
             await eventually(lambda: not parking(proxy, gateway).keys())
             with pytest.raises(OrderlaneError, match=r"(?s)at .*answers 421.*at .*answers 409"):
                 await asyncio.to_thread(redrive, gateway.group, "a", http=other.http)
@@ -89,7 +89,7 @@ async def test_all_parked_keys_are_redriven_by_one_verb(
                 http=other.http,
                 output="json",
             )
-            with pytest.raises(OrderlaneError, match="its name, or --all"):
+            with pytest.raises(OrderlaneError, match="give a key or --all"):
                 await asyncio.to_thread(every, "a")
             await asyncio.to_thread(every)
             assert set(parking(proxy, gateway).keys().values()) == {False}, "nothing was redriven"

@@ -99,7 +99,7 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             await send(gateway, "a")
             await eventually(lambda: desk.done["a"][-1] == 8)
             park = partial(command_line.COMMANDS["park"], reason="a test", http=at.http)
-            with pytest.raises(OrderlaneError, match="has nothing unfinished in memory"):
+            with pytest.raises(OrderlaneError, match="has no unfinished message in memory"):
                 await asyncio.to_thread(park, gateway.group, "nobody")
     report = gateway.verify()
     assert report.clean, report.violations
