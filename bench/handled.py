@@ -68,7 +68,7 @@ class Handled:
 
     def told(self) -> None:
         """Let others see the count."""
-        self._counter.value = self.count
+        self._counter.show(self.count)
 
     def stop(self, *_: object) -> None:
         """Pull no more."""

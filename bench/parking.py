@@ -97,7 +97,7 @@ class Play:
         await loader.do(self._load())
         proxy = self._world.add(ProxyNode, PROXY)
         await proxy.start()
-        proxy.pen.enabled = False
+        proxy.pen.silence()
         began_ns = self._used()
         client = self._world.add(ClientNode, "client")
         await client.start()

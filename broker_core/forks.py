@@ -18,12 +18,32 @@ class Inherited(Protocol):
         """Let go of what belongs to the parent process, without telling anybody."""
 
 
+class Socket(Protocol):
+    """A socket of any kind of event loop."""
+
+    def fileno(self) -> int:
+        """Its number; negative once it is closed."""
+
+
 _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
 def register(each: Inherited) -> None:
     """Have *each* told in a child process, as long as somebody else holds it."""
     _registered.add(each)
+
+
+def let_go(inherited: Socket | None) -> None:
+    """End a socket in a child process; None: there is none.
+
+    Its number is given to the null device. The object that holds the number may close it later,
+    and closes no other file by that.
+    """
+    number = -1 if inherited is None else inherited.fileno()
+    if number >= 0:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, number, inheritable=False)
+        os.close(null)
 
 
 def _in_child() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
@@ -146,10 +145,8 @@ class RemotingChannel(asyncio.Protocol):
         the parent's selector, which both processes share.
         """
         transport, self._transport = self._transport, None
-        inherited = None if transport is None else transport.get_extra_info("socket")
-        plain = getattr(inherited, "_sock", None)  # uvloop has another kind, and keeps it
-        if plain is not None:
-            os.close(plain.detach())
+        if transport is not None:
+            forks.let_go(transport.get_extra_info("socket"))
 
     # -- requests out --------------------------------------------------------------------------
 

@@ -204,7 +204,7 @@ class ScriptedProxy:
                 return result.success
             request.answered = True
         except consumer.PullException as error:
-            result.error = error
+            result = type(result)(error=error)
         except TApplicationException as error:
             result, kind = error, TMessageType.EXCEPTION
         buffer = TMemoryBuffer()

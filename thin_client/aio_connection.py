@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from typing import Self, TypeVar, cast
 
@@ -134,10 +133,8 @@ class AsyncConnection(asyncio.Protocol):
         processes share.
         """
         transport, self._transport = self._transport, None
-        inherited = None if transport is None else transport.get_extra_info("socket")
-        plain = getattr(inherited, "_sock", None)  # uvloop has another kind, and keeps it
-        if plain is not None:
-            os.close(plain.detach())
+        if transport is not None:
+            forks.let_go(transport.get_extra_info("socket"))
 
     # ---- asyncio's side -------------------------------------------------------------------------
 

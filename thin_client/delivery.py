@@ -153,6 +153,11 @@ class Delivery:
         reasons = dict.fromkeys(self._open(), str(error))
         return self._pause(reasons, None, again=error.retriable, now_ns=now_ns, jitter=jitter)
 
+    @property
+    def in_doubt(self) -> bool:
+        """True once a try may have stored messages that are sent again."""
+        return bool(self._doubtful)
+
     def open_ids(self) -> list[str]:
         """The ids of what is not known to be stored."""
         return [self.message_ids[index] for index in self._open()]

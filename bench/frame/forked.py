@@ -51,7 +51,7 @@ class Forked:
         assert tuple(args[:2]) == _PYTHON_M, args
         assert stdin == subprocess.DEVNULL
         self.args = list(args)
-        self.returncode: int | None = None
+        self._code: int | None = None
         _load()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -61,11 +61,11 @@ class Forked:
 
     def poll(self) -> int | None:
         """Its exit code, negative after a signal; None while it runs."""
-        if self.returncode is None:
+        if self._code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code once it ended. Raises subprocess.TimeoutExpired."""
@@ -74,8 +74,13 @@ class Forked:
             if timeout is not None and deadline is not None and time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired(self.args, timeout)
             time.sleep(_LOOK_S)
-        assert self.returncode is not None
-        return self.returncode
+        assert self._code is not None
+        return self._code
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code as ``poll`` saw it last."""
+        return self._code
 
     def send_signal(self, number: int) -> None:
         """Send it, if it runs."""

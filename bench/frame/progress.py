@@ -35,8 +35,8 @@ class Counter:
         """Read it."""
         return int(_NUMBER.unpack_from(self._map)[0])
 
-    @value.setter
-    def value(self, value: int) -> None:
+    def show(self, value: int) -> None:
+        """Write it."""
         _NUMBER.pack_into(self._map, 0, value)
 
     def __enter__(self) -> Self:

@@ -78,7 +78,7 @@ class Sender:
                     self.history.write_many("send_ok", about)
                 found.append(link)
         if found and self.counter is not None:
-            self.counter.value = self.answered
+            self.counter.show(self.answered)
         return found
 
     def closed_loop(self, shape: Shape, connections: list[Link], batch: int, most: int) -> None:

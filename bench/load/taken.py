@@ -44,7 +44,7 @@ class Taken:
     def told(self) -> None:
         """Whoever looks may know the count; ends where all have come."""
         if self.counter is not None:
-            self.counter.value = self.count
+            self.counter.show(self.count)
         self.stopped = self.stopped or self.count >= self.most
 
     def stop(self, *_: object) -> None:

@@ -130,11 +130,11 @@ class Broker:
 
     def stop(self) -> None:
         """It is not there any more."""
-        self.server.up = False
+        self.server.stop()
 
     def start(self) -> None:
         """It is there again, with the locks that it had on disk and no members."""
-        self.server.up = True
+        self.server.start()
         now_ns = self.events.now_ns
         self.started_ms = now_ns // 1_000_000
         self.locks = QueueLocks.from_table(

@@ -14,7 +14,9 @@ State = Enum("State", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """*checking*: the records are being looked at, after the lock was in doubt."""
+    """*checking*: the records are being looked at, after the lock was in doubt; *hold_until_ns*:
+    nothing is handed out before.
+    """
 
     queue: QueueName
     trust: Trust
@@ -22,6 +24,34 @@ class Held:
     epoch: int = -1
     hold_until_ns: int = 0
     checking: bool = False
+
+    def hold_until(self, at_ns: int) -> None:
+        """Hand nothing out before *at_ns*."""
+        self.hold_until_ns = at_ns
+
+    def own(self, epoch: int) -> None:
+        """Be owned, by a record of *epoch*."""
+        self.epoch, self.state = epoch, State.OWNED
+
+    def begin_hand_over(self) -> None:
+        """Finish what clients hold, to be given back."""
+        self.state = State.HANDING_OVER
+
+    def begin_unlock(self) -> None:
+        """Ask the broker to free the lock."""
+        self.state = State.UNLOCKING
+
+    def end(self) -> None:
+        """Be this proxy's no longer."""
+        self.state = State.GONE
+
+    def begin_check(self) -> None:
+        """Have the records looked at."""
+        self.checking = True
+
+    def end_check(self) -> None:
+        """The records were looked at."""
+        self.checking = False
 
     @property
     def is_sure(self) -> bool:

@@ -29,6 +29,10 @@ class Surroundings:
         self.network = Network(events, random.Random(model.seed + 1))
         self.route: list[QueueName] = []
 
+    def publish(self, route: list[QueueName]) -> None:
+        """Let the nameserver say *route* from now on."""
+        self.route = route
+
 
 class Links:
     """Of one process. While *cut_off* nothing arrives from it or at it."""
@@ -44,6 +48,18 @@ class Links:
         self._events = around.events
         self._beats_woken = self._beating = False
         self._busy_until_ns = 0
+
+    def kill(self) -> None:
+        """The process is no more."""
+        self.dead = True
+
+    def close(self) -> None:
+        """The process drains."""
+        self.closing = True
+
+    def cut(self, *, off: bool) -> None:
+        """Let nothing arrive from it or at it, or again."""
+        self.cut_off = off
 
     def beats(self) -> Process:
         """Heartbeats, for as long as it lives."""

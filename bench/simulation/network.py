@@ -29,6 +29,14 @@ class Server:
         self.asked: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._busy_until_ns = 0
 
+    def stop(self) -> None:
+        """Answer nothing from now on."""
+        self.up = False
+
+    def start(self) -> None:
+        """Answer again."""
+        self.up = True
+
     def count(self, kind: str, now_ns: int, times: int = 1) -> None:
         """So many of that kind came."""
         self.asked[kind][now_ns // 1_000_000_000] += times

@@ -89,7 +89,7 @@ class Periods:
             last, end = found[held.queue]
             owns[held.queue] = own = self._own_record(broker, end)
             wait = wait_ns(own, last, end=end, broker_lock_expiry_s=expiry_s)
-            held.hold_until_ns = now_ns + wait
+            held.hold_until(now_ns + wait)
         epochs = yield self._links.ask(
             broker, "own", partial(broker.own, owns), times=len(owns), cost_ns=costs.record_ns
         )
@@ -99,11 +99,10 @@ class Periods:
             return
         now_ns = self._events.now_ns
         for held in taken:
-            held.epoch = epochs[held.queue]
+            held.own(epochs[held.queue])
             if held.epoch != found[held.queue][1]:  # somebody wrote after we had read
-                held.hold_until_ns = now_ns + longest_ns(owns[held.queue])
+                held.hold_until(now_ns + longest_ns(owns[held.queue]))
             self._around.judge.period(held.queue, held.epoch, now_ns)
-            held.state = State.OWNED
             self._serve(held)
 
     def _own_record(self, broker: Broker, end: int) -> Own:
@@ -131,7 +130,7 @@ class Periods:
     def hand_over(self, held: Held) -> None:
         """Give it back, once what clients have in hand is settled."""
         if held.state is State.OWNED:
-            held.state = State.HANDING_OVER
+            held.begin_hand_over()
             self._around.judge.stopped(held.queue, self._links.name, self._events.now_ns)
             self._events.start(self._handing_over(held))
 
@@ -151,7 +150,7 @@ class Periods:
 
     def _give_back(self, broker: Broker, given: Iterable[Held]) -> Process:
         for held in given:
-            held.state = State.UNLOCKING
+            held.begin_unlock()
             self._around.judge.gave_up(held.queue, self._links.name, self._events.now_ns)
             turns = self._links.turns[broker.name]
             yield turns.take()
@@ -165,7 +164,7 @@ class Periods:
             self._forget(held)
 
     def _forget(self, held: Held) -> None:
-        held.state = State.GONE
+        held.end()
         if self.owned.get(held.queue) is held:
             del self.owned[held.queue]
 
@@ -215,7 +214,7 @@ class Periods:
                 continue
             if each.trust.doubtful:
                 each.trust.cleared()
-                each.checking = True
+                each.begin_check()
                 doubted.append(each)
             elif each.state is State.OWNED:
                 self._serve(each)
@@ -235,7 +234,7 @@ class Periods:
         if self._links.dead:
             return
         for held in doubted:
-            held.checking = False
+            held.end_check()
             last, _ = found[held.queue]
             if held.state is not State.OWNED:
                 continue

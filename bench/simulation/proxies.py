@@ -52,14 +52,14 @@ class Proxy:
 
     def kill(self) -> None:
         """``kill -9``: its connections are closed by its machine."""
-        self.links.dead = True
+        self.links.kill()
         self._periods.end()
         for broker in self._around.brokers.values():
             self._events.after(self._around.network.delay_ns(), broker.disconnected, self.name)
 
     def close(self) -> None:
         """``SIGTERM``."""
-        self.links.closing = True
+        self.links.close()
         self.wake()
 
     def wake(self) -> None:
@@ -68,6 +68,13 @@ class Proxy:
         if self._resume is not None:
             resume, self._resume = self._resume, None
             resume(None)
+
+    def notice(self) -> bool:
+        """A broker sends a notice; True if it arrives and is news: then ``wake`` has to follow."""
+        if self.woken or self.links.cut_off or self.dead:
+            return False
+        self.woken = True
+        return True
 
     def broker_lost(self, broker: str) -> None:
         """The connection to *broker* ended."""

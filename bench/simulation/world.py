@@ -47,7 +47,7 @@ class World:
             name: Broker(Server(name), model, self.events, self._tell) for name in names
         }
         self._around = Surroundings(model, self.events, self.judge, self.brokers)
-        self._around.route = self._queues
+        self._around.publish(self._queues)
         self.chance, self._network = self._around.chance, self._around.network
         self._proxy = proxy
         self.proxies: dict[str, Proxy] = {}
@@ -68,19 +68,19 @@ class World:
     def cut(self, proxies: Iterable[Proxy], *, off: bool) -> None:
         """Nothing arrives from or at these, or again."""
         for each in proxies:
-            each.links.cut_off = off
+            each.links.cut(off=off)
 
     def stop_broker(self, name: str) -> None:
         """It ends; the nameserver sees it at once, the proxies by their connections."""
         self.brokers[name].stop()
-        self._around.route = [queue for queue in self._queues if queue.broker != name]
+        self._around.publish([queue for queue in self._queues if queue.broker != name])
         for each in self.live():
             self.events.after(self._network.delay_ns(), each.broker_lost, name)
 
     def start_broker(self, name: str) -> None:
         """It is back, and registered."""
         self.brokers[name].start()
-        self._around.route = self._queues
+        self._around.publish(self._queues)
 
     def run(self, seconds: float) -> None:
         """Time passes."""
@@ -130,11 +130,10 @@ class World:
         )
 
     def _tell(self, broker: Broker, members: Iterable[str]) -> None:
-        """A notice to each: whoever is awake already hears nothing new."""
+        """A notice to each that is not awake already."""
         for name in list(members):
             proxy = self.proxies[name]
-            if not (proxy.woken or proxy.links.cut_off or proxy.dead):
-                proxy.woken = True
+            if proxy.notice():
                 self.events.after(self._network.delay_ns(), proxy.wake)
 
     def _expire(self) -> None:

@@ -54,14 +54,14 @@ class _Judge:
         """A message has a handler; whether that fails."""
         sequences, head = self.sequences, head_of(body)
         if len(body) != self._body_bytes or key != key_name(head.key):
-            sequences.counts.garbled += 1
+            sequences.note_garbled()
         failed = failing and fails(head.key, head.number, sequences.tries(head.key, head.number))
         sequences.handled(head.key, head.number, failed=failed)
         return failed
 
     def told(self) -> None:
         """Whoever looks may know the count."""
-        self._counter.value = self.sequences.counts.handled
+        self._counter.show(self.sequences.counts.handled)
 
 
 async def _run_client(address: str, group: str, concurrency: int, judge: _Judge) -> None:

@@ -99,7 +99,7 @@ class _Sender:
                 except RuntimeError:  # the machine kept somebody for longer than a send may take
                     self._again.append((now_ns() + _AGAIN_NS, link.number))
                     continue
-                self._counter.value += self._under_way.pop(link.number)[2]
+                self._counter.show(self._counter.value + self._under_way.pop(link.number)[2])
                 stored.append(link)
         return stored
 

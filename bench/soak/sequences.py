@@ -30,7 +30,7 @@ class Counts:
     early: int = 0
     overtaking: int = 0
     again: int = 0
-    garbled: int = 0  # bodies that are not what was sent; counted by who reads them
+    garbled: int = 0  # bodies that are not what was sent
 
     def as_dict(self) -> dict[str, int]:
         """For JSON."""
@@ -50,6 +50,10 @@ class Sequences:
     def tries(self, key: int, number: int) -> int:
         """The how many-th handling of message *number* would be the next one, from 1 on."""
         return self._open.get(key, 0) + 1 if number == self._expected(key) - 1 else 1
+
+    def note_garbled(self) -> None:
+        """A body was not what was sent."""
+        self.counts.garbled += 1
 
     def handled(self, key: int, number: int, *, failed: bool = False) -> None:
         """Message *number* of *key* went through its handler."""

@@ -41,6 +41,10 @@ class Deletions:
                 # Apache's 5.3 fails behind the deletion if it has no timer wheel.
                 if error.code != ResponseCode.SYSTEM_ERROR or await self._has(broker, topic):
                     raise
+        await self.forget_topic(topic)
+
+    async def forget_topic(self, topic: Topic) -> None:
+        """Delete the route of *topic*, which is deleted at the brokers."""
         await self._routes.delete_topic(topic)
 
     async def _has(self, broker: str, topic: Topic) -> bool:

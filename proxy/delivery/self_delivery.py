@@ -63,7 +63,7 @@ class SelfDelivery:
             if group == lane.name and lane.settings.topic(topic) is None:
                 del self._counts[group, topic]
         news = wanted.keys() - lane.presence.shown
-        lane.presence.delivers = frozenset(wanted)
+        lane.presence.deliver(wanted)
         for topic, settings in wanted.items():
             if (lane.name, topic) not in self._topics:
                 self._topics[lane.name, topic] = self._begin(lane, topic, settings)
@@ -73,7 +73,7 @@ class SelfDelivery:
 
     def forget(self, lane: GroupLane) -> None:
         """The group is no longer one of this proxy's."""
-        lane.presence.delivers = frozenset()
+        lane.presence.deliver(())
         for group, topic in list(self._topics):
             if group == lane.name:
                 self._end(group, topic)

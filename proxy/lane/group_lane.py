@@ -204,7 +204,7 @@ class GroupLane:
         self.settings = settings
         self.rates.follow(settings)
         other_limit = self.leases_of_group.limit != settings.max_leased_jobs
-        self.leases_of_group.limit = settings.max_leased_jobs
+        self.leases_of_group.resize(settings.max_leased_jobs)
         for pipeline in list(self.buffer):
             if not self.apply_to(pipeline) and other_limit:
                 self.rules_hold(pipeline)

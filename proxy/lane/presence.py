@@ -26,7 +26,7 @@ class Presence:
 
     leases: Budget
     waiting_pulls: int = 0  # kept by the lane
-    delivers: frozenset[Topic] = frozenset()  # kept by downstream
+    delivers: frozenset[Topic] = frozenset()
     joined: bool = False
     shown: frozenset[Topic] = frozenset()
     shows_all: bool = False
@@ -50,6 +50,10 @@ class Presence:
         """The proxy takes no part any more."""
         self.joined = self.shows_all = False
         self.shown = frozenset()
+
+    def deliver(self, topics: Collection[Topic]) -> None:
+        """The proxy is the client of *topics*, and of no others; caller: the deliveries."""
+        self.delivers = frozenset(topics)
 
     # ---- what happens; caller: the lane ---------------------------------------------------------
 

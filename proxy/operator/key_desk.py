@@ -189,7 +189,7 @@ class KeyDesk:
             wish = Wish(asked, Act(by, asked.reason, entry.id))
             failed = await _in_all(able, verb, text, wish)
             if failed:
-                entry.after = [_state_of(verb, each, text) for each in able]
+                entry.ended_as([_state_of(verb, each, text) for each in able])
         if failed:
             raise failed[0]
         return {

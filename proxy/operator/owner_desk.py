@@ -76,10 +76,11 @@ class OwnerDesk:
         Returns once this is done, or after ``ownership.drain_s`` with the queues left. Raises
         WrongState.
         """
-        if self._context.away:
-            raise WrongState(f"this proxy is already drained: {self._context.away}")
+        away = self._context.away
+        if away:
+            raise WrongState(f"this proxy is already drained: {away}")
         async with self._context.audit.change(self._change("owners drain", "drained", by, reason)):
-            self._context.away = reason
+            self._context.step_aside(reason)
         self._doors.shut()
         self._wake()
         deadline_ns = now_ns() + int((self._drain_s + _SLACK_S) * 1e9)
@@ -97,7 +98,7 @@ class OwnerDesk:
         change = self._change("owners resume", "serving", by, reason)
         async with self._context.audit.change(change):
             await self._doors.open()
-            self._context.away = ""
+            self._context.take_part()
         self._wake()
         return self._state()
 

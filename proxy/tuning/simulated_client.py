@@ -21,8 +21,7 @@ class SimulatedClient(Generic[Queue]):
 
     def __init__(self, *, workers: int, capacity: int) -> None:
         self.room = capacity  # how many more leases it takes
-        #: What waits for a handler, in that order, and how many have nothing to do. Whoever hands
-        #: it to them takes it out and lowers the number.
+        #: Messages that wait for a handler, in that order, and the number of idle handlers.
         self.ready: deque[tuple[Queue, Lease]] = deque()
         self.idle = workers
         # By key what came while another one of it was here; there is one as long as one is.
@@ -40,6 +39,13 @@ class SimulatedClient(Generic[Queue]):
                     continue
                 self._behind[key] = deque()
             self.ready.append((queue, lease))
+
+    def hand_over(self) -> list[tuple[Queue, Lease]]:
+        """Give waiting messages to idle handlers, and return them."""
+        ready = self.ready
+        count = min(self.idle, len(ready))
+        self.idle -= count
+        return [ready.popleft() for _ in range(count)]
 
     def handled(self, key: bytes | None) -> Queue | None:
         """A handler is done with a message of *key*. Returns the queue of the one that was behind

@@ -11,6 +11,9 @@ from proxy.core.keys.ids import LeaseId
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.pipeline.recent_keys import HotKeys
 
+#: Messages of a queue that end between two looks at whether it has room to be read on.
+_LOOK_EVERY = 64
+
 
 class SimulatedMessage:
     """What pipelines look at of a message."""
@@ -55,6 +58,20 @@ class SimulatedQueue:
     def unread(self) -> bool:
         """True if some of its messages were not read yet."""
         return self.pipeline.position < len(self.keys)
+
+    def take_verdicts(self) -> tuple[list[LeaseId], list[bytes | None]]:
+        """Remove and return the verdicts that wait, and the keys of their messages."""
+        verdicts = self.acked, self.ended
+        self.acked, self.ended = [], []
+        return verdicts
+
+    def finish(self, messages: int) -> bool:
+        """Count *messages* that ended; True when it is time to look at what may be read."""
+        self.finished += messages
+        if self.finished < _LOOK_EVERY and self.window.jobs:
+            return False
+        self.finished = 0
+        return True
 
 
 def measure_nothing(pipeline: QueuePipeline) -> None:

@@ -44,8 +44,6 @@ from proxy.tuning.simulated_queue import SimulatedMessage, SimulatedQueue, measu
 
 _FOR_EVER = 1 << 62
 _NEVER = 1 << 62
-#: Messages of a queue that end between two looks at whether it has room to be read on.
-_LOOK_EVERY = 64
 _READ_AT_ONCE = 1024
 #: For how long thin clients keep verdicts back at most, by default.
 _LINGER_NS = 20_000_000
@@ -236,8 +234,7 @@ class _Run:
         self._send_ns, self._exchange_ns = _NEVER, self._now_ns + self.plan.round_trip_ns
         self._travelling = travelling = []
         for queue in self._judged:
-            travelling.append((queue, queue.acked, queue.ended))
-            queue.acked, queue.ended = [], []
+            travelling.append((queue, *queue.take_verdicts()))
         self._judged = []
 
     def _exchange(self) -> None:
@@ -256,9 +253,7 @@ class _Run:
                         done_ns.pop(key, None)
             if not effects.plain:
                 self._refill(queue, effects.refills)
-            queue.finished += len(acked)
-            if queue.finished >= _LOOK_EVERY or not queue.window.jobs:
-                queue.finished = 0
+            if queue.finish(len(acked)):
                 self._read(queue)
             else:
                 self._buffer.refresh(queue.pipeline)
@@ -280,12 +275,9 @@ class _Run:
                 self._hand_over()
 
     def _hand_over(self) -> None:
-        client, ends, now_ns, begun = self._client, self._ends, self._now_ns, self._begun
-        ready, idle = client.ready, client.idle
+        ends, now_ns, begun = self._ends, self._now_ns, self._begun
         waited, starts = self.played.key_waits_ns.append, self.played.starts
-        while ready and idle:
-            idle -= 1
-            queue, lease = ready.popleft()
+        for queue, lease in self._client.hand_over():
             job = lease.job
             offset = job.offset
             read_ns, done_ns = queue.read_ns[offset], queue.done_ns.get(job.key, 0)
@@ -294,7 +286,7 @@ class _Run:
                 starts.append((queue.place, offset, now_ns))
             begun += 1
             heappush(ends, (now_ns + queue.service_ns[offset], begun, queue, lease))
-        self._begun, client.idle = begun, idle
+        self._begun = begun
 
     # ---- reading ---------------------------------------------------------------------------------
 

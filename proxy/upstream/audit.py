@@ -49,10 +49,14 @@ _MOST_READ = 10_000
 
 @dataclass(slots=True)
 class Entry:
-    """A change under way. ``id`` names its record; set ``after`` if it is not what was meant."""
+    """A change under way. ``id`` names its record, ``after`` is what follows."""
 
     id: str
     after: Any
+
+    def ended_as(self, after: Any) -> None:
+        """Something other than what was meant follows."""
+        self.after = after
 
 
 @dataclass(frozen=True, slots=True)

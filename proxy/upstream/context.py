@@ -42,6 +42,14 @@ class UpstreamContext:
         """The HTTP port of this proxy can be asked at *address*, host:port."""
         self.http = address
 
+    def step_aside(self, reason: str) -> None:
+        """Take part in no group from now on, for *reason*."""
+        self.away = reason
+
+    def take_part(self) -> None:
+        """Take part in groups again."""
+        self.away = ""
+
     def __post_init__(self) -> None:
         self.audit = Audit(self.client, self.history)
         lock = self.settings.lock

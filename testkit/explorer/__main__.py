@@ -66,10 +66,11 @@ def _options() -> argparse.Namespace:
             help=f"a feature that {what}",
         )
     options = parser.parse_args()
-    if options.seed is None:
-        options.seed = random.SystemRandom().randrange(1_000_000)
-        print(f"seed {options.seed}")
-    return options
+    if options.seed is not None:
+        return options
+    seed = random.SystemRandom().randrange(1_000_000)
+    print(f"seed {seed}")
+    return argparse.Namespace(**{**vars(options), "seed": seed})
 
 
 def _print_line(summary: Summary) -> None:

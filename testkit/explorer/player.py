@@ -169,7 +169,7 @@ class Player:
 
     async def _start(self) -> None:
         world, plan = self.world, self.plan
-        world.proxy_settings = plan.proxy_settings
+        world.configure_proxies(plan.proxy_settings)
         world.write_settings(self._groups)
         await world.start(plan.brokers)
         for topic, queues in plan.topics.items():
@@ -178,8 +178,7 @@ class Player:
             await world.add(ProxyNode, f"proxy-{number}").start()
         for number in range(plan.producers):
             producer = world.add(ProducerNode, f"producer-{number}")
-            producer.held = self._topics.held
-            producer.begin(self._servers(number))
+            producer.begin(self._servers(number), held=self._topics.held)
         for number, consumer in enumerate(plan.consumers):
             self._begin(world.add(ConsumerNode, f"consumer-{number}"), consumer, consumer.proxy)
 
@@ -378,8 +377,8 @@ class Player:
         process = there.process
         if process is None or not there.lives_now:
             return False
-        process.slow_disk_ns = int(by_s * 1e9)
-        await self._fault("slow disk", node, for_s, lambda: setattr(process, "slow_disk_ns", 0))
+        process.slow_disk(by_s)
+        await self._fault("slow disk", node, for_s, lambda: process.slow_disk(0))
         return True
 
     async def _full_disk(self, node: str, for_s: float) -> None:
@@ -422,7 +421,7 @@ class Player:
     # ---- handlers and operators -----------------------------------------------------------------
 
     async def _work(self, seconds: float) -> None:
-        self.habits.work_s = seconds
+        self.habits.work_for(seconds)
 
     async def _stick(self, group: str, key: str, for_s: float) -> None:
         self.habits.stuck.add((group, key))

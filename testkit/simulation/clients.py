@@ -61,6 +61,10 @@ class Habits:
     stuck: set[tuple[str, str]] = field(default_factory=set)
     work_s: float = 0.01
 
+    def work_for(self, seconds: float) -> None:
+        """Let handlers take about *seconds*."""
+        self.work_s = seconds
+
     def cure(self) -> None:
         """Nothing fails, sticks or is slow any more."""
         self.work_s = 0.01
@@ -100,7 +104,7 @@ class ConsumerNode(ClientNode):
         told = f"{group}%{self.name}" if broadcast else group
         process = self.new_process()
         pen = process.run(lambda: Pen(self.world.events, self.name, parts=("consumer",)))
-        process.at_death.append(lambda: setattr(pen, "enabled", False))
+        process.at_death.append(pen.silence)
 
         async def handle(message: Message) -> None:
             at_work = current_process()
@@ -188,7 +192,7 @@ class _Telling(AsyncProducer):
 
     async def _try(self, request: Delivery) -> float | None:
         pause_s = await super()._try(request)
-        if pause_s is not None and request._doubtful:
+        if pause_s is not None and request.in_doubt:
             about = [
                 {"msg": each, "topic": self.topic, "error": "a try failed"}
                 for each in request.open_ids()
@@ -219,13 +223,12 @@ def _body(flow: Flow, key: str | None) -> bytes:
 class ProducerNode(ClientNode):
     """Sends flows; each flow's messages one after the other. Topics in *held* have to wait."""
 
-    held: Set[str] = frozenset()
-
-    def begin(self, servers: Sequence[str]) -> None:
-        """Go to work in a process of its own: flows come by ``flow``."""
+    def begin(self, servers: Sequence[str], *, held: Set[str] = frozenset()) -> None:
+        """Go to work in a process of its own: flows come by ``send``."""
+        self.held = held
         process = self.new_process()
         self.pen = process.run(lambda: Pen(self.world.events, self.name, parts=("producer",)))
-        process.at_death.append(self._silence)
+        process.at_death.append(self.pen.silence)
         self.servers = list(servers)
         self.acknowledged = 0
 
@@ -327,9 +330,6 @@ class ProducerNode(ClientNode):
         else:
             self.acknowledged += 1
             self.pen.write("send_ok", **about)
-
-    def _silence(self) -> None:
-        self.pen.enabled = False
 
 
 def add_consumer(world: World, name: str) -> ConsumerNode:

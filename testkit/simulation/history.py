@@ -36,6 +36,10 @@ class Pen:
             # As JSON has them: what the process changes later has been written already.
             self._events += [{**head, **_plain(fields)} for fields in each]
 
+    def silence(self) -> None:
+        """Write nothing from now on: the process has died."""
+        self.enabled = False
+
     def close(self) -> None:
         """Write ``stop``: the process ended by its own will."""
         self.write("stop")

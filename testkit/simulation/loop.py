@@ -203,10 +203,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def resume(self, process: SimulatedProcess) -> None:
         """Let a paused process go on: what became due meanwhile comes first."""
-        if process.state is State.PAUSED:
-            process.state = State.RUNNING
-            self._ready.extend(process.held)
-            process.held.clear()
+        self._ready.extend(process.resume())
 
     # ---- threads --------------------------------------------------------------------------------
 

@@ -70,6 +70,23 @@ class SimulatedProcess:
         if self.state is State.RUNNING:
             self.state = State.PAUSED
 
+    def resume(self) -> list[Any]:
+        """Let it run again, as by SIGCONT; returns the callbacks that became due meanwhile."""
+        if self.state is not State.PAUSED:
+            return []
+        self.state = State.RUNNING
+        due = list(self.held)
+        self.held.clear()
+        return due
+
+    def jump_clock(self, by_s: float) -> None:
+        """Move its wall clock."""
+        self.wall_offset_ns += int(by_s * 1e9)
+
+    def slow_disk(self, by_s: float) -> None:
+        """Let each access to the disk take *by_s* longer."""
+        self.slow_disk_ns = int(by_s * 1e9)
+
 
 PROCESS: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextVar(
     "simulated process", default=None

@@ -123,7 +123,7 @@ class Node:
     def jump_clock(self, by_s: float) -> None:
         """Move the wall clock of its machine."""
         if self.process is not None:
-            self.process.wall_offset_ns += int(by_s * 1e9)
+            self.process.jump_clock(by_s)
 
 
 class NameserverNode(Node):
@@ -156,7 +156,7 @@ class BrokerNode(Node):
         """Start it on what its disk has. Raises StoreError."""
         process = self.new_process()
         self._pen = process.run(lambda: Pen(self.world.events, self.name, parts=("broker",)))
-        process.at_death.append(self._silence)
+        process.at_death.append(self._pen.silence)
         self._broker = Broker(
             BrokerSettings(
                 **{
@@ -180,9 +180,6 @@ class BrokerNode(Node):
         await self._broker.close()
         self._pen.close()
 
-    def _silence(self) -> None:
-        self._pen.enabled = False
-
 
 class ProxyNode(Node):
     """One proxy; its groups come from the world's settings file."""
@@ -204,7 +201,7 @@ class ProxyNode(Node):
             return Proxy(settings, history=self.pen, file=file)
 
         self.proxy = process.run(make)
-        process.at_death.append(self._silence)
+        process.at_death.append(self.pen.silence)
         await self.begin_to_serve(self.proxy.start())
 
     async def stop(self) -> None:
@@ -220,9 +217,6 @@ class ProxyNode(Node):
     def http(self) -> str:
         """Where operators find it."""
         return f"{self.host}:{HTTP_PORT}"
-
-    def _silence(self) -> None:
-        self.pen.enabled = False
 
 
 class ClientNode(Node):
@@ -280,6 +274,10 @@ class World:
         self.nemesis = Pen(self.events, "nemesis")
         self._operator: ClientNode | None = None
         loop.set_task_factory(self._new_task)
+
+    def configure_proxies(self, settings: dict[str, Any]) -> None:
+        """Give proxies that start from now on these settings, beside those of the world."""
+        self.proxy_settings = settings
 
     def add(self, kind: Callable[..., T], name: str, *more: Any) -> T:
         """A new place of that kind."""
@@ -426,7 +424,7 @@ class World:
         """Have the nameserver forget a topic that is deleted at all brokers. Raises
         RemotingError.
         """
-        await self.operator.do(self._admin.deletions._routes.delete_topic(Topic(topic)))
+        await self.operator.do(self._admin.deletions.forget_topic(Topic(topic)))
 
     async def _ask_brokers(
         self, code: RequestCode, ext: dict[str, str], broker: str | None
@@ -437,7 +435,7 @@ class World:
 
         async def ask() -> None:
             for each in asked:
-                await self._admin._requests.ask(each.name, code, ext)
+                await self._admin.requests.ask(each.name, code, ext)
 
         await self.operator.do(ask())
 
@@ -456,8 +454,7 @@ class World:
         """End all that still lives, and let go of it."""
         for node in self.nodes.values():
             node.kill()
-        for pen in (self.nemesis,):
-            pen.enabled = False
+        self.nemesis.silence()
         self.loop.set_task_factory(None)
         for task in self._graves:
             with suppress(BaseException):

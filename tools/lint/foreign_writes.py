@@ -1,9 +1,9 @@
 """Only the file of a class assigns to attributes of its objects.
 
-The rule is about attributes of this project: those that one of its classes lets be set (a frozen
-dataclass or a named tuple has none), and those of modules and classes that a file imports from it.
-An assignment to one of them (plain, augmented, annotated, ``del``, of a loop or ``with``, in a
-tuple, by ``setattr`` or ``object.__setattr__``) is allowed
+The rule is about attributes of this project: those that one of its classes lets be set (frozen
+dataclasses, named tuples and properties without setter do not), and those of modules and classes
+that a file imports from it. An assignment to one of them (plain, augmented, annotated, ``del``, of
+a loop or ``with``, in a tuple, by ``setattr`` or ``object.__setattr__``) is allowed
 
 - of ``self`` and ``cls``;
 - of a local name that this function binds to an object it has just made: by calling a class (a name
@@ -24,6 +24,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tools.lint.private_access import is_private
 from tools.lint.source import PROJECT, Finding, Scope, Source, last_name
@@ -112,10 +113,15 @@ def _attributes(source: Source) -> Iterator[str]:
         match node:
             case ast.ClassDef(body=body) if not _is_immutable(node):
                 yield from _fields_in(body)
-                for each in body:
-                    if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-                        yield each.name
+                yield from (each.name for each in body if _is_settable(each))
     yield from _own_names(source)
+
+
+def _is_settable(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Whether *node* is a method, which an assignment would replace; a property refuses it."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return not any(last_name(each) == "property" for each in node.decorator_list)
 
 
 def _is_immutable(node: ast.ClassDef) -> bool:

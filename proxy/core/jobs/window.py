@@ -67,6 +67,10 @@ class Budget:
         if self.left * _SCARCE_PARTS < self.limit:
             self.relief.relieve(self.used - self.limit // 2)
 
+    def resize(self, limit: int) -> None:
+        """Allow *limit* from now on; what is used beyond it stays used."""
+        self.limit = limit
+
 
 @dataclass(slots=True)
 class FlowWindow:

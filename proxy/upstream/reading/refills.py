@@ -104,17 +104,17 @@ class _Reserved:
         self._bytes = self._bytes_each * jobs
 
     def __enter__(self) -> Self:
-        self._memory.used += self._bytes
+        self._memory.take(self._bytes)
         return self
 
     def came(self, refill: Refill) -> None:
         """It counts for itself from now on."""
         came = self._bytes_each * len(refill.offsets)
         self._bytes -= came
-        self._memory.used -= came
+        self._memory.give_back(came)
 
     def __exit__(self, *_: object) -> None:
-        self._memory.used -= self._bytes
+        self._memory.give_back(self._bytes)
 
 
 class _Reader:

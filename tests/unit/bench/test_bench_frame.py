@@ -250,7 +250,7 @@ def test_a_stretch_is_without_its_beginning_and_end(tmp_path: Path) -> None:
     with Counter(tmp_path / "count") as written, Counter(tmp_path / "count") as read:
 
         def look() -> int:
-            written.value += 1
+            written.show(written.value + 1)
             return read.value
 
         found = stretch(look, {"own": 1}, 10, first=0.2, last=0.9)

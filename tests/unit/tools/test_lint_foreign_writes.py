@@ -80,7 +80,7 @@ def test_self_and_elements_of_containers_are_no_concern() -> None:
         "def f(self):\n        self.c = 1",
         "def c(self): ...",
         "async def c(self): ...",
-        "@property\n    def c(self): ...",
+        "@cache\n    def c(self): ...",
     ],
 )
 def test_whatever_a_class_of_this_project_defines_belongs_to_it(definition: str) -> None:
@@ -91,7 +91,11 @@ def test_whatever_a_class_of_this_project_defines_belongs_to_it(definition: str)
 
 @pytest.mark.parametrize(
     "definition",
-    ["class X(NamedTuple):\n    c: int", "@dataclass(frozen=True)\nclass X:\n    c: int = 0"],
+    [
+        "class X(NamedTuple):\n    c: int",
+        "@dataclass(frozen=True)\nclass X:\n    c: int = 0",
+        "class X:\n    @property\n    def c(self): ...",
+    ],
 )
 def test_attributes_that_no_assignment_reaches_are_no_concern(definition: str) -> None:
     assert found("def f(x):\n    x.c = 1", others=definition) == []
