@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -31,6 +31,7 @@ from testkit.rocketmq import VERSIONS, official_cluster
 from thin_client import calls
 from thin_client.addresses import parse_address
 from thin_client.connection import Connection
+from thin_client.lease import Lease
 from thin_client.servers import Destination
 from thrift_idl import consumer
 
@@ -219,7 +220,8 @@ class Site:
             )
             answer = connection.call(calls.pull(request), timeout_s=10)
             if answer.messages and answer.context:
-                leases = [message.lease_id for message in answer.messages if message.lease_id]
+                messages = cast("list[Lease]", answer.messages)  # as the client decodes them
+                leases = [message.lease_id for message in messages if message.lease_id]
                 batch = consumer.AckBatch(context=answer.context, released=leases)
                 settle = consumer.AckRequest(groupId=self.name, acks=[batch])
                 connection.call(calls.control(settle), timeout_s=10)

@@ -2,9 +2,9 @@
 
 ``consumer`` and ``producer`` hold the structs of consumer_proxy.thrift and producer_proxy.thrift;
 ``consumer_service`` and ``producer_service`` the generated ``METHOD_args`` and ``METHOD_result``.
-Other packages import these four names, never ``thrift_idl.gen``. A field absent on the wire is None,
-even if required: the accelerated codec does not check. ``python thrift_idl/regenerate.py`` generates
-``gen/``, which has no hand-written code.
+Other packages import these four names, never ``thrift_idl.gen``. A field absent on the wire is
+None, even if required: the accelerated codec does not check. ``python thrift_idl/regenerate.py``
+generates ``gen/``, which has no hand-written code.
 """
 
 from __future__ import annotations

@@ -101,7 +101,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="generate the code of all languages from the .thrift files"
     )
-    parser.add_argument("--check", action="store_true", help="only check whether the code is up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="only check whether the code is up to date"
+    )
     only_check = parser.parse_args(arguments).check
     try:
         wanted = generate()

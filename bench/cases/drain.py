@@ -55,7 +55,10 @@ def _in_codecs(_: RunContext, _batch: Point, figures: Figures) -> Figures:
     """What the proxy takes as a multiple of a step that is always the same."""
     if "proxy_us" not in figures:
         return figures
-    return {**figures, "proxy_codecs": round(figures["proxy_us"] / figures["codec_us"], 2)}
+    return {
+        **figures,
+        "proxy_codecs": round(float(figures["proxy_us"]) / float(figures["codec_us"]), 2),
+    }
 
 
 CASES = (

@@ -267,7 +267,9 @@ def test_a_rollout_is_shown_until_all_queues_are_through(
     assert "order key KEY (missing: by_queue) in the settings (from store)" in got.err
     tried = orderlane("order-key", "rollout", "stored", "$.customer", *WHY, *http, "--dry-run")
     assert "KEY (missing: by_queue) → $.customer (missing: by_queue)" in tried.err
-    assert "a reason is required" in orderlane.problem("order-key", "rollout", "stored", "$.customer", *http)
+    assert "a reason is required" in orderlane.problem(
+        "order-key", "rollout", "stored", "$.customer", *http
+    )
 
     for order_key in ("$.customer", "KEY"):  # and back, which is no older file
         done = orderlane(
