@@ -21,8 +21,8 @@ class OrderlaneJavaPeer:
     def about(self) -> str:
         """One sentence."""
         return (
-            "orderlane's client in Java, on virtual threads from Java 21 on; as many messages as"
-            " make up the batch wait in it, as many as handlers at least, which is its default"
+            "orderlane's client in Java, on virtual threads from Java 21 on; its prefetch fills a"
+            " batch and is at least the number of handlers, its default"
         )
 
     def run(self, context: RunContext, work: Work) -> Figures:

@@ -23,8 +23,8 @@ class ParallelConsumerPeer:
         own, kafka = version_in("parallel-consumer"), version_in("kafka-server")
         return (
             f"Confluent Parallel Consumer {own}, ordering {self.order}, on one node of Apache Kafka"
-            f" {kafka} (KRaft), as many workers as handlers, offsets committed periodically and"
-            " asynchronously, its fastest mode and its default"
+            f" {kafka} (KRaft), one worker per handler, offsets committed periodically and"
+            " asynchronously (its default and fastest mode)"
         )
 
     def run(self, context: RunContext, work: Work) -> Figures:

@@ -29,9 +29,9 @@ class RocketmqPeer:
     def about(self) -> str:
         """One sentence."""
         return (
-            f"Apache RocketMQ {self.version}, its own {self.order} push consumer on its own broker,"
-            " as many threads as handlers; for handlers without work pulls and batches are as"
-            " large as ours, else 32 and 1, its defaults"
+            f"Apache RocketMQ {self.version}, its {self.order} push consumer on its own broker,"
+            " with one thread per handler; pulls and batches as large as ours for handlers without"
+            " work, otherwise its defaults (32 and 1)"
         )
 
     def run(self, context: RunContext, work: Work) -> Figures:

@@ -94,7 +94,8 @@ class BrokerSettings(BaseModel):
     transaction_check_interval_s: float = Field(default=30.0, gt=0)
     """Seconds between two rounds of checks; RocketMQ's `transactionCheckInterval`."""
     transaction_check_max: int = Field(default=15, ge=1)
-    """Checks after which a transaction is given up: it moves to `TRANS_CHECK_MAX_TIME_TOPIC`."""
+    """Number of checks after which a transaction is given up: it moves to
+    `TRANS_CHECK_MAX_TIME_TOPIC`."""
     role: Literal["master", "slave"] = "master"
     """slave: copies the log of the master with the same broker_name, found through the nameservers;
     see [replicas](replicas.md)."""
