@@ -1,4 +1,4 @@
-"""The vectors were written by Java: every client's key hash has to agree with them."""
+"""Every client's key hash must match these vectors, which were written by Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One text for each key and each JSON value: these vectors hold the proxy and all clients to it."""
+"""The proxy and all clients must match these vectors: one text per key and JSON value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VECTORS = json.loads(Path(__file__).with_name("key_vectors.json").read_bytes())
 
 @pytest.mark.parametrize("module", [brokers, thin], ids=["broker_core", "thin_client"])
 @pytest.mark.parametrize("vector", VECTORS["keys"], ids=lambda vector: ascii(vector["text"]))
-def test_blanks_around_a_key_are_no_part_of_it(vector: dict, module) -> None:
+def test_blanks_around_a_key_are_not_part_of_it(vector: dict, module) -> None:
     assert module.plain_key(vector["text"]) == vector["key"]
     hashed = getattr(module, "key_hash", None) or brokers.java_hash
     assert hashed(vector["key"]) == vector["hash"]
@@ -32,7 +32,7 @@ def test_the_proxy_orders_by_a_key_without_the_blanks_around_it(vector: dict) ->
 
 
 @pytest.mark.parametrize("vector", VECTORS["values"], ids=lambda vector: ascii(vector["body"])[:60])
-def test_the_proxy_and_its_client_make_one_text_of_a_json_value(vector: dict) -> None:
+def test_the_proxy_and_its_client_write_a_json_value_alike(vector: dict) -> None:
     path = JsonPath(vector["path"])
     rule = compile_order_key(vector["path"].replace(".é", "['é']"))
 
@@ -52,7 +52,7 @@ def test_the_proxy_and_its_client_make_one_text_of_a_json_value(vector: dict) ->
 @pytest.mark.parametrize(
     "body", [b'{"id": "\xff"}', b"\xef\xbb\xbf" + b'{"id": 1}', '{"id": 1}'.encode("utf-16")]
 )
-def test_a_body_that_is_no_plain_utf8_is_no_json(body: bytes) -> None:
+def test_a_body_that_is_not_plain_utf8_is_not_json(body: bytes) -> None:
     assert compile_order_key("$.id").of(message(0, body=body)) is None
     with pytest.raises(ValueError, match="the body is no JSON"):
         JsonPath("$.id").text_in(body)

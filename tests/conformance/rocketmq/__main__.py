@@ -1,8 +1,8 @@
-"""``make conformance-rocketmq``: the suite for each version of Apache RocketMQ, side by side.
+"""``make conformance-rocketmq``: run the suite for each version of Apache RocketMQ, side by side.
 
-They wait most of their time for each other's clocks, so that two fit on a machine of two cores. At
-the end stands one table of both; further arguments go to pytest. ``--version`` chooses one of them;
-``--part`` runs the tests of ``PART`` with the newest.
+They mostly wait for each other's clocks, so two fit on a machine with two cores. The closing table
+covers both; further arguments go to pytest. ``--version`` selects one of them; ``--part`` runs the
+tests of ``PART`` with the newest.
 """
 
 from __future__ import annotations
@@ -31,27 +31,25 @@ _OURS, _THEIRS = "tests/conformance/rocketmq/test_", "tests/integration/"
 #: kills, filters; those for C++, Go and Node. Our proxy on their broker: order, locks, retries,
 #: dead letters, parking, take-overs.
 PART = (
-    f"{_OURS}client_producer.py::test_what_is_sent_is_stored_with_all_its_fields",
-    f"{_OURS}client_producer.py::test_the_same_key_goes_to_the_queue_that_we_choose_too",
+    f"{_OURS}client_producer.py::test_sent_messages_are_stored_with_all_fields",
+    f"{_OURS}client_producer.py::test_a_key_goes_to_the_same_queue_as_with_our_producer",
     f"{_OURS}client_consumer.py::test_every_member_gets_every_message",
-    f"{_OURS}client_orderly.py::test_every_queue_is_handled_in_its_order",
-    f"{_OURS}client_orderly.py"
-    "::test_a_suspended_queue_gets_the_same_messages_again_and_others_go_on",
+    f"{_OURS}client_orderly.py::test_every_queue_is_handled_in_order",
+    f"{_OURS}client_orderly.py::test_a_suspended_queue_repeats_its_messages_and_others_continue",
     f"{_OURS}client_orderly.py::test_without_auto_commit_only_a_commit_moves_the_offset",
-    f"{_OURS}client_delays.py::test_a_failed_message_comes_again_until_it_is_a_dead_letter",
+    f"{_OURS}client_delays.py::test_a_failed_message_is_redelivered_until_it_is_a_dead_letter",
     f"{_OURS}client_transactions.py"
-    "::test_what_is_committed_is_seen_once_and_what_is_rolled_back_never",
-    f"{_OURS}client_transactions.py"
-    "::test_another_producer_of_the_group_answers_for_one_that_was_killed",
-    f"{_OURS}client_replicas.py::test_orderly_consumers_have_queues_while_a_majority_is_there",
+    "::test_committed_messages_are_seen_once_and_rolled_back_ones_never",
+    f"{_OURS}client_transactions.py::test_another_producer_of_the_group_answers_for_a_killed_one",
+    f"{_OURS}client_replicas.py::test_orderly_consumers_have_queues_while_a_majority_is_up",
     f"{_OURS}client_kill.py::test_no_key_out_of_order_none_lost_no_queue_with_two_owners",
-    f"{_OURS}sql_filters.py::test_its_consumers_get_what_passes",
-    f"{_OURS}other_clients.py::test_an_orderly_consumer_gets_each_queue_in_its_order[odd-cpp]",
-    f"{_OURS}other_clients.py::test_what_is_committed_is_seen_and_what_is_rolled_back_is_not",
-    f"{_OURS}other_clients.py::test_a_concurrent_consumer_gets_what_it_wants[odd-node]",
+    f"{_OURS}sql_filters.py::test_its_consumers_get_messages_that_pass_the_filter",
+    f"{_OURS}other_clients.py::test_an_orderly_consumer_gets_each_queue_in_order[odd-cpp]",
+    f"{_OURS}other_clients.py::test_committed_messages_are_seen_and_rolled_back_ones_are_not",
+    f"{_OURS}other_clients.py::test_a_concurrent_consumer_gets_the_wanted_tags[odd-node]",
     f"{_OURS}official_nameserver.py::test_our_broker_on_the_official_nameserver",
     f"{_OURS}official_queries.py::test_messages_are_found",
-    f"{_OURS}same_bytes.py::test_the_shared_vectors_are_javas",
+    f"{_OURS}same_bytes.py::test_the_shared_vectors_match_java",
     f"{_THEIRS}upstream/ownership/test_ownership.py::test_everything_is_handled_once_and_in_order",
     f"{_THEIRS}upstream/ownership/test_ownership.py"
     "::test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once",
@@ -84,11 +82,11 @@ def main() -> int:
     for version in versions:
         rocketmq_programs(version)
     if not options.part:
-        # What Maven fetches is fetched here: that may take longer than a test.
+        # Fetch with Maven in advance: that may take longer than a test.
         for fetched in (kafka_path, parallel_consumer_path, orderlane_path):
             fetched()
     for fetched in PROGRAMS.values():
-        with suppress(pytest.skip.Exception):  # its tests say so
+        with suppress(pytest.skip.Exception):  # reported by its tests
             fetched()
     began = time.monotonic()
     tests = PART if options.part else ("tests/conformance/rocketmq", "tests/integration")
@@ -103,19 +101,19 @@ def main() -> int:
 
 
 def _options() -> tuple[argparse.Namespace, list[str]]:
-    """Ours, and the arguments for pytest."""
+    """Return our options, and the arguments for pytest."""
     parser = argparse.ArgumentParser(
         prog="make conformance-rocketmq ARGS=", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("--version", action="append", choices=VERSIONS, help="default: all")
-    parser.add_argument("--part", action="store_true", help="the tests that CI runs")
+    parser.add_argument("--part", action="store_true", help="only the tests of CI")
     return parser.parse_known_args()
 
 
 def _start(version: str, arguments: list[str]) -> tuple[subprocess.Popen[bytes], Path]:
     output = _BUILD / version / "conformance.out"
     command = [sys.executable, "-m", "pytest"]
-    # The first test on a broker waits for it and for Maven; two at a time take longer, too.
+    # The first test on a broker waits for it and for Maven, and longer with two at a time.
     command += ["--time-limit", "300", "--broker", version, "-k", version, *arguments]
     with output.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT), output

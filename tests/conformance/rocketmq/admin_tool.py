@@ -1,4 +1,4 @@
-"""RocketMQ's own command line, ``mqadmin``: many commands in one process of Java."""
+"""RocketMQ's own command line, ``mqadmin``: many commands in one Java process."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from testkit.java import java
 from tests.conformance.rocketmq.programs import rocketmq_programs
 
 _LIMIT_S = 60
-#: Commands at a time: each starts clients of its own, with time limits of a few seconds.
+#: Commands at a time: each starts clients with time limits of a few seconds.
 _AT_A_TIME = 4
-#: How often a command is given again whose time limit a busy machine did not keep.
+#: Tries of a command that exceeded its time limit on a busy machine.
 _TRIES = 4
 _LATE = (
     *("RemotingTimeoutException", "RemotingTooMuchRequestException"),
     *("RemotingConnectException", "RemotingSendRequestException"),
-    "has created already",  # two commands that went on in the same ms have the same name
+    "has created already",  # two commands in the same ms have the same client name
 )
 _LINE_BYTES = 16 * 1024 * 1024
 
 
 class AdminTool:
-    """The process. Commands may run at the same time, each in a thread of its own."""
+    """The process. Commands may run concurrently, each in its own thread."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -40,9 +40,9 @@ class AdminTool:
     async def run(
         self, *arguments: str, account: str | None = None, secret: str | None = None
     ) -> str:
-        """What ``mqadmin`` prints, errors too, for these words; as *account* if one is given.
+        """Return the output of ``mqadmin`` with errors, for these words; as *account* if given.
 
-        Given again where an answer came too late for it, so it has to bear that.
+        The command must be idempotent: it is repeated if an answer came too late.
         """
         command = {"arguments": arguments, "account": account, "secret": secret}
         async with self._places:
@@ -60,7 +60,7 @@ class AdminTool:
         return await asyncio.wait_for(answer, _LIMIT_S)
 
     async def read(self) -> None:
-        """Take the answers."""
+        """Receive the answers."""
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
             answer = orjson.loads(line)
@@ -69,7 +69,7 @@ class AdminTool:
 
 @asynccontextmanager
 async def admin_tool(version: str, home: Path) -> AsyncIterator[AdminTool]:
-    """The tool of *version*; *home* is made for it."""
+    """Run the tool of *version*; *home* is created for it."""
     logging = home / "conf/logback_tools.xml"
     logging.parent.mkdir(parents=True)
     logging.write_text("<configuration/>")

@@ -1,7 +1,7 @@
-"""The suite against Apache RocketMQ: its own client on our broker, its own brokers beside ours.
+"""The suite against Apache RocketMQ: its client with our broker, its brokers beside ours.
 
-``make conformance-rocketmq`` runs it, and the proxy's integration tests on its brokers. A test
-takes its version by the parameter ``version`` (``tests/conftest.py`` makes the table).
+``make conformance-rocketmq`` runs it, and the proxy's integration tests with its brokers. A test
+receives its version by the parameter ``version`` (``tests/conftest.py`` makes the table).
 """
 
 from __future__ import annotations

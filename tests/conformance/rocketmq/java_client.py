@@ -1,7 +1,7 @@
-"""Apache RocketMQ's own client on our broker: its processes, steered by commands.
+"""Apache RocketMQ's own client with our broker: its processes, controlled by commands.
 
-A process (``Driver.java``) holds producers and consumers by name. Its handlers print what they see;
-``JavaClient.seen`` has it. The broker runs in the test's own process.
+A process (``Driver.java``) holds producers and consumers by name. Its handlers print their events,
+which ``JavaClient.seen`` returns. The broker runs in the test's process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.conformance.rocketmq.programs import rocketmq_programs
 _ANSWER_S = 60
 _REBALANCE = "rocketmq.client.rebalance."
 
-#: Rebalances only when it is told to: that a broker tells it shows.
+#: Rebalances only on notice, which shows that the broker sends it.
 TOLD = {_REBALANCE + "waitInterval": 600_000}
 #: Renews locks every 0.5 s and trusts them for 2 s; the client's own values are 20 and 30 s.
 #: A queue lost with messages in hand is unlocked after 3 s, not 20.
@@ -42,8 +42,8 @@ ORDERLY = {
     "rocketmq.client.unlockDelayTimeMills": 3000,
 }
 
-#: Speaks TLS and trusts anybody, as RocketMQ's documents have it for a first try. Java's first
-#: handshake may take longer than the client waits for a route, on a busy machine: it asks again.
+#: Uses TLS and trusts any certificate, as RocketMQ's documents suggest for a first try. On a busy
+#: machine Java's first handshake may take longer than the client waits for a route: it retries.
 WITH_TLS = {
     _REBALANCE + "waitInterval": 1000,
     "tls.enable": "true",
@@ -55,7 +55,7 @@ TOPIC = Topic("orders")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a handler printed; ``at`` is on the clock of ``broker_core.clock.now_ns``."""
+    """One event of a handler; ``at`` is on the clock of ``broker_core.clock.now_ns``."""
 
     event: str  # begin or end of handling
     name: str
@@ -72,11 +72,11 @@ class Seen:
 
 
 class JavaError(Exception):
-    """A command failed: what the client threw."""
+    """A command failed: the client's exception."""
 
 
 class JavaClient:
-    """One process. Its output is read by a thread: the broker's event loop stays free."""
+    """One process. A thread reads its output, so the broker's event loop is not blocked."""
 
     def __init__(self, version: str, folder: Path, properties: Mapping[str, int | str]) -> None:
         folder.mkdir(parents=True)
@@ -94,13 +94,13 @@ class JavaClient:
         self._ids = itertools.count()
         self._waiting: dict[int, Future[Any]] = {}
         self._seen: list[Seen] = []
-        #: Queue and offset of all that ended handling, of whatever topic; for long runs.
+        #: Queue and offset of all handled messages, of any topic; for long runs.
         self.handled: set[tuple[int, int]] = set()
         self._reader = threading.Thread(target=self._read, args=[self.process.stdout], daemon=True)
         self._reader.start()
 
     async def call(self, op: str, name: str = "", **fields: Any) -> Any:
-        """Run a command; its result. Raises JavaError with what the client threw."""
+        """Run a command and return its result. Raises JavaError with the client's exception."""
         command = {"id": next(self._ids), "op": op, "name": name, **fields}
         answer = self._waiting[command["id"]] = Future()
         self._commands.write(orjson.dumps(command) + b"\n")
@@ -109,20 +109,20 @@ class JavaClient:
             return await asyncio.wrap_future(answer)
 
     def seen(self, name: str | None = None, event: str = "begin") -> list[Seen]:
-        """What the handlers of *name* (None: of all) printed, in the order of printing."""
+        """Return the events of *name*'s handlers (None: of all), in order."""
         return [s for s in self._seen[:] if s.event == event and name in (None, s.name)]
 
     def bodies(self, name: str | None = None) -> list[str]:
-        """What ended handling, in that order, again and again if handled so."""
+        """Return the bodies of handled messages in order, including repetitions."""
         return [s.body for s in self.seen(name, "end")]
 
     async def clear(self) -> None:
-        """End all roles and forget what they saw."""
+        """Close all roles and forget their events."""
         await self.call("abandon")
         self._seen.clear()
 
     def kill(self) -> None:
-        """``kill -9``; what it printed before is seen on return."""
+        """Send ``kill -9``; on return all earlier output has been read."""
         self.process.kill()
         self.process.wait()
         self._reader.join()
@@ -149,21 +149,21 @@ class JavaClient:
 
 @dataclass(slots=True)
 class JavaClients:
-    """The processes of a run of tests, started when first wanted, killed at the end."""
+    """The processes of a run of tests, started on demand, killed at the end."""
 
     folder: Path
     _shared: dict[str, JavaClient] = field(default_factory=dict)
     _all: list[JavaClient] = field(default_factory=list)
 
     def shared(self, version: str, properties: Mapping[str, int | str]) -> JavaClient:
-        """The one that tests of *version* with these system properties use one after another."""
+        """Return the process shared by tests of *version* with these system properties."""
         key = f"{version} {properties}"
         if key not in self._shared or self._shared[key].process.poll() is not None:
             self._shared[key] = self.another(version, properties)
         return self._shared[key]
 
     def another(self, version: str, properties: Mapping[str, int | str]) -> JavaClient:
-        """One of its own, for a test that kills it."""
+        """Start a separate process, for a test that kills it."""
         client = JavaClient(version, self.folder / f"java-{len(self._all)}", properties)
         self._all.append(client)
         return client
@@ -181,7 +181,7 @@ class JavaClients:
 
 @dataclass(slots=True)
 class Stage:
-    """Our broker, a Java client for it, and a topic of 4 queues; one test long."""
+    """Our broker, a Java client for it, and a topic of 4 queues, for one test."""
 
     cluster: Cluster
     java: JavaClient
@@ -197,12 +197,12 @@ class Stage:
         await (java or self.java).call("start", name, **given)
 
     async def send(self, name: str, messages: list[dict[str, Any]], **fields: Any) -> Any:
-        """Let producer *name* send them; what became of each."""
+        """Send messages by producer *name*; return the result of each."""
         given = {"topic": self.topic, "broker": self.cluster.broker_name, **fields}
         return await self.java.call("send", name, messages=messages, **given)
 
     async def handled(self, count: int, name: str | None = None, *, within_s: float = 30) -> None:
-        """Wait until *name* (None: all) ended handling so often."""
+        """Wait until *name* (None: all) has handled this many messages."""
         try:
             await eventually(lambda: len(self.java.bodies(name)) >= count, within_s=within_s)
         except TimeoutError as error:
@@ -210,7 +210,7 @@ class Stage:
             raise AssertionError(f"{len(got)} of {count} handled: {got[-20:]}") from error
 
     async def queues_of(self, name: str, *, locked: bool = False) -> list[int]:
-        """Ids of the queues that a push consumer has, or has locked, by its own table."""
+        """Return ids of a push consumer's queues, or its locked ones, by its own table."""
         return sorted(
             owned["queue"]
             for owned in await self.java.call("owned", name)
@@ -220,7 +220,7 @@ class Stage:
         )
 
     async def stored(self, topic: Topic | None = None) -> list[StoredMessage]:
-        """All messages of *topic*, queue by queue, as our client reads them."""
+        """Return all messages of *topic*, queue by queue, as our client reads them."""
         messages: list[StoredMessage] = []
         for queue in await self.ours.queues(topic or self.topic, fresh=True):
             messages += await self._read_all(queue)
@@ -240,7 +240,7 @@ class Stage:
 async def stage(
     java: JavaClient, folder: Path, *, queues: int = 4, **settings: Any
 ) -> AsyncIterator[Stage]:
-    """A broker of its own for the test; what it started in *java* is closed at the end."""
+    """Run a separate broker for the test; close its roles in *java* at the end."""
     async with run_broker(folder, flush="async", **settings) as cluster:
         opened = Stage(cluster, java, await cluster.client("ours"))
         await cluster.create_topic(opened.topic, queues=queues)

@@ -1,10 +1,10 @@
-"""RocketMQ's clients in other languages than Java, each as a program of the same form.
+"""RocketMQ's clients in other languages than Java, each as a program with the same interface.
 
 ``PROGRAM send NAMESERVER TOPIC GROUP COUNT`` sends messages of four keys in turn, each key to a
-queue of its own choice, tagged ``even`` and ``odd``, and prints that it did; ``concurrent`` or
-``orderly NAMESERVER TOPIC GROUP EXPRESSION`` prints what it handles, until it is killed. Go's also
-has ``transactions``. All that is fetched has a hash: ``requirements.txt``, ``go.sum`` and
-``package-lock.json`` beside the programs.
+queue of the program's choice, tagged ``even`` and ``odd``, and prints a line at the end;
+``concurrent`` or ``orderly NAMESERVER TOPIC GROUP EXPRESSION`` prints handled messages until
+killed. Go's also has ``transactions``. All downloads have a hash: ``requirements.txt``, ``go.sum``
+and ``package-lock.json`` beside the programs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _node() -> Sequence[str | Path]:
 
 
 def _run(command: Sequence[str | Path], *, folder: Path | None = None) -> None:
-    """Raises AssertionError with what it said if it fails twice: a network has its moments."""
+    """Run it twice if needed, for network failures; raises AssertionError with its output."""
     for last in (False, True):
         done = subprocess.run(
             [*map(str, command)],
@@ -95,14 +95,14 @@ PROGRAMS: dict[str, Callable[[], Sequence[str | Path]]] = {
 
 @dataclass(slots=True)
 class Client:
-    """A process of one, and the lines that it printed."""
+    """A client process, and its lines."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)  # what is no line of ours, for failures
+    said: list[str] = field(default_factory=list)  # other output, for failures
 
     @property
     def handled(self) -> list[dict[str, Any]]:
-        """Messages, in the order of their handling."""
+        """Return handled messages, in order."""
         return [each for each in self.lines if "body" in each]
 
 

@@ -10,6 +10,6 @@ _BUILD = ROOT / "build/rocketmq"
 
 
 def rocketmq_programs(version: str) -> str:
-    """The class path of our Java programs, compiled against the client of that *version*."""
+    """Return the class path of our Java programs, compiled against the client of *version*."""
     libraries = f"{rocketmq_jars(version)}/*"
     return programs(_SOURCES.glob("*.java"), libraries, _BUILD / version)

@@ -1,4 +1,4 @@
-"""Messages to and from Apache RocketMQ's own client, exact to the byte (``Relay*.java``)."""
+"""Messages to and from Apache RocketMQ's own client, byte by byte (``Relay*.java``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What Java's producer was told: the place and id of a message, or why it was not sent."""
+    """The result of Java's producer: position and id of a message, or why it was not sent."""
 
     queue_id: int = -1
     offset: int = -1
@@ -33,7 +33,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """What a consumer was given, whichever client it uses; ``properties`` are the user's own."""
+    """A message received by either client; ``properties`` are the application's."""
 
     queue_id: int
     offset: int
@@ -50,7 +50,7 @@ class Received:
 async def send_by_java(
     version: str, folder: Path, nameserver: str, topic: str, messages: Sequence[Outgoing]
 ) -> list[Sent]:
-    """Send *messages* with Java's producer, each key's in order; what became of each."""
+    """Send *messages* with Java's producer, each key's in order; return the result of each."""
     sent = [Sent()] * len(messages)
     async with _program(version, folder, "RelaySend", nameserver, topic) as process:
         lines = [_line(number, each) for number, each in enumerate(messages)]
@@ -67,7 +67,7 @@ async def send_by_java(
 async def receiving_by_java(
     version: str, folder: Path, nameserver: str, topic: str
 ) -> AsyncIterator[AsyncIterator[Received]]:
-    """Java's orderly consumer while the context lasts: gives every message, from the first on."""
+    """Run Java's orderly consumer in the context; yields all messages, from the first on."""
     async with _program(version, folder, "RelayReceive", nameserver, topic) as process:
         yield _received(process)
 
@@ -75,7 +75,7 @@ async def receiving_by_java(
 async def hashes_by_java(
     version: str, folder: Path, keys: Sequence[str], counts: Sequence[int]
 ) -> list[list[int]]:
-    """For each key its hash, and the queue among each of *counts* many, as Java says."""
+    """Return each key's hash, and its queue for each number of queues in *counts*, by Java."""
     async with _program(version, folder, "RelayHash", *counts) as process:
         lines = await _talk(process, [_of_text(key) for key in keys])
     return [[int(number) for number in line.split()] for line in lines]
@@ -84,7 +84,7 @@ async def hashes_by_java(
 async def filters_by_java(
     version: str, folder: Path, cases: Sequence[tuple[str, dict[str, str]]]
 ) -> list[bool | None]:
-    """Whether a message with these properties passes the filter, as Java says; None: refused."""
+    """Return whether a message with these properties passes the filter, by Java; None: refused."""
     lines = [
         " ".join(_of_text(text) for text in (filter_, *chain.from_iterable(having.items())))
         for filter_, having in cases
@@ -166,12 +166,12 @@ def _text(field: str) -> str | None:
 
 # ---- messages -----------------------------------------------------------------------------------
 
-#: Any characters but halves of pairs, which no UTF-8 holds, and the two that part properties.
+#: Any characters except surrogates, which UTF-8 cannot encode, and the two property separators.
 _CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02")
 
 
 def _texts(max_size: int) -> st.SearchStrategy[str]:
-    """Java's client takes no value that is blank to Java: of characters up to U+0020 alone."""
+    """Java's client refuses values that are blank to it: only characters up to U+0020."""
     texts = st.text(_CHARACTERS, min_size=1, max_size=max_size)
     return texts.filter(lambda text: any(character > " " for character in text))
 

@@ -1,4 +1,4 @@
-"""RocketMQ's own client and command line sign their requests, on our broker that asks for it."""
+"""RocketMQ's own client and command line sign requests to our broker with authentication."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(folder: Path) -> Path:
 
 @pytest.mark.feature("signed requests: producer, consumer, mqadmin")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_accounts_may_what_their_rules_say_and_nobody_else_anything(
+async def test_accounts_have_the_permissions_of_their_rules_and_others_none(
     version: str, java_clients: JavaClients, tmp_path: Path
 ) -> None:
     java = java_clients.shared(version, TOLD)

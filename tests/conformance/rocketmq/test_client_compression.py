@@ -1,4 +1,4 @@
-"""Bodies that RocketMQ's own client and ours compress, read by each other."""
+"""Compressed bodies of RocketMQ's client and ours, read by each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def scene(version: str, java_clients: JavaClients, tmp_path: Path) -> Asyn
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_its_producer_compresses_we_read_whole(scene: Stage, kind: str) -> None:
+async def test_bodies_compressed_by_its_producer_are_read_by_ours(scene: Stage, kind: str) -> None:
     await scene.start("producer", "p", compress=kind)
     sent = [{"body": "abcdefgh", "times": times} for times in SIZES]
     assert {r["status"] for r in await scene.send("p", sent, how="sync")} == {"SEND_OK"}
@@ -41,7 +41,7 @@ async def test_what_its_producer_compresses_we_read_whole(scene: Stage, kind: st
     )
 
 
-async def test_what_we_compress_its_consumer_reads_whole(scene: Stage) -> None:
+async def test_bodies_compressed_by_ours_are_read_by_its_consumer(scene: Stage) -> None:
     await scene.start("push", "c", tags="*")
     (queue, *_) = await scene.ours.queues(scene.topic)
     wanted = []

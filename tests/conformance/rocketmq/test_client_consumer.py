@@ -41,7 +41,7 @@ async def committed(scene: Stage) -> list[int | None]:
 
 
 async def until(read: Callable[[], Awaitable[object]], wanted: object) -> None:
-    """Return once *read* gives what is wanted."""
+    """Return once *read* returns *wanted*."""
     async with asyncio.timeout(60):
         while await read() != wanted:  # noqa: ASYNC110  # nothing there to be notified by
             await asyncio.sleep(0.02)
@@ -55,8 +55,8 @@ async def until_assigned(scene: Stage, wanted: dict[str, list[int]], op: str = "
 
 
 @pytest.mark.feature("concurrent: tags")
-async def test_only_wanted_tags_arrive_and_the_offset_passes_the_others(scene: Stage) -> None:
-    # "Aa" and "BB" have the same hash: the broker cannot tell them apart, the client does.
+async def test_only_wanted_tags_arrive_and_the_offset_skips_the_others(scene: Stage) -> None:
+    # "Aa" and "BB" have the same hash: the client can distinguish them, the broker cannot.
     tags = ["red", "green", "blue", None, "Aa", "BB"]
     for n, tag in enumerate(tags * 10):
         await send(scene, n % 4, f"{tag} {n}", tag=tag)
@@ -65,19 +65,19 @@ async def test_only_wanted_tags_arrive_and_the_offset_passes_the_others(scene: S
     assert sorted(s.body.split()[0] for s in scene.java.seen("c")) == (
         ["Aa"] * 10 + ["blue"] * 10 + ["red"] * 10
     )
-    # What it closed with would not do: it may not have noted the end of its last handlings yet.
+    # The offset at closing is not enough: the last handled messages may not be included yet.
     await until(partial(committed, scene), [15] * 4)
 
 
 @pytest.mark.feature("concurrent: tags")
-async def test_a_changed_subscription_holds_from_then_on(scene: Stage) -> None:
+async def test_a_changed_subscription_applies_to_later_messages(scene: Stage) -> None:
     await scene.start("push", "c", tags="red")
     await send(scene, 0, "red 1", tag="red")
     await scene.handled(1)
     await scene.java.call("subscribe", "c", topic=scene.topic, tags="blue")
-    # A pull that waits at the broker was asked with the old tags: what it brings is judged by
-    # these, blue ones passed over, too. And the broker hears of the change with a heartbeat, which
-    # the client leaves out while another is on its way: then with the next, up to 30 s later.
+    # A waiting pull was sent with the old tags: its messages, even blue ones, are judged by these.
+    # The broker learns of the change by a heartbeat, which the client skips while another is in
+    # flight: then by the next, up to 30 s later.
     number = 2
     async with asyncio.timeout(60):
         while not any(body.startswith("blue") for body in scene.java.bodies("c")):
@@ -92,8 +92,8 @@ async def test_a_changed_subscription_holds_from_then_on(scene: Stage) -> None:
 
 
 @pytest.mark.feature("concurrent: rebalance when the broker tells of a change")
-async def test_members_hear_at_once_who_comes_and_goes(scene: Stage) -> None:
-    """These clients look by themselves every ten minutes only."""
+async def test_members_learn_at_once_of_joining_and_leaving_members(scene: Stage) -> None:
+    """These clients rebalance by themselves only every ten minutes."""
     await scene.start("push", "a", tags="*")
     await until_assigned(scene, {"a": [0, 1, 2, 3]})
     await scene.start("push", "b", tags="*", unit="east")
@@ -124,7 +124,7 @@ async def test_every_member_gets_every_message(scene: Stage) -> None:
 
 
 @pytest.mark.feature("consumeFromWhere: first, last, timestamp")
-async def test_a_new_group_of_an_old_queue_starts_where_it_says(
+async def test_a_new_group_of_an_old_queue_starts_where_configured(
     version: str, java_clients: JavaClients, tmp_path: Path
 ) -> None:
     java = java_clients.shared(version, ORDERLY)
@@ -136,7 +136,7 @@ async def test_a_new_group_of_an_old_queue_starts_where_it_says(
         oldest = await scene.ours.min_offset(queue(scene, 0))
         assert 0 < oldest <= 3
         second = wall_ms() // 1000 + 1
-        await asyncio.sleep(second + 0.01 - wall_ms() / 1000)  # the setting counts in seconds
+        await asyncio.sleep(second + 0.01 - wall_ms() / 1000)  # the setting is in seconds
         await send(scene, 0, "since")
         since = datetime.fromtimestamp(second).strftime("%Y%m%d%H%M%S")
         wheres = {"FIRST_OFFSET": "first", "TIMESTAMP": "since", "LAST_OFFSET": "last"}
@@ -146,7 +146,7 @@ async def test_a_new_group_of_an_old_queue_starts_where_it_says(
         await scene.handled(5 - oldest, "first")
         await scene.handled(1, "since")
         await until_assigned(scene, {"last": [0]})
-        # Each is held at the broker: it has its first offset.
+        # Each pull is held at the broker, so it has its first offset.
         await eventually(lambda: len(scene.cluster.broker._parts.long_polls) >= 3, within_s=20)
         await send(scene, 0, "now")
         for name in wheres.values():
@@ -158,7 +158,7 @@ async def test_a_new_group_of_an_old_queue_starts_where_it_says(
 
 
 async def polled(scene: Stage, name: str, count: int) -> list[dict[str, Any]]:
-    """At least *count* messages that lite pull consumer *name* gets next."""
+    """Return at least the next *count* messages of lite pull consumer *name*."""
     found: list[dict[str, Any]] = []
     async with asyncio.timeout(60):
         while len(found) < count:
@@ -171,7 +171,7 @@ def places(messages: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.feature("lite pull: subscribe, commit, rebalance")
-async def test_a_subscriber_polls_commits_and_goes_on_there(scene: Stage) -> None:
+async def test_a_subscriber_polls_commits_and_continues_there(scene: Stage) -> None:
     for n in range(40):
         await send(scene, n % 4, f"{n}", tag="even" if n % 2 == 0 else "odd")
     await scene.start("lite", "a", tags="even")
@@ -179,7 +179,7 @@ async def test_a_subscriber_polls_commits_and_goes_on_there(scene: Stage) -> Non
     assert places(first) == [(q, n) for q in (0, 2) for n in range(10)]
 
     async def commit() -> list[int | None]:
-        await scene.java.call("commit", "a")  # of a queue without messages it may not know yet
+        await scene.java.call("commit", "a")  # may not know a queue without messages yet
         return await committed(scene)
 
     await until(commit, [10, 0, 10, 0])
@@ -191,7 +191,7 @@ async def test_a_subscriber_polls_commits_and_goes_on_there(scene: Stage) -> Non
 
 
 @pytest.mark.feature("lite pull: assign, seek")
-async def test_assigned_queues_are_read_from_where_one_seeks(scene: Stage) -> None:
+async def test_assigned_queues_are_read_from_the_sought_offset(scene: Stage) -> None:
     for n in range(40):
         await send(scene, n % 4, f"{n}")
     await scene.start("lite", "a", queues=[1, 2])
@@ -209,7 +209,7 @@ async def test_assigned_queues_are_read_from_where_one_seeks(scene: Stage) -> No
 
 
 @pytest.mark.feature("classic pull")
-async def test_the_classic_pull_consumer_asks_and_is_answered(scene: Stage) -> None:
+async def test_the_classic_pull_consumer_works(scene: Stage) -> None:
     await send(scene, 1, *map(str, range(10)), tag="red")
     await scene.start("pull", "c")
     ask = {"queue": 1, "tags": "*"}

@@ -1,4 +1,4 @@
-"""RocketMQ's own producers and consumers on our broker: what comes later, or again."""
+"""Delayed and redelivered messages of RocketMQ's own clients on our broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def scene(version: str, java_clients: JavaClients, tmp_path: Path) -> Asyn
 
 
 async def came(scene: Stage, count: int, topic: Topic | None = None) -> list[Any]:
-    """The messages of a topic, once they are so many."""
+    """Return the messages of a topic, once there are *count*."""
     ours, name = scene.cluster.broker._parts.store.reader, topic or scene.topic
     await eventually(lambda: ours.end_offset(name, 0) >= count, within_s=20)
     messages = await scene.stored(name)
@@ -36,13 +36,13 @@ async def came(scene: Stage, count: int, topic: Topic | None = None) -> list[Any
 
 
 @pytest.mark.feature("producer: delay by level")
-async def test_a_level_delays_and_is_gone_when_the_message_comes(scene: Stage) -> None:
+async def test_a_level_delays_and_is_removed_at_delivery(scene: Stage) -> None:
     await scene.start("producer", "p")
     began_ms = wall_ms()
     sent = [{"body": f"level {level}", "level": level, "tags": "t"} for level in (2, 1, 0)]
     results = await scene.send("p", sent, how="sync")
     assert [result["status"] for result in results] == ["SEND_OK"] * 3
-    quick = wall_ms() - began_ms < 1000  # else what was sent later may come later
+    quick = wall_ms() - began_ms < 1000  # else later messages may arrive later
     messages = await came(scene, 3)
     if quick:
         assert [m.body.decode() for m in messages] == ["level 0", "level 1", "level 2"]
@@ -57,7 +57,7 @@ async def test_a_level_delays_and_is_gone_when_the_message_comes(scene: Stage) -
 
 
 @pytest.mark.feature("producer: delay by time (5.x), recall (5.3)")
-async def test_a_time_delays_and_a_recalled_message_does_not_come(
+async def test_a_time_delays_and_a_recalled_message_is_not_delivered(
     scene: Stage, version: str
 ) -> None:
     await scene.start("producer", "p")
@@ -88,7 +88,7 @@ async def test_a_time_delays_and_a_recalled_message_does_not_come(
 
 
 @pytest.mark.feature("concurrent: failed messages are retried, then dead letters")
-async def test_a_failed_message_comes_again_until_it_is_a_dead_letter(scene: Stage) -> None:
+async def test_a_failed_message_is_redelivered_until_it_is_a_dead_letter(scene: Stage) -> None:
     queue = QueueName(scene.topic, scene.cluster.broker_name, 0)
     bodies = ("good 1", "bad", "good 2", "never")
     plan = {"bad": ["RECONSUME_LATER"] * 2, "never": ["RECONSUME_LATER"] * 9}
@@ -101,11 +101,13 @@ async def test_a_failed_message_comes_again_until_it_is_a_dead_letter(scene: Sta
     for body in ("bad", "never"):
         seen = [s for s in scene.java.seen("c") if s.body == body]
         assert [s.times for s in seen] == [0, 1, 2]
-        assert {s.topic for s in seen} == {scene.topic}, "the client gives it its topic back"
+        assert {s.topic for s in seen} == {scene.topic}, "the client restores the topic"
 
 
 @pytest.mark.feature("orderly: given up after the maximum, at once a dead letter")
-async def test_what_an_orderly_consumer_gives_up_is_a_dead_letter_at_once(scene: Stage) -> None:
+async def test_a_message_given_up_by_an_orderly_consumer_is_a_dead_letter_at_once(
+    scene: Stage,
+) -> None:
     queue = QueueName(scene.topic, scene.cluster.broker_name, 0)
     bodies = ("first", "never", "last")
     plan = {"never": ["SUSPEND_CURRENT_QUEUE_A_MOMENT"] * 9}
@@ -116,4 +118,4 @@ async def test_what_an_orderly_consumer_gives_up_is_a_dead_letter_at_once(scene:
     (letter,) = await came(scene, 1, Topic("%DLQ%billing"))
     assert (letter.body, letter.properties["RETRY_TOPIC"]) == (b"never", scene.topic)
     reader = scene.cluster.broker._parts.store.reader
-    assert reader.end_offset(Topic("SCHEDULE_TOPIC_XXXX"), 4) == 0, "it waited nowhere"
+    assert reader.end_offset(Topic("SCHEDULE_TOPIC_XXXX"), 4) == 0, "no delay"

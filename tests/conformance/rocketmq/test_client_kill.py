@@ -1,4 +1,4 @@
-"""Three orderly consumers of RocketMQ's own client on our broker, one joining, one killed."""
+"""Three orderly consumers of RocketMQ's own client on our broker; one joins, one is killed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ FEATURE = "orderly: 50,000 messages, one consumer joins, one is killed"
 
 
 class Change(NamedTuple):
-    """A queue was given to a client, or (None) back by it."""
+    """A queue was given to a client, or (None) returned by it."""
 
     at: int
     client_id: str | None
 
 
 class BrokerHistory:
-    """What the broker granted and what it was told to keep, written down as it happens."""
+    """The broker's locks and commits, recorded as they happen."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.owners: dict[int, list[Change]] = defaultdict(list)
@@ -99,10 +99,10 @@ class BrokerHistory:
         self.renewed[queue.queue_id] = at
 
     def owner(self, queue_id: int, at: int) -> str | None:
-        """Whom the broker had given the queue last at that time.
+        """Return the client to which the broker last gave the queue at that time.
 
-        One that gave it back counts until another has it: 4.9's client may begin with a message
-        in the moment in which its own unlock is on its way.
+        A client that returned it counts until another has it: 4.9's client may begin a message
+        while its own unlock is in flight.
         """
         changes = self.owners[queue_id]
         place = bisect_right(changes, at, key=lambda change: change.at)
@@ -110,10 +110,10 @@ class BrokerHistory:
         return next((client_id for client_id in given if client_id is not None), None)
 
     def may_begin(self, queue_id: int, at: int) -> set[int]:
-        """The offsets that the broker had of the group from when it gave the queue away until then.
+        """Return the group's offsets at the broker from when it gave the queue away until *at*.
 
-        The new owner asks for one once in that time; a last commit of the owner before may come
-        before or after it.
+        The new owner requests one once in that time; a last commit of the previous owner may come
+        before or after that.
         """
         place = bisect_right(self.owners[queue_id], at, key=lambda change: change.at)
         given = self.owners[queue_id][place - 1].at
@@ -147,7 +147,7 @@ async def test_no_key_out_of_order_none_lost_no_queue_with_two_owners(
         await eventually(lambda: have_handled(processes, MESSAGES), within_s=120)
         for name in ("a", "c"):
             await processes[name].call("close", name)
-            processes[name].kill()  # no other test needs it, or its memory
+            processes[name].kill()  # frees its memory; no other test uses it
         begun = sorted((s for p in processes.values() for s in p.seen()), key=lambda s: s.at)
         ended = [s for p in processes.values() for s in p.seen(event="end")]
     check_owners(history, begun, ended)
@@ -169,7 +169,7 @@ async def owns_some(scene: Stage, name: str, java: JavaClient) -> None:
 
 
 async def produce(scene: Stage, begin: int, end: int) -> None:
-    """Message n is number n // KEYS of key n % KEYS; a key's messages are in its queue in order."""
+    """Send message n as number n // KEYS of key n % KEYS; a key's messages are in order."""
     queues = await scene.ours.queues(scene.topic, fresh=True)
     for first in range(begin, end, 2000):
         of_queue: dict[QueueName, list[OutgoingMessage]] = defaultdict(list)
@@ -187,16 +187,16 @@ def handled(processes: dict[str, JavaClient]) -> int:
 
 
 def have_handled(processes: dict[str, JavaClient], count: int) -> bool:
-    """Different ones are counted only once they can be so many: that holds up the broker here."""
+    """Count distinct messages only once enough were handled: counting blocks the broker here."""
     there = sum(len(process.handled) for process in processes.values())
     return there >= count and handled(processes) >= count
 
 
 def check_owners(history: BrokerHistory, begun: list[Seen], ended: list[Seen]) -> None:
-    """A queue is handled by one process at a time, and by the one that the broker gave it."""
+    """Check that one process at a time handles a queue, and that the broker gave it to that one."""
     assert history.too_early == []
-    # A process may handle a message twice: it lost the queue, and has it back from one that was
-    # killed before it committed. Its first end belongs to its first begin.
+    # A process may handle a message twice, if it lost the queue and got it back from a process that
+    # was killed before committing. The first end belongs to the first begin.
     ends: dict[tuple[str, int, int], deque[int]] = defaultdict(deque)
     for seen in ended:
         ends[seen.name, seen.queue, seen.offset].append(seen.at)
@@ -211,7 +211,7 @@ def check_owners(history: BrokerHistory, begun: list[Seen], ended: list[Seen]) -
 
 
 def check_order(history: BrokerHistory, begun: list[Seen]) -> None:
-    """Of each queue every offset in turn; back only with a new owner, to what was committed."""
+    """Check each queue's offsets: consecutive; only a new owner returns to the committed one."""
     last: dict[int, Seen] = {}
     back = 0
     of_key: dict[str, list[int]] = defaultdict(list)
@@ -220,7 +220,7 @@ def check_order(history: BrokerHistory, begun: list[Seen]) -> None:
         wanted = before.offset + 1 if before else 0
         if seen.offset != wanted:
             assert before is not None
-            assert seen.offset < wanted, f"{seen} passes over {wanted}"
+            assert seen.offset < wanted, f"{seen} skips {wanted}"
             assert seen.offset in history.may_begin(seen.queue, seen.at), seen
             back += 1
         last[seen.queue] = seen

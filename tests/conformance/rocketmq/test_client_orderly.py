@@ -40,7 +40,7 @@ async def consume(scene: Stage, name: str, **fields: Any) -> None:
 
 
 def holder(scene: Stage, queue_id: int) -> str:
-    """Name of the consumer that has the lock, by the broker; empty if it is free."""
+    """Return the consumer that holds the lock, by the broker; empty if it is free."""
     queue = QueueName(scene.topic, scene.cluster.broker_name, queue_id)
     client_id = scene.cluster.broker._parts.locks.holder(Group("billing"), queue, now_ns=now_ns())
     return (client_id or "").partition("@")[2].partition("-")[0]
@@ -52,7 +52,7 @@ async def committed(scene: Stage, queue_id: int) -> int | None:
 
 
 async def until_owned(scene: Stage, wanted: dict[str, list[int]]) -> None:
-    """Wait until consumers and broker agree that these have locked these queues."""
+    """Wait until consumers and broker agree on these locks."""
     async with asyncio.timeout(60):
         while True:
             owned = {name: await scene.queues_of(name, locked=True) for name in wanted}
@@ -64,7 +64,7 @@ async def until_owned(scene: Stage, wanted: dict[str, list[int]]) -> None:
 
 
 @pytest.mark.feature("orderly: each queue in its order")
-async def test_every_queue_is_handled_in_its_order(scene: Stage) -> None:
+async def test_every_queue_is_handled_in_order(scene: Stage) -> None:
     for queue in range(4):
         await send(scene, queue, [f"{queue}:{n}" for n in range(200)])
     await consume(scene, "c")
@@ -79,7 +79,7 @@ async def test_every_queue_is_handled_in_its_order(scene: Stage) -> None:
 
 
 @pytest.mark.feature("orderly: retry in place (suspend, exception, null)")
-async def test_a_suspended_queue_gets_the_same_messages_again_and_others_go_on(
+async def test_a_suspended_queue_repeats_its_messages_and_others_continue(
     scene: Stage,
 ) -> None:
     await send(scene, 0, [f"0:{n}" for n in range(10)])
@@ -101,7 +101,7 @@ async def test_a_suspended_queue_gets_the_same_messages_again_and_others_go_on(
 
 
 @pytest.mark.feature("orderly: retry in place (suspend, exception, null)")
-async def test_a_suspended_batch_comes_again_as_a_whole(scene: Stage) -> None:
+async def test_a_suspended_batch_is_redelivered_whole(scene: Stage) -> None:
     await send(scene, 2, [f"{n}" for n in range(6)])
     await consume(scene, "c", batch=3, plan={"4": ["SUSPEND_CURRENT_QUEUE_A_MOMENT"]})
     await scene.handled(9)
@@ -114,7 +114,7 @@ async def test_without_auto_commit_only_a_commit_moves_the_offset(scene: Stage) 
     plan = {"2": ["COMMIT"], "4": ["ROLLBACK"]}
     await consume(scene, "c", autoCommit=False, plan=plan)
     await scene.handled(8)
-    # The rollback brings back all that was not committed.
+    # The rollback redelivers all uncommitted messages.
     assert scene.java.bodies("c") == ["0", "1", "2", "3", "4", "3", "4", "5"]
     await scene.java.call("close", "c")
     assert await committed(scene, 0) == 3
@@ -176,7 +176,7 @@ async def test_queues_move_when_consumers_come_and_go(
 
 
 async def handled_once(scene: Stage, count: int) -> None:
-    """Wait until so many different messages were handled."""
+    """Wait until *count* distinct messages were handled."""
     await eventually(
         lambda: len({(s.queue, s.offset) for s in scene.java.seen(event="end")}) >= count,
         within_s=60,
@@ -184,8 +184,8 @@ async def handled_once(scene: Stage, count: int) -> None:
 
 
 def in_order(begun: list[Seen]) -> dict[int, list[str]]:
-    """Bodies by queue. A client that loses a queue does not commit what it has in hand: the next
-    owner begins with that one again, and with nothing else.
+    """Return bodies by queue. A client that loses a queue does not commit its current message, so
+    the next owner begins with that one again, and only that one.
     """
     kept: dict[int, list[Seen]] = defaultdict(list)
     for each in sorted(begun, key=lambda s: s.at):

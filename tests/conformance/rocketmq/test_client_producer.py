@@ -33,7 +33,7 @@ def texts(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.feature("producer: sync, async, one-way, batch")
 @pytest.mark.parametrize("how", ["sync", "async", "oneway", "batch"])
-async def test_what_is_sent_is_stored_with_all_its_fields(scene: Stage, how: str) -> None:
+async def test_sent_messages_are_stored_with_all_fields(scene: Stage, how: str) -> None:
     properties = {"colour": "grün", "é": "ü"}
     fields = {"tags": "red", "keys": "order-1 order-2", "properties": properties}
     sent = [{"body": f"body {n} ü", **fields} for n in range(30)]
@@ -71,7 +71,7 @@ async def test_a_batch_is_one_run_of_a_queue_and_names_all_its_messages(scene: S
 
 @pytest.mark.feature("producer: selectors by hash, random, custom")
 @pytest.mark.parametrize("how", ["sync", "async", "oneway"])
-async def test_the_same_key_goes_to_the_queue_that_we_choose_too(scene: Stage, how: str) -> None:
+async def test_a_key_goes_to_the_same_queue_as_with_our_producer(scene: Stage, how: str) -> None:
     await scene.send("p", texts(100), how=how, select="hash")
     ours = scene.cluster.broker._parts.store.reader
     await eventually(lambda: sum(ours.end_offset(scene.topic, q) for q in range(4)) == 100)
@@ -95,7 +95,7 @@ async def test_random_and_custom_selectors_reach_every_queue(scene: Stage) -> No
 
 
 @pytest.mark.feature("producer: large and compressed bodies")
-async def test_a_body_the_client_compresses_is_read_whole_by_both(scene: Stage) -> None:
+async def test_a_compressed_body_is_read_by_both(scene: Stage) -> None:
     sent = [{"body": "abcdefgh", "times": times} for times in (512, 513, 40_000, 524_288)]
     results = await scene.send("p", sent, how="sync")
     assert [result["status"] for result in results] == ["SEND_OK"] * 4
@@ -112,7 +112,7 @@ async def test_a_body_above_the_limit_is_refused_with_code_13(scene: Stage) -> N
     (over,) = await scene.send("p", [{"body": "x", "times": 4 * MIB + 1}], how="sync")
     assert "message body size over max value" in over["message"]
     await scene.start("producer", "wide", maxBytes=8 * MIB)
-    # As a batch: that is not compressed.
+    # In a batch, which is not compressed.
     refused = await scene.send("wide", [{"body": "x", "times": 4 * MIB}], how="batch")
     assert (refused["error"], refused["code"]) == ("MQBrokerException", 13)
     assert "4194304" in refused["message"]
@@ -122,10 +122,10 @@ async def test_a_body_above_the_limit_is_refused_with_code_13(scene: Stage) -> N
 
 @pytest.mark.feature("producer: errors")
 @pytest.mark.parametrize("how", ["sync", "async"])
-async def test_an_unknown_topic_is_an_error_that_says_so(scene: Stage, how: str) -> None:
+async def test_an_unknown_topic_is_a_clear_error(scene: Stage, how: str) -> None:
     try:
         (result,) = await scene.send("p", [{"body": "x"}], how=how, topic="nowhere")
-    except JavaError as error:  # 4.9 throws it at the caller
+    except JavaError as error:  # 4.9 throws it to the caller
         (result,) = error.args
     assert "No route info of this topic" in result["message"]
 
@@ -140,4 +140,4 @@ async def test_the_first_message_makes_its_topic(
         results = await scene.send("p", texts(20), how="sync", topic="fresh")
         assert [result["status"] for result in results] == ["SEND_OK"] * 20
         assert len(await scene.stored(Topic("fresh"))) == 20
-        assert len(await scene.ours.queues(Topic("fresh"), fresh=True)) == 4  # the client's own
+        assert len(await scene.ours.queues(Topic("fresh"), fresh=True)) == 4  # the client's default

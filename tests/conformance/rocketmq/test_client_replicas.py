@@ -1,5 +1,5 @@
-"""RocketMQ's own clients on a master of ours with slaves: statuses of sends, reading from a slave,
-orderly locks by majority.
+"""RocketMQ's own clients with our master and slaves: send statuses, reads from a slave, orderly
+locks by majority.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def send(java: JavaClient, bodies: list[str]) -> list[str]:
 
 
 @pytest.mark.feature("replicas: statuses of sends, and consumers on a slave without a master")
-async def test_consumers_read_from_a_slave_while_the_master_is_away(
+async def test_consumers_read_from_a_slave_while_the_master_is_down(
     version: str, java_clients: JavaClients, tmp_path: Path
 ) -> None:
     java = java_clients.shared(version, TOLD)
@@ -83,7 +83,7 @@ async def test_consumers_read_from_a_slave_while_the_master_is_away(
 
 
 @pytest.mark.feature("replicas: orderly locks by majority")
-async def test_orderly_consumers_have_queues_while_a_majority_is_there(
+async def test_orderly_consumers_have_queues_while_a_majority_is_up(
     version: str, java_clients: JavaClients, tmp_path: Path
 ) -> None:
     java = java_clients.shared(version, ORDERLY)
@@ -114,7 +114,7 @@ async def test_orderly_consumers_have_queues_while_a_majority_is_there(
 
 
 async def locked(java: JavaClient) -> list[int]:
-    """Queues that the consumer has locked, by its own table."""
+    """Return queues locked by the consumer, by its own table."""
     return [
         owned["queue"]
         for owned in await java.call("owned", "c")

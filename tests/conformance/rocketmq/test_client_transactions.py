@@ -23,7 +23,7 @@ QUICK = {"transaction_timeout_s": 0.1, "transaction_check_interval_s": 0.2}
 @pytest.fixture
 async def scene(version: str, java_clients: JavaClients, tmp_path: Path) -> AsyncIterator[Stage]:
     java = java_clients.shared(version, TOLD)
-    # Rounds count also while a producer starts.
+    # Rounds are counted even while a producer starts.
     async with stage(java, tmp_path, **QUICK, transaction_check_max=1000) as opened:
         yield opened
 
@@ -43,12 +43,12 @@ def checks(scene: Stage, name: str, body: str) -> int:
 
 
 @pytest.mark.feature("transactions: commit and roll-back")
-async def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(scene: Stage) -> None:
+async def test_committed_messages_are_seen_once_and_rolled_back_ones_never(scene: Stage) -> None:
     plan = {"kept": [COMMIT], "dropped": [ROLLBACK], "late": [COMMIT]}
     await scene.start("transactions", "p", plan=plan)
     await scene.start("push", "c", tags="*")
     kept, dropped = await send(scene, "p", "kept", "dropped", properties={"colour": "red"})
-    # The producer takes a delay back by itself.
+    # The producer removes a delay by itself.
     (late,) = await send(scene, "p", "late", delayLevel=18)
     assert [each["status"] for each in (kept, dropped, late)] == ["SEND_OK"] * 3
     await scene.handled(2)
@@ -64,7 +64,7 @@ async def test_what_is_committed_is_seen_once_and_what_is_rolled_back_never(scen
 
 
 @pytest.mark.feature("transactions: checked back, then committed or rolled back")
-async def test_who_does_not_know_is_asked_until_it_does(scene: Stage) -> None:
+async def test_a_producer_with_an_unknown_outcome_is_checked_until_it_knows(scene: Stage) -> None:
     plan = {
         "kept": [UNKNOWN, UNKNOWN, COMMIT],
         "dropped": [UNKNOWN, UNKNOWN, ROLLBACK],
@@ -76,7 +76,7 @@ async def test_who_does_not_know_is_asked_until_it_does(scene: Stage) -> None:
     assert [message.body for message in await scene.stored()] == [b"kept"]
     for result, body in zip(results, plan, strict=True):
         asked = [seen for seen in scene.java.seen("p", "check") if seen.body == body]
-        # While an answer is on its way it may be asked once more, and has nothing new to say.
+        # It may be checked again while an answer is in flight, and repeats that answer.
         planned = plan[body][1:]
         assert [seen.outcome for seen in asked][: len(planned)] == planned
         for seen in asked:
@@ -85,7 +85,7 @@ async def test_who_does_not_know_is_asked_until_it_does(scene: Stage) -> None:
 
 
 @pytest.mark.feature("transactions: another producer of the group is asked")
-async def test_another_producer_of_the_group_answers_for_one_that_was_killed(
+async def test_another_producer_of_the_group_answers_for_a_killed_one(
     scene: Stage, version: str, java_clients: JavaClients
 ) -> None:
     killed = java_clients.another(version, TOLD)
@@ -97,11 +97,11 @@ async def test_another_producer_of_the_group_answers_for_one_that_was_killed(
     await scene.start("transactions", "p2", plan={"kept": [COMMIT]})
     await eventually(lambda: undecided(scene) == 0, within_s=30)
     assert [message.body for message in await scene.stored()] == [b"kept"]
-    assert checks(scene, "p2", "kept") >= 1  # again, while the answer is on its way
+    assert checks(scene, "p2", "kept") >= 1  # more while the answer is in flight
 
 
 @pytest.mark.feature("transactions: given up after the last check")
-async def test_what_nobody_knows_ends_in_the_final_topic(
+async def test_transactions_without_an_outcome_end_in_the_final_topic(
     version: str, java_clients: JavaClients, tmp_path: Path
 ) -> None:
     java = java_clients.shared(version, TOLD)
@@ -117,8 +117,8 @@ async def test_what_nobody_knows_ends_in_the_final_topic(
 
 
 @pytest.mark.feature("transactions: the broker is killed before the end")
-async def test_a_broker_that_crashed_meanwhile_learns_the_end(scene: Stage) -> None:
-    # Checks wait for the release as well, however early they come.
+async def test_a_crashed_broker_learns_the_outcome_after_its_restart(scene: Stage) -> None:
+    # Checks wait for the release too, even early ones.
     plan = {"kept": ["HOLD " + COMMIT] * 40, "dropped": [UNKNOWN, ROLLBACK]}
     await scene.start("transactions", "p", plan=plan)
     await send(scene, "p", "kept", op="begin")

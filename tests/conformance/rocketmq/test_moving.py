@@ -1,4 +1,4 @@
-"""The way of docs/rocketmq.md from one kind of cluster to the other, and back."""
+"""The procedure of docs/rocketmq.md from one kind of cluster to the other, and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDS = 8
 
 @dataclass(slots=True)
 class Journey:
-    """What its clients handled, wherever they were: numbers by key."""
+    """Messages handled by its clients on either cluster: numbers by key."""
 
     tool: AdminTool
     handled: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -37,7 +37,7 @@ class Journey:
     http: str = ""
 
     async def start_consumers(self, gateway: Gateway, name: str) -> None:
-        """Two proxies and a client of both."""
+        """Start two proxies and a client of both."""
         addresses = []
         for _ in range(2):
             proxy, address = await gateway.start_proxy()
@@ -52,7 +52,7 @@ class Journey:
         await self.consumers.aclose()
 
     async def send(self, gateway: Gateway) -> None:
-        """Each key's next messages, as its producers do."""
+        """Send each key's next messages, as its producers do."""
         for _ in range(ROUNDS):
             self.sent += 1
             await gateway.send(KEYS, body=f'{{{{"n": {self.sent}}}}}')
@@ -72,7 +72,7 @@ class Journey:
         await self._writing("addWritePerm", gateway)
 
     async def until_drained(self, gateway: Gateway) -> None:
-        """Return once ``orderlane lag`` says that nothing is left."""
+        """Return once ``orderlane lag`` reports no lag."""
         words = ("--nameserver", gateway.cluster.nameserver, "--http", self.http, "-o", "json")
         err = ""
         try:
@@ -109,7 +109,7 @@ async def journey(version: str, tmp_path: Path) -> AsyncIterator[Journey]:
 
 
 async def move(journey: Journey, old: Gateway, new: Gateway, broker: str) -> None:
-    """The steps of the document, with messages on their way all the time."""
+    """Follow the steps of the document while messages are sent continuously."""
     await journey.prepare(new, broker)
     await journey.end_sends(old)
     assert await old.client.writable_queues(old.topic, fresh=True) == []

@@ -1,6 +1,6 @@
-"""RocketMQ's own command line asks the embedded broker and Apache's, and prints the same.
+"""RocketMQ's own command line prints the same for the embedded broker and for Apache's.
 
-What differs are numbers, addresses and names of versions; they are taken out before comparing.
+Numbers, addresses and version names differ; they are removed before comparing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.conformance.rocketmq.admin_tool import AdminTool, admin_tool
 TOPIC, OTHER, GROUP = Topic("admin-orders"), Topic("admin-others"), Group("admin-billing")
 RETRIES = Topic(RETRY_PREFIX + GROUP)
 
-#: Words of the commands: N nameserver, B broker, C cluster. Those of a step run at the same time.
+#: Words of the commands: N nameserver, B broker, C cluster. Commands of a step run concurrently.
 DEFINE = (
     f"updateTopic {{N}} {{B}} -t {TOPIC} -r 4 -w 4",
     f"updateTopic {{N}} {{C}} -t {OTHER} -r 2 -w 2 -o true",
@@ -63,7 +63,7 @@ AGAIN = (
     f"deleteSubGroup {{N}} {{B}} -g {GROUP} -r true",
     "deleteSubGroup {N} {B} -g admin-copy -r true",
 )
-#: What these print has lines of names that only one of the brokers has.
+#: Their output has lines with names that only one of the brokers has.
 LISTS = (
     "topicList {N}",
     "topicList {N} -c",
@@ -89,7 +89,7 @@ async def site(version: str, cluster: AnyCluster, folder: Path) -> AsyncIterator
 
 
 class Site:
-    """A cluster, the tool that asks it, and our client."""
+    """A cluster, the tool that queries it, and our client."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class Site:
         self._names = {cluster: "CLUSTER", str(folder): "FOLDER"}
 
     async def print(self, commands: Sequence[str]) -> list[str]:
-        """What the commands print."""
+        """Return the output of the commands."""
         return await asyncio.gather(
             *(self.tool.run(*each.format_map(self._words).split()) for each in commands)
         )
 
     async def shapes(self, commands: Sequence[str]) -> list[list[str]]:
-        """The same without what may differ, by lines."""
+        """Return the output without variable parts, by lines."""
         return [self._shape(printed) for printed in await self.print(commands)]
 
     def _shape(self, printed: str) -> list[str]:
@@ -129,7 +129,7 @@ class Site:
         return [line for line in lines if line]
 
     async def prepare(self) -> None:
-        """Messages, a member of the group and where it stands."""
+        """Create messages, a member of the group and its offset."""
         queue = (await self.client.queues(TOPIC, fresh=True))[0]
         for n in range(3):
             await self.client.send(queue, OutgoingMessage(TOPIC, b"%d" % n, key="k", tag="red"))
@@ -141,7 +141,7 @@ class Site:
 
 
 @pytest.mark.feature("mqadmin: topics, groups, offsets and progress")
-async def test_mqadmin_prints_the_same_of_our_broker_and_of_apaches(
+async def test_mqadmin_prints_the_same_for_our_broker_and_apaches(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     assert brokers.official is not None
@@ -179,12 +179,12 @@ async def listed(both: Sequence[Site]) -> None:
         words = {line.split()[0] for line in second}
         if command.startswith(("brokerStatus", "getBrokerConfig", "export")):
             unknown = {line.split()[0] for line in first} - words
-            # One line of RocketMQ's misspells the rate, has no such state yet, or no more servers.
+            # One of RocketMQ's lines has a misspelt rate, lacks a state, or has no servers.
             rates, others = {"getTransferedTps", "getTransferredTps"}, {"brokerActive"}
             assert unknown <= rates | others | {"filterServerNums"}, command
         else:
             mine, theirs = ({line for line in each if "admin " in line} for each in (first, second))
-            # 5.3.3 names groups that nobody has, called as topics.
+            # 5.3.3 lists groups that do not exist, named like topics.
             assert set() != mine <= theirs, command
 
 
@@ -209,7 +209,9 @@ async def test_mqadmin_deletes_the_offsets_of_a_group(version: str, tmp_path: Pa
 
 @pytest.mark.feature("mqadmin: deleteTopic")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_mqadmin_deletes_a_topic_which_may_be_made_anew(version: str, tmp_path: Path) -> None:
+async def test_mqadmin_deletes_a_topic_which_can_be_created_again(
+    version: str, tmp_path: Path
+) -> None:
     topic, kept = Topic("orders"), Topic("refunds")
     async with (
         run_broker(tmp_path / "broker") as cluster,

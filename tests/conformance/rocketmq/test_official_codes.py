@@ -1,4 +1,4 @@
-"""docs/protocol.md knows every request code of Apache RocketMQ, by the name it has there."""
+"""docs/protocol.md lists every request code of Apache RocketMQ under its name there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLASSES = {
 
 
 def official(version: str) -> dict[int, str]:
-    """The constants of their class of request codes."""
+    """Return the constants of its class of request codes."""
     jars = ":".join(str(jar) for jar in sorted(rocketmq_jars(version).glob("rocketmq-*.jar")))
     done = subprocess.run(
         ["javap", "-constants", "-cp", jars, _CLASSES[version]],
@@ -40,5 +40,5 @@ def test_the_document_names_every_code(version: str) -> None:
     assert {code for code, lines in since().items() if line in lines} == set(since()) & set(known)
 
 
-def test_the_document_names_no_code_that_nobody_knows() -> None:
+def test_the_document_names_only_official_codes() -> None:
     assert set(all_documented()) == {code for version in VERSIONS for code in official(version)}

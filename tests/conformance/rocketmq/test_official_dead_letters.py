@@ -1,4 +1,4 @@
-"""Dead letters that RocketMQ's own consumers and brokers made are redriven as ours are."""
+"""Dead letters of RocketMQ's own consumers and brokers are redriven as ours are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thin_client import Message
 async def give_up(
     java: JavaClient, gateway: Gateway, name: str, *, bodies: list[str], **how: Any
 ) -> None:
-    """A consumer of theirs fails *bodies* until they are dead letters."""
+    """Let a consumer of theirs fail *bodies* until they are dead letters."""
     outcome = "SUSPEND_CURRENT_QUEUE_A_MOMENT" if how.get("orderly") else "RECONSUME_LATER"
     await java.call(
         "start",
@@ -40,7 +40,7 @@ async def give_up(
 
 
 async def dead(gateway: Gateway, count: int) -> list[dict[str, str]]:
-    """Properties of the dead letters, once there are so many."""
+    """Return properties of the dead letters, once there are *count*."""
     topic = Topic(gateway.dead_letter_topic)
     async with asyncio.timeout(60):
         while topic not in await gateway.client.topics():  # noqa: ASYNC110
@@ -55,19 +55,19 @@ async def dead(gateway: Gateway, count: int) -> list[dict[str, str]]:
 @pytest.mark.feature("dead letters of its own consumers are redriven")
 @pytest.mark.parametrize("version", VERSIONS, scope="session")
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_what_their_consumers_gave_up_goes_back(
+async def test_dead_letters_of_their_consumers_are_redriven(
     version: str,
     orderly: bool,
     running_brokers: Brokers,
     java_clients: JavaClients,
     tmp_path: Path,
 ) -> None:
-    java = java_clients.shared(version, ORDERLY)  # one lock that is late is not the last one
+    java = java_clients.shared(version, ORDERLY)  # locks are retried often
     back: dict[str | None, Message] = {}
 
     async def handle(message: Message) -> None:
-        # Theirs may end before it knows that a message is a dead letter by now: what it had not
-        # committed then comes to ours as it was, or is a dead letter twice.
+        # Their consumer may end before it knows that a message is a dead letter: uncommitted
+        # messages then come to ours unchanged, or are dead letters twice.
         if "ORDERLANE_REDRIVES" in message.properties:
             back[message.key] = message
 
@@ -82,7 +82,7 @@ async def test_what_their_consumers_gave_up_goes_back(
             java, gateway, "theirs", bodies=["a", "b"], orderly=orderly, maxReconsumeTimes=0
         )
         letters = await dead(gateway, 2)
-        await java.call("close", "theirs")  # it would fail what comes back, were it still there
+        await java.call("close", "theirs")  # it would fail redriven messages
         await java.clear()
         assert {letter["RETRY_TOPIC"] for letter in letters} == {gateway.topic}
         _, at = await gateway.start_proxy()

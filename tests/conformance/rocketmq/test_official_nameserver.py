@@ -1,4 +1,4 @@
-"""Our nameserver under Apache RocketMQ's broker, and our broker under its nameserver."""
+"""Our nameserver with Apache RocketMQ's broker, and our broker with its nameserver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUP = Group("readers")
 
 
 class CountingNameServer(NameServer):
-    """Ours, and how often a broker asked whether it must register again."""
+    """Our nameserver, counting how often a broker asked whether to register again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,9 +68,9 @@ async def running(settings: BrokerSettings) -> AsyncIterator[None]:
 
 
 async def assert_carries(client: BrokerClient, queue: QueueName, body: bytes) -> None:
-    """A message sent to *queue* is pulled from it."""
+    """Check that a message sent to *queue* is pulled from it."""
     sent = await client.send(queue, OutgoingMessage(queue.topic, body, key="k", tag="t"))
-    # It waits: their broker may show a message a moment after it took it.
+    # Wait: their broker may show a message slightly later than it stores it.
     (message,) = (await client.pull(queue, group=GROUP, offset=sent.offset)).messages
     assert (message.body, message.key, message.tag) == (body, "k", "t")
 
@@ -83,7 +83,7 @@ async def gone(client: BrokerClient, topic: Topic) -> bool:
 
 
 async def until_gone(client: BrokerClient, topic: Topic) -> None:
-    """5.x answers a broker that leaves before its topics are gone."""
+    """Wait: 5.x answers a leaving broker before its topics are removed."""
     async with asyncio.timeout(20):
         while not await gone(client, topic):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -94,7 +94,7 @@ async def until_gone(client: BrokerClient, topic: Topic) -> None:
 async def test_an_official_broker_on_our_nameserver(tmp_path: Path, version: str) -> None:
     """It registers compressed and adds topics one by one; 5.x is killed, 4.9 leaves.
 
-    5.x is also waited for until it asks 322, 10 s after its start.
+    For 5.x the test also waits for request 322, 10 s after its start.
     """
     newest = version == VERSIONS[0]
     nameserver = CountingNameServer()
@@ -126,7 +126,7 @@ async def test_an_official_broker_on_our_nameserver(tmp_path: Path, version: str
 @pytest.mark.feature("our broker on the official nameserver")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_our_broker_on_the_official_nameserver(tmp_path: Path, version: str) -> None:
-    """Also after a restart with one topic alone, which 5.x refuses from a broker it lost."""
+    """Also after a restart with a single topic, which 5.x refuses from a broker it lost."""
     official = OfficialCluster(tmp_path / "official", version, {}, lock_expiry_s=60)
     settings = BrokerSettings.model_validate(
         {"data": tmp_path / "ours", "listen": "127.0.0.1:0", "segment_bytes": 8 * 1024 * 1024}
@@ -151,7 +151,7 @@ async def test_our_broker_on_the_official_nameserver(tmp_path: Path, version: st
 @pytest.mark.feature("groups in the official nameserver's store")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_groups_in_the_official_nameservers_store(tmp_path: Path, version: str) -> None:
-    """Written, read by others, and deleted, which is a value too."""
+    """They are written, read by others, and deleted, which is a value too."""
     official = OfficialCluster(tmp_path / "official", version, {}, lock_expiry_s=60)
     group = group_settings(f"billing-{tmp_path.name}", tags="paid || größer")
     try:

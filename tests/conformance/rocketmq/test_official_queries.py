@@ -1,4 +1,4 @@
-"""Messages of our broker as mqadmin finds them: by key, unique key, id, offset and time."""
+"""Messages of our broker found by mqadmin: by key, unique key, id, offset and time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_messages_are_found(version: str, site: Site) -> None:
     )
     assert "order-1" in printed, printed
     assert "Queue Offset:" in printed
-    topic = ("-t", TOPIC) if version.startswith("5") else ()  # 4.9 knows no such word here
+    topic = ("-t", TOPIC) if version.startswith("5") else ()  # 4.9 has no such option here
     printed = await site.run("queryMsgById", *topic, "-i", places[2])
     assert "7F000001000018B4AAC2000000000002" in printed, printed
     where = ("-b", site.queue.broker, "-i", str(site.queue.queue_id), "-o", "4")

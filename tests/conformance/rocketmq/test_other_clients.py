@@ -1,4 +1,4 @@
-"""RocketMQ's clients for C++, Go and Node on our broker: they send, consume and transact."""
+"""RocketMQ's clients for C++, Go and Node with our broker: they send, consume and transact."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def until(client: Client, done: Callable[[], bool]) -> None:
     try:
         await eventually(done, within_s=WITHIN_S)
     except TimeoutError:
-        pytest.fail(f"{client.lines[-3:]}; it said: {''.join(client.said)[-2000:]}")
+        pytest.fail(f"{client.lines[-3:]}; its output: {''.join(client.said)[-2000:]}")
 
 
 def by_number(messages: list[StoredMessage]) -> dict[int, StoredMessage]:
@@ -56,7 +56,7 @@ def by_number(messages: list[StoredMessage]) -> dict[int, StoredMessage]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.feature("C++, Go and Node: producers")
-async def test_what_is_sent_is_stored_and_each_key_stands_in_order(
+async def test_sent_messages_are_stored_with_each_key_in_order(
     cluster: Cluster, language: str
 ) -> None:
     await send(cluster, language)
@@ -75,7 +75,7 @@ async def test_what_is_sent_is_stored_and_each_key_stands_in_order(
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("expression", ["*", "odd", "even || other"])
 @pytest.mark.feature("C++, Go and Node: concurrent consumers with tags")
-async def test_a_concurrent_consumer_gets_what_it_wants(
+async def test_a_concurrent_consumer_gets_the_wanted_tags(
     cluster: Cluster, language: str, expression: str
 ) -> None:
     await send(cluster, "go")
@@ -94,7 +94,7 @@ async def test_a_concurrent_consumer_gets_what_it_wants(
 @pytest.mark.parametrize("language", ORDERLY)
 @pytest.mark.parametrize("expression", ["*", "odd"])
 @pytest.mark.feature("C++ and Go: orderly consumers")
-async def test_an_orderly_consumer_gets_each_queue_in_its_order(
+async def test_an_orderly_consumer_gets_each_queue_in_order(
     cluster: Cluster, language: str, expression: str
 ) -> None:
     await send(cluster, "go")
@@ -109,8 +109,8 @@ async def test_an_orderly_consumer_gets_each_queue_in_its_order(
 
 
 @pytest.mark.feature("Go: transactions")
-async def test_what_is_committed_is_seen_and_what_is_rolled_back_is_not(cluster: Cluster) -> None:
-    """Half of them are decided at once, half when the broker asks."""
+async def test_committed_messages_are_seen_and_rolled_back_ones_are_not(cluster: Cluster) -> None:
+    """Half of them are decided at once, half when the broker checks."""
     async with running("go", "transactions", cluster.nameserver, TOPIC, "senders", COUNT) as client:
         wanted = {number for number in range(COUNT) if number % 4 in (0, 2)}
 

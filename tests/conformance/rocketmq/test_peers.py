@@ -1,4 +1,4 @@
-"""What the benchmarks compare with does the same work, and is judged by the same record."""
+"""The benchmarks' competitors do the same work, and are judged by the same record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _run(name: str, folder: Path) -> Figures:
 
 @pytest.mark.feature("peers of the benchmarks keep the order that they promise")
 @pytest.mark.parametrize("name", ["rocketmq-orderly", "parallel-consumer", "orderlane-java"])
-def test_a_peer_that_keeps_order_is_found_in_order(name: str, version: str, tmp_path: Path) -> None:
+def test_an_ordered_peer_is_found_in_order(name: str, version: str, tmp_path: Path) -> None:
     figures = _run(name, tmp_path)
     assert figures["faults"] == 0
     assert 0 < float(figures["per_s"]) < 16 * 1000 / 5
@@ -34,6 +34,6 @@ def test_a_peer_that_keeps_order_is_found_in_order(name: str, version: str, tmp_
     assert figures["version"]
 
 
-def test_a_peer_that_keeps_none_is_found_out_of_order(version: str, tmp_path: Path) -> None:
-    """Ten keys and sixteen threads: of some key two were handled at a time."""
+def test_an_unordered_peer_is_found_out_of_order(version: str, tmp_path: Path) -> None:
+    """With ten keys and sixteen threads, two messages of some key are handled in parallel."""
     assert int(_run("rocketmq-concurrent", tmp_path)["faults"]) > 0

@@ -1,4 +1,4 @@
-"""What our filters say of a message, Apache RocketMQ's own expressions say; what we refuse too."""
+"""Our filters and Apache RocketMQ's own expressions accept and refuse the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Case = tuple[str, dict[str, str]]
 
 @cache
 def _cases(examples: int = 500) -> tuple[list[Case], list[Case]]:
-    """Filters, and rows of words that are filters now and then, always the same ones."""
+    """Return filters, and word sequences that are sometimes filters, always the same ones."""
     whole: list[Case] = []
     loose: list[Case] = []
     always = settings(
@@ -53,7 +53,7 @@ def _cases(examples: int = 500) -> tuple[list[Case], list[Case]]:
 
 
 def _of(version: str, cases: list[Case]) -> list[Case]:
-    """Without what 4.9 takes for names of properties."""
+    """Return the cases without words that 4.9 takes for property names."""
     if version.startswith("5"):
         return cases
     return [case for case in cases if not any(word in case[0].lower() for word in _WORDS_OF_5X)]
@@ -78,7 +78,7 @@ async def test_the_same_messages_pass_the_same_filters(version: str, tmp_path: P
 
 
 async def test_the_same_texts_are_refused(version: str, tmp_path: Path) -> None:
-    """But one thing: behind a filter theirs stops looking, so that anything may follow."""
+    """One exception: theirs stops parsing behind a filter, so anything may follow."""
     cases = _of(version, _cases()[1])
     theirs = await filters_by_java(version, tmp_path, cases)
     differing = []
@@ -95,7 +95,7 @@ async def test_the_same_texts_are_refused(version: str, tmp_path: Path) -> None:
     assert sum(answer is not None for answer in theirs) > 20
 
 
-async def test_its_consumers_get_what_passes(
+async def test_its_consumers_get_messages_that_pass_the_filter(
     version: str, java_clients: JavaClients, tmp_path: Path
 ) -> None:
     async with stage(java_clients.shared(version, TOLD), tmp_path) as scene:

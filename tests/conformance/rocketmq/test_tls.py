@@ -1,4 +1,4 @@
-"""TLS between RocketMQ's own client and our broker, and between our client and their broker."""
+"""TLS between RocketMQ's client and our broker, and between our client and their broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_its_client_sends_and_consumes_where_tls_is_enforced(
 async def test_our_client_uses_the_tls_that_its_servers_speak_by_default(
     version: str, tmp_path: Path
 ) -> None:
-    """Their mode is permissive, their certificate one for tests that nobody signed."""
+    """Their mode is permissive, their certificate a self-signed one for tests."""
     with official_cluster(tmp_path / "official", version) as cluster:
         for address in (cluster.nameserver, cluster.broker_address):
             await asyncio.to_thread(greet, address)
@@ -62,7 +62,7 @@ async def test_our_client_uses_the_tls_that_its_servers_speak_by_default(
 
 
 def greet(address: str) -> None:
-    """Their first handshake may take longer than our client waits, on a busy machine."""
+    """Warm up: on a busy machine their first handshake may take longer than our client waits."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     host, _, port = address.rpartition(":")

@@ -1,6 +1,6 @@
 """RocketMQ's C++ client, in the wheel that its Python binding ships: see ``other_clients.py``.
 
-It runs in an environment of its own, and needs nothing but that wheel.
+It runs in a separate environment, and needs nothing but that wheel.
 """
 
 import json

@@ -86,7 +86,8 @@ func consume(nameserver, topic, group, expression string, orderly bool) {
 	time.Sleep(10 * time.Minute)
 }
 
-// Commits every fourth message, rolls every fourth one back, and answers for the rest when asked.
+// decides commits every fourth message, rolls every fourth one back, and answers checks for the
+// rest.
 type decides struct{}
 
 func number(of string) int {

@@ -25,17 +25,17 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 import org.apache.rocketmq.tools.command.SubCommand;
 
 /**
- * RocketMQ's own mqadmin, many commands in one process and at the same time: each waits up to 3 s
- * for its client to end. A command comes in as a JSON line, {"id": ..., "arguments": [...],
- * "account": ..., "secret": ...}; answered by a line with its id and what it printed. All of a
- * process ask the same nameserver.
+ * RocketMQ's own mqadmin: many commands in one process and concurrently, because each waits up to
+ * 3 s for its client to end. A command is a JSON line, {"id": ..., "arguments": [...],
+ * "account": ..., "secret": ...}; the answer is a line with its id and output. All commands of a
+ * process use the same nameserver.
  */
 public final class AdminTool extends MQAdminStartup {
     private static final PrintStream OUT = System.out;
     private static final ThreadLocal<ByteArrayOutputStream> PRINTED =
             ThreadLocal.withInitial(ByteArrayOutputStream::new);
 
-    /** What a thread prints goes to its own buffer. */
+    /** Redirects a thread's output to its own buffer. */
     private static final class OfThread extends OutputStream {
         @Override
         public void write(int each) {
@@ -66,7 +66,7 @@ public final class AdminTool extends MQAdminStartup {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             JSONObject command = JSON.parseObject(line);
             new Thread(() -> answer(command)).start();
-            pause(); // a command's client is named by the millisecond, and shared by name
+            pause(); // clients are named by the millisecond, and shared by name
         }
         Runtime.getRuntime().halt(0);
     }
@@ -94,7 +94,7 @@ public final class AdminTool extends MQAdminStartup {
         }
     }
 
-    /** The list has another name in 4.9 and 5.x. */
+    /** The list has different names in 4.9 and 5.x. */
     @SuppressWarnings("unchecked")
     private static List<SubCommand> commands() throws IllegalAccessException {
         for (Field field : MQAdminStartup.class.getDeclaredFields()) {
@@ -106,7 +106,7 @@ public final class AdminTool extends MQAdminStartup {
         throw new IllegalStateException("no list of commands");
     }
 
-    /** Commands name their clients by the millisecond, so no two begin in the same one. */
+    /** Commands name their clients by the millisecond, so no two may start in the same one. */
     private static synchronized void awaitTurn() throws InterruptedException {
         Thread.sleep(20);
     }

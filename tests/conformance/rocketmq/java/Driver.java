@@ -16,24 +16,25 @@ import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /**
- * A process of Apache RocketMQ's client that a test steers. Commands come in as JSON lines, each is
- * answered by a line with its id; what consumers see is printed as it happens, before they go on.
- * Times are System.nanoTime(): CLOCK_MONOTONIC, the same in all processes of a machine.
+ * A process of Apache RocketMQ's client, controlled by a test. Commands are JSON lines; each is
+ * answered by a line with its id. Events of consumers are printed as they happen, before the
+ * handlers continue. Times are System.nanoTime(): CLOCK_MONOTONIC, the same in all processes of a
+ * machine.
  */
 public final class Driver {
-    /** A producer or consumer, known by the name that its start command gave it. */
+    /** A producer or consumer, identified by the name in its start command. */
     interface Role {
         Object run(String op, JSONObject command) throws Exception;
 
         void close();
 
-        /** What it still does is of no interest: nothing of it is printed once this returns. */
+        /** Suppresses all output after this returns. */
         default void silence() {}
     }
 
-    /** What the handlers of one role print, until it is silenced. */
+    /** The output of one role's handlers, until silenced. */
     static final class Events {
-        private boolean silent; // read and written while OUT is held
+        private boolean silent; // guarded by OUT
 
         void print(Map<String, Object> record) {
             synchronized (OUT) {
@@ -54,7 +55,7 @@ public final class Driver {
     private final Map<String, Role> roles = new LinkedHashMap<>();
 
     public static void main(String[] arguments) throws Exception {
-        System.setOut(System.err); // stdout is for our lines alone
+        System.setOut(System.err); // stdout is only for our lines
         BufferedReader in =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Driver driver = new Driver();
@@ -83,7 +84,7 @@ public final class Driver {
             case "close":
                 roles.remove(name).close();
                 return null;
-            case "abandon": // nobody waits: a shutdown of 5.x may take three seconds
+            case "abandon": // without waiting: a shutdown of 5.x may take three seconds
                 roles.values().forEach(Role::silence);
                 roles.values().forEach(role -> new Thread(role::close).start());
                 roles.clear();
@@ -116,20 +117,20 @@ public final class Driver {
         }
     }
 
-    /** Signs requests as the command's account, if it has one. */
+    /** Signs requests for the command's account, if it has one. */
     static RPCHook hook(JSONObject command) {
         String account = command.getString("account");
         return account == null ? null : new AclClientRPCHook(
                 new SessionCredentials(account, command.getString("secret")));
     }
 
-    /** What all roles have in common; the instance name makes the client id: new each time. */
+    /** Sets options of all roles; the instance name makes a new client id each time. */
     static void configure(ClientConfig config, JSONObject command) {
         config.setNamesrvAddr(command.getString("nameserver"));
         config.setInstanceName(command.getString("name") + "-" + System.nanoTime());
-        // The client may skip the heartbeat after a rebalance, and be refused until the next one.
+        // The client may skip the heartbeat after a rebalance, and is refused until the next one.
         config.setHeartbeatBrokerInterval(1000);
-        // What is late is not asked again before the next rebalance, which some have once in 10 min.
+        // Late answers are not requested again before the next rebalance, for some only in 10 min.
         config.setMqClientApiTimeout(20_000);
         config.setPollNameServerInterval(5_000);
         config.setUnitName(command.getString("unit"));
@@ -138,7 +139,7 @@ public final class Driver {
         }
     }
 
-    /** Calls a setter whose enum is in other packages in 4.9 and 5.x. */
+    /** Calls a setter whose enum is in different packages in 4.9 and 5.x. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     static void setEnum(Object target, String setter, String value) throws Exception {
         for (Method method : target.getClass().getMethods()) {
@@ -161,7 +162,7 @@ public final class Driver {
         return found;
     }
 
-    /** One write a line: a process killed later has said it. */
+    /** Writes a whole line at once, so that it is complete even if the process is killed. */
     static void print(Map<String, Object> record) {
         byte[] line = (JSON.toJSONString(record) + "\n").getBytes(StandardCharsets.UTF_8);
         try {

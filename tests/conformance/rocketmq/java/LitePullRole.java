@@ -6,7 +6,7 @@ import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** A lite pull consumer that subscribes a topic, or is assigned queues of it. */
+/** A lite pull consumer that subscribes to a topic, or is assigned queues of it. */
 final class LitePullRole implements Driver.Role {
     private final DefaultLitePullConsumer consumer;
     private final String topic;

@@ -16,12 +16,12 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Sends in all the ways the producer has; says of each message what became of it. */
+/** Sends in all ways of the producer; returns the result of each message. */
 final class ProducerRole implements Driver.Role {
     private final DefaultMQProducer producer;
 
     ProducerRole(JSONObject command) throws Exception {
-        // Read when a producer is made; 4.9 has no other way.
+        // Read when a producer is created; the only way in 4.9.
         System.setProperty(
                 "rocketmq.message.compressType",
                 command.containsKey("compress") ? command.getString("compress") : "ZLIB");
@@ -80,7 +80,7 @@ final class ProducerRole implements Driver.Role {
         return results;
     }
 
-    /** All at once; the answers may come in any order. */
+    /** Sends all at once; the answers may arrive in any order. */
     private Object async(List<Message> messages, List<String> keys, MessageQueueSelector by)
             throws Exception {
         Object[] results = new Object[messages.size()];
@@ -140,7 +140,7 @@ final class ProducerRole implements Driver.Role {
         }
     }
 
-    /** By name: clients before 5.3 know no recalls. */
+    /** By reflection: clients before 5.3 have no recall. */
     private Object recall(JSONObject command) throws Exception {
         try {
             return DefaultMQProducer.class
@@ -181,7 +181,7 @@ final class ProducerRole implements Driver.Role {
         if (fields.containsKey("level")) {
             message.setDelayTimeLevel(fields.getIntValue("level"));
         }
-        // As the setters of 5.x do, for clients of 4.9 as well.
+        // Like the setters of 5.x, but also for clients of 4.9.
         if (fields.containsKey("delayMs")) {
             MessageAccessor.putProperty(message, "TIMER_DELAY_MS", fields.getString("delayMs"));
         }

@@ -11,7 +11,7 @@ import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** The classic pull consumer: it asks for offsets and messages, and keeps no state. */
+/** The classic pull consumer: requests offsets and messages, and keeps no state. */
 @SuppressWarnings("deprecation")
 final class PullRole implements Driver.Role {
     private final DefaultMQPullConsumer consumer;

@@ -24,9 +24,9 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * A push consumer, orderly or concurrent, whose handler does what the test planned: by body, one
- * outcome a delivery, SUCCESS afterwards. An outcome is a status, THROW or NULL; "HOLD status"
- * first waits for the command release.
+ * A push consumer, orderly or concurrent, whose handler follows the test's plan: by body, one
+ * outcome per delivery, then SUCCESS. An outcome is a status, THROW or NULL; "HOLD status" first
+ * waits for the command release.
  */
 final class PushRole implements Driver.Role {
     private final String name;
@@ -62,7 +62,7 @@ final class PushRole implements Driver.Role {
                     (MessageListenerConcurrently) (messages, context) -> concurrently(messages));
         }
         consumer.start();
-        // Its own producer sends what is given up, by default within three seconds.
+        // Its own producer sends given-up messages, by default within three seconds.
         consumer.getDefaultMQPushConsumerImpl()
                 .getmQClientFactory()
                 .getDefaultMQProducer()
@@ -74,7 +74,7 @@ final class PushRole implements Driver.Role {
         consumer.setConsumeThreadMin(8);
         consumer.setConsumeThreadMax(8);
         consumer.setSuspendCurrentQueueTimeMillis(50);
-        // What is being handled ends first, and is committed: by itself a shutdown waits for nothing.
+        // Let running handlers end and commit; by default a shutdown does not wait.
         consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.setConsumeMessageBatchMaxSize(Math.max(1, command.getIntValue("batch")));
         if (command.containsKey("maxReconsumeTimes")) {
@@ -170,7 +170,7 @@ final class PushRole implements Driver.Role {
         events.print(record);
     }
 
-    /** What the client's own table says of its queues. */
+    /** Returns the queues in the client's own table. */
     private List<Object> owned() {
         List<Object> queues = new ArrayList<>();
         consumer.getDefaultMQPushConsumerImpl()
@@ -219,7 +219,7 @@ final class PushRole implements Driver.Role {
         consumer.shutdown();
     }
 
-    /** No average at all: the first client gets queue 0, the last one the rest. */
+    /** Not balanced: the first client gets queue 0, the last one the rest. */
     private static final class AllButTheFirstToTheLast implements AllocateMessageQueueStrategy {
         @Override
         public List<MessageQueue> allocate(

@@ -10,8 +10,8 @@ import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
 
 /**
- * For each line, a filter and then names and values of properties as RelayLine's fields: whether the
- * broker's own evaluation lets such a message pass, or that the filter is refused.
+ * Reads lines with a filter, then names and values of properties as RelayLine's fields; answers
+ * whether the broker's own evaluation passes such a message, or refuses the filter.
  */
 public final class RelayFilter {
     public static void main(String[] args) throws Exception {
@@ -35,7 +35,7 @@ public final class RelayFilter {
         } catch (Throwable error) {
             return "refused";
         }
-        try { // as ExpressionMessageFilter does
+        try { // as in ExpressionMessageFilter
             Object value = compiled.evaluate(new MessageEvaluationContext(properties));
             return String.valueOf(value instanceof Boolean && (Boolean) value);
         } catch (Throwable error) {

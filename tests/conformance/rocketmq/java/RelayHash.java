@@ -9,8 +9,8 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * For each key read as RelayLine's field: its hash, and the queues that the selector takes where there
- * are as many as each argument says.
+ * Reads keys as RelayLine's fields; answers each with its hash, and the queues chosen by the
+ * selector for each number of queues in the arguments.
  */
 public final class RelayHash {
     public static void main(String[] args) throws Exception {

@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * One message as one line of ASCII, exact for every Java string: fields with blanks between, bytes in
- * Base64, texts as the Base64 of their UTF-16 (big-endian), "-" for null.
+ * One message as one line of ASCII, exact for every Java string: fields separated by blanks, bytes
+ * in Base64, texts as Base64 of their UTF-16 (big-endian), "-" for null.
  */
 final class RelayLine {
     private static final PrintStream OUTPUT = new PrintStream(new FileOutputStream(FileDescriptor.out));
@@ -17,7 +17,7 @@ final class RelayLine {
     private RelayLine() {
     }
 
-    /** Keeps the standard output for lines: the client's logging would print there as well. */
+    /** Reserves the standard output for lines: the client's logging would also print there. */
     static void ownOutput() {
         System.setOut(System.err);
     }
@@ -61,7 +61,7 @@ final class RelayLine {
         return Base64.getDecoder().decode(field.substring(1));
     }
 
-    /** Names and values in turn. */
+    /** Alternating names and values. */
     static String ofProperties(Map<String, String> properties) {
         List<String> fields = new ArrayList<>();
         properties.forEach((name, value) -> {

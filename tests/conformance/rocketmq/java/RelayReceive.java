@@ -6,7 +6,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Prints a line for each message of a topic, as RelayLine's fields: queue id, queue offset, message
- * id, body, keys, tags, properties. Ends when its input does.
+ * id, body, keys, tags, properties. Ends at the end of its input.
  */
 public final class RelayReceive {
     public static void main(String[] args) throws Exception {

@@ -13,10 +13,10 @@ import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * Sends what it reads, as RelayLine's fields: number, body, sharding key, keys, tags, properties.
- * Messages of one sharding key go one after the other, to the queue of its hash; those without go
- * where the client likes. Answers a line for each: number, "ok", queue id, queue offset, message id;
- * or number, "failed", reason.
+ * Sends messages read as RelayLine's fields: number, body, sharding key, keys, tags, properties.
+ * Messages of one sharding key are sent one after the other, to the queue of its hash; those
+ * without go to any queue. Answers a line for each: number, "ok", queue id, queue offset, message
+ * id; or number, "failed", reason.
  */
 public final class RelaySend {
     private static final int LANES = 16;
@@ -25,7 +25,7 @@ public final class RelaySend {
         RelayLine.ownOutput();
         DefaultMQProducer producer = new DefaultMQProducer("relay-send");
         producer.setNamesrvAddr(args[0]);
-        // Three seconds by default, in which a cold virtual machine may just have begun.
+        // The default is three seconds, too short for a cold virtual machine.
         producer.setSendMsgTimeout(60_000);
         producer.setMqClientApiTimeout(60_000);
         producer.start();

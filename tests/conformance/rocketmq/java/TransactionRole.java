@@ -18,9 +18,9 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A transactional producer that does what the test planned, by body: of its outcomes the first is
- * that of the work itself, the others answer checks, UNKNOW afterwards. "HOLD outcome" first waits
- * for the command release.
+ * A transactional producer that follows the test's plan, by body: the first outcome is that of the
+ * work itself, the others answer checks, then UNKNOW. "HOLD outcome" first waits for the command
+ * release.
  */
 final class TransactionRole implements Driver.Role, TransactionListener {
     private final String name;
@@ -37,7 +37,7 @@ final class TransactionRole implements Driver.Role, TransactionListener {
         producer.setSendMsgTimeout(10_000);
         producer.setTransactionListener(this);
         producer.start();
-        // Brokers ask whom they know: a producer that never sent has no route to say so.
+        // Brokers check known producers only: one that never sent has no route to register.
         MQClientInstance instance = producer.getDefaultMQProducerImpl().getmQClientFactory();
         instance.updateTopicRouteInfoFromNameServer(command.getString("topic"));
         instance.sendHeartbeatToAllBrokerWithLock();
