@@ -1,23 +1,22 @@
-"""``make chaos``, ``make chaos-long``: whole processes under seeded attack; the recorded histories
-must be clean.
+"""``make chaos``, ``make chaos-long``: attack whole processes by seed; the recorded histories must
+be clean.
 
-Nameserver, broker, three proxies, clients and a producer as processes; a nemesis kills, stops,
-restarts them and cuts the links between them while messages of few keys flow. One group parks what
-it gives up; another one, beside it, makes dead letters of it or blocks. An operator parks, redrives
-and pauses keys meanwhile, skips and retries messages, gives queues to proxies by name, and changes
-limits, timeouts, policies and order keys. Then all is healed and drained, what is parked is
-redriven, and the history checker judges what every process wrote down. A run fails as well if it
-proves little: with more than 50 keys to 10,000 messages, a kind of fault or act missing, or nothing
-parked and redriven.
+Nameserver, broker, three proxies, clients and a producer run as processes. A nemesis kills, stops
+and restarts them and cuts their links while messages of few keys flow. One group parks exhausted
+messages; a second group dead-letters them or blocks. Meanwhile an operator parks, redrives and
+pauses keys, skips and retries messages, hands queues to proxies by name, and changes limits,
+timeouts, policies and order keys. Then all faults end, the queues are drained, parked messages are
+redriven, and the history checker judges the records of all processes. A run also fails if it proves
+little: with more than 50 keys per 10,000 messages, without some kind of fault or operation, or
+without parked and redriven messages.
 
-``--part`` is one round on the embedded broker with short times, a minute or so. A long run has
-every process in a network of its own where the machine allows it; Apache RocketMQ's broker has a
-slave. More goes wrong there: see ``schedule.LONG_KINDS``. Faults come one at a time at first, then
-together. The histories are judged while they are written; the run ends at the first violation.
+``--part`` is one round on the embedded broker with short times, about a minute. In a long run every
+process has its own network, if the machine allows it, and Apache RocketMQ's broker has a slave. It
+has additional faults, see ``schedule.LONG_KINDS``: at first one at a time, then several together.
+The histories are judged while they are written; the run ends at the first violation.
 
-The same seed attacks the same targets at the same times. Everything that a run wrote stays in
-``build/chaos/BROKER-SEED`` (``build/chaos-long``): histories, logs, ``schedule.json``,
-``report.json``, ``report.md``.
+A seed determines targets and times of the attacks. All output stays in ``build/chaos/BROKER-SEED``
+(``build/chaos-long``): histories, logs, ``schedule.json``, ``report.json``, ``report.md``.
 """
 
 from __future__ import annotations
@@ -67,19 +66,21 @@ _SPARES = 2
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos ARGS=", description=__doc__)
-    parser.add_argument("--long", action="store_true", help="what make chaos-long does")
-    parser.add_argument("--seed", "--seeds", default="1", help="one or several, by commas")
+    parser.add_argument("--long", action="store_true", help="do the same as make chaos-long")
     parser.add_argument(
-        "--minutes", type=float, help="of faults; default: one round, 10 minutes if long"
+        "--seed", "--seeds", default="1", help="one or several, separated by commas"
+    )
+    parser.add_argument(
+        "--minutes", type=float, help="duration of faults; default: one round, 10 minutes if long"
     )
     parser.add_argument(
         "--broker", action="append", help="embedded or a version of Apache RocketMQ, repeatable"
     )
     parser.add_argument(
-        "--part", action="store_true", help="what CI runs: --broker embedded --times short"
+        "--part", action="store_true", help="same as --broker embedded --times short, for CI"
     )
     parser.add_argument(
-        "--times", choices=sorted(TIMES), help="of locks and leases; default: default"
+        "--times", choices=sorted(TIMES), help="times of locks and leases; default: default"
     )
     parser.add_argument("--on-exhausted", choices=("dead_letter", "park", "block"), default="park")
     parser.add_argument("--proxies", type=int, default=3)
@@ -88,13 +89,17 @@ def _options() -> argparse.Namespace:
         help=f"kind of each, of {', '.join([*KINDS, *clients.OTHERS])};"
         f" with @{SECOND_GROUP}: of the second group",
     )
-    parser.add_argument("--keys", type=int, help="default: 8, 20 if long")
+    parser.add_argument("--keys", type=int, help="number of keys; default: 8, 20 if long")
     parser.add_argument("--rate", type=float, help="messages a second; default: 150, 100 if long")
-    parser.add_argument("--no-namespaces", action="store_true", help="all on the loopback")
-    parser.add_argument("--no-build", action="store_true", help="the clients are built already")
+    parser.add_argument(
+        "--no-namespaces", action="store_true", help="run everything on the loopback"
+    )
+    parser.add_argument(
+        "--no-build", action="store_true", help="use existing builds of the clients"
+    )
     parser.add_argument(namespaces.INSIDE, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--lock-expiry-s", type=float, help="of an official broker (its own default is 60)"
+        "--lock-expiry-s", type=float, help="lock expiry of an official broker (its default is 60)"
     )
     options = parser.parse_args()
     long = options.long
@@ -111,8 +116,8 @@ def _options() -> argparse.Namespace:
 
 
 def _shape(options: argparse.Namespace, broker: str, seed: int) -> Shape:
-    """What becomes of messages that fail again and again in the second group is the seed's choice,
-    and another one on each kind of broker.
+    """Return the shape of a run. The seed and the kind of broker choose how the second group treats
+    exhausted messages.
     """
     times = TIMES[options.times]
     odd = (seed + (broker != EMBEDDED)) % 2
@@ -133,7 +138,7 @@ def _shape(options: argparse.Namespace, broker: str, seed: int) -> Shape:
 
 
 def _kinds(shape: Shape, network: Network) -> tuple[list[str], dict[str, str]]:
-    """What may happen in a run, and why the rest may not."""
+    """Return the possible kinds of faults, and why others are impossible."""
     kinds = list(FAULTS)
     missing: dict[str, str] = {}
     if not shape.long:
@@ -143,10 +148,10 @@ def _kinds(shape: Shape, network: Network) -> tuple[list[str], dict[str, str]]:
         kinds += DISK_KINDS
         if isinstance(network, Loopback):
             kinds.remove("broker.full")
-            missing["broker.full"] = "needs a disk of its own, which is mounted in a namespace"
+            missing["broker.full"] = "needs a separate disk, mounted in a namespace"
     else:
         kinds += REPLICA_KINDS
-        missing |= dict.fromkeys(DISK_KINDS, "what the embedded broker promises of its log")
+        missing |= dict.fromkeys(DISK_KINDS, "a promise of the embedded broker's log only")
         if isinstance(network, Loopback):
             kinds.remove("replica.cut")
             missing["replica.cut"] = "no relay stands between master and slave"
@@ -158,7 +163,7 @@ def _kinds(shape: Shape, network: Network) -> tuple[list[str], dict[str, str]]:
 
 
 def _brokers(options: argparse.Namespace) -> list[str]:
-    """Both kinds; without Java the embedded one, unless everything is required."""
+    """Return both kinds; without Java only the embedded one, unless everything is required."""
     if options.broker:
         return list(options.broker)
     try:
@@ -170,7 +175,7 @@ def _brokers(options: argparse.Namespace) -> list[str]:
 
 
 def _network(options: argparse.Namespace) -> Network:
-    """Where this process is: in namespaces of its own, or not."""
+    """Return the network of this process: namespaces or loopback."""
     if options.inside:
         return namespaces.Namespaces.build()
     return Loopback(options.why)
@@ -201,7 +206,7 @@ async def _run(options: argparse.Namespace, shape: Shape, network: Network) -> R
 
 
 def _attack(options: argparse.Namespace, brokers: list[str]) -> int:
-    """All runs; how many failed."""
+    """Run all; return the number of failures."""
     network, failed = _network(options), []
     for seed in options.seeds:
         for broker in brokers:
@@ -211,13 +216,13 @@ def _attack(options: argparse.Namespace, brokers: list[str]) -> int:
                 failed.append(f"--broker {broker} --seed {seed}")
     out = options.out.relative_to(ROOT)
     for each in failed:
-        say(f"failed; the same faults again: {each}; see {out}")
+        say(f"failed; repeat the same faults with: {each}; see {out}")
     print(f"{len(options.seeds) * len(brokers) - len(failed)} passed, {len(failed)} failed")
     return len(failed)
 
 
 def _prepare(options: argparse.Namespace) -> str | None:
-    """Build what is to be run; what is in the way."""
+    """Build the programs; return what is missing."""
     kinds = [kind_of(client) for client in options.clients]
     if absent := clients.missing(kinds):
         return "; ".join(absent)
@@ -232,11 +237,11 @@ def _prepare(options: argparse.Namespace) -> str | None:
 def main() -> int:
     options = _options()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    # A shell has processes that it starts in the background pass over SIGINT.
+    # A shell lets its background processes ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # As at any other end the processes that were started are ended.
+    # End all started processes, as at any other end.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    options.why = "not asked for"
+    options.why = "not requested"
     try:
         brokers = _brokers(options)
         if not options.inside:
@@ -249,7 +254,7 @@ def main() -> int:
                     return namespaces.enter(["tests.chaos", *sys.argv[1:]])
                 except namespaces.Refused as refused:
                     options.why = str(refused)
-                    say(f"no networks of their own: {refused}")
+                    say(f"no separate networks: {refused}")
         return int(_attack(options, brokers) > 0)
     except pytest.fail.Exception as missing:
         say(str(missing))

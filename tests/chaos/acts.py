@@ -1,5 +1,5 @@
-"""What a long run does beside killing, stopping and cutting: to several proxies, to the broker's
-disk and slave, to clocks, and to the load.
+"""Faults of a long run besides killing, stopping and cutting: for several proxies, the broker's
+disk and slave, clocks, and the load.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from tests.chaos.schedule import Fault
 from tests.chaos.site import Site
 from tests.chaos.workload import plain_keys
 
-#: How far a wall clock jumps, in seconds, forwards or back.
+#: Jumps of a wall clock in seconds, forwards or back.
 _JUMPS_S = (0.7, 3.0, 8.0, 45.0, 600.0, 7200.0)
-#: That of an Apache broker, whose locks go by it: less than they outlive a proxy's trust in them.
+#: The same for an Apache broker, whose locks use it: less than they outlive a proxy's trust in
+#: them.
 _BORNE_JUMPS_S = (0.7, 3.0)
-#: Not longer than leases live, else gathered handlers only lose them.
+#: Shorter than leases, otherwise gathered handlers only lose them.
 _GATHERED = 0.6
 
 
 @dataclass(slots=True)
 class Acts:
-    """Does one fault after the other; each returns what went wrong with processes of ours."""
+    """Performs one fault after the other; each returns problems with our own processes."""
 
     site: Site
     history: History
     _problems: list[str] = field(default_factory=list)
 
     async def do(self, fault: Fault) -> list[str]:
-        """Begin it, wait, and undo it."""
+        """Start the fault, wait, and undo it."""
         acts = {
             "proxies.roll": self._roll,
             "proxies.scale": self._scale,
@@ -63,7 +64,7 @@ class Acts:
     # ---- proxies --------------------------------------------------------------------------------
 
     async def _roll(self, fault: Fault) -> None:
-        """Every proxy by SIGTERM, one after the other."""
+        """Restart every proxy by SIGTERM, one after the other."""
         site = self.site
         for number in range(site.shape.proxies):
             about = {
@@ -78,7 +79,7 @@ class Acts:
             await asyncio.sleep(fault.for_s)
 
     async def _scale(self, fault: Fault) -> None:
-        """More proxies, each with clients; then they go again, the proxy before its clients."""
+        """Add proxies with clients, then remove them, each proxy before its clients."""
         site, here = self.site, self.site.shape.proxies
         more: list[list[Child]] = []
         for number in range(here, site.shape.most_proxies):
@@ -137,7 +138,7 @@ class Acts:
     # ---- clocks ---------------------------------------------------------------------------------
 
     async def _jump(self, fault: Fault) -> None:
-        """And back, which is a jump as well."""
+        """Jump, and jump back."""
         site, chooser = self.site, self._chooser(fault)
         assert site.clocks is not None
         host = {
@@ -176,7 +177,7 @@ class Acts:
             switch(on=False)
 
     async def _storm(self, fault: Fault) -> None:
-        """Acks of many leases at once, and again and again, and of leases that nobody had."""
+        """Ack many leases at once and repeatedly, and leases that never existed."""
         site, lease_s = self.site, self.site.shape.times.lease_s
         storm = await asyncio.to_thread(site.start_storm)
         try:

@@ -1,4 +1,4 @@
-"""Asks proxies as operators do, over HTTP, and bears that they are away."""
+"""Queries proxies as operators do, over HTTP; proxies may be unavailable."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from proxy.errors import OrderlaneError
 
 @dataclass(slots=True)
 class Asking:
-    """One operator's questions. *visit*, given a proxy's address for operators, goes there."""
+    """One operator's queries. *visit* enters the network of a proxy's operator address."""
 
     visit: Callable[[str], AbstractContextManager[None]]
 
     timeout_s: float = 2.0
-    """A proxy that is stopped answers nothing; the next one is waiting to be asked."""
+    """A stopped proxy does not answer; the next one should be queried soon."""
     done: Counter[str] = field(default_factory=Counter)
     """Changes that were confirmed, by verb."""
     _threads: ThreadPoolExecutor = field(
@@ -31,17 +31,17 @@ class Asking:
     )
 
     def close(self) -> None:
-        """Ask no more."""
+        """Send no more queries."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def look(self, http: str, path: str) -> Any:
-        """What the proxy says; None if it is away."""
+        """Return the proxy's answer; None if it is unavailable."""
         return await self._ask(http, path, None, self.timeout_s)
 
     async def act(
         self, http: str, path: str, *, timeout_s: float | None = None, **asked: Any
     ) -> Any:
-        """Have it do what *path* ends with; its answer, None if it did not, or did not say so."""
+        """Perform the operation at the end of *path*; return its answer, None if unconfirmed."""
         body = orjson.dumps({"by": "chaos", "reason": "no reason", **asked})
         answer = await self._ask(http, path, body, timeout_s or self.timeout_s)
         if answer is not None:
@@ -56,5 +56,5 @@ class Asking:
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
         except (OrderlaneError, OSError):
-            return None  # that proxy is away, or no owner (any more)
+            return None  # the proxy is unavailable, or not the owner
         return orjson.loads(answer)

@@ -1,4 +1,4 @@
-"""Nameserver and broker of a run: the embedded one, or Apache RocketMQ's, maybe with a slave."""
+"""Nameserver and broker of a run: embedded, or Apache RocketMQ's, optionally with a slave."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.chaos.torn import tear
 
 SLAVE = "slave"
 _READY_S = 120
-#: Of the disk that can be filled.
+#: Size of the disk that can be filled.
 _DISK_BYTES = 384 * 1024 * 1024
-#: OK means that the slave has it, too.
+#: OK means that the slave has the message too.
 _REPLICATED = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
 
 
@@ -34,31 +34,31 @@ class Places:
     children: Children
 
     def on(self, host: str, *, clock: str | None = None) -> Children:
-        """Who starts children on *host*; *clock*: the host whose wall clock they go by."""
+        """Return the starter of children on *host*; *clock*: the host whose wall clock they use."""
         moved = {} if self.clocks is None else self.clocks.environment(clock or host)
         return self.children.at(self.network.command(host), moved)
 
     def place(self, host: str) -> Place:
-        """The same for Apache RocketMQ's."""
+        """The same for Apache RocketMQ's processes."""
         moved = {} if self.clocks is None else self.clocks.environment(host)
         under = tuple(self.network.command(host))
         return Place(self.network.address(host), under, moved)
 
 
 class Brokers(Protocol):
-    """What a run can do to its broker. All methods block."""
+    """Operations of a run on its broker. All methods block."""
 
     nameserver: str
     address: str
 
     def start(self, exits: ExitStack) -> None:
-        """Nameserver and broker."""
+        """Start nameserver and broker."""
 
     def start_broker(self) -> None:
-        """Start it on the data of before; returns once it is registered."""
+        """Start it with its existing data; returns once it is registered."""
 
     def stop_broker(self, *, crash: bool) -> str | None:
-        """SIGTERM, or ``kill -9``; what was wrong with its end."""
+        """Send SIGTERM, or ``kill -9``; return what was wrong with its end."""
 
     def pause_broker(self) -> None:
         """SIGSTOP."""
@@ -69,20 +69,20 @@ class Brokers(Protocol):
 
 @dataclass(slots=True)
 class EmbeddedBroker:
-    """Ours. *changed* is told that its address is another one."""
+    """The embedded broker. *changed* is called when its address changes."""
 
     folder: Path
     places: Places
     changed: Callable[[], None]
     small_disk: bool = False
-    """Its data are on a disk of their own, which can be filled."""
+    """Its data are on a separate disk, which can be filled."""
     nameserver: str = ""
     address: str = ""
     _broker: Child | None = None
 
     @property
     def process(self) -> Child:
-        """The broker's."""
+        """The broker's process."""
         assert self._broker is not None
         return self._broker
 
@@ -92,7 +92,7 @@ class EmbeddedBroker:
         return self.folder / "data"
 
     def start(self, exits: ExitStack) -> None:
-        """Nameserver and broker."""
+        """Start nameserver and broker."""
         if self.small_disk:
             self.data.mkdir(parents=True)
             size = f"size={_DISK_BYTES}"
@@ -110,7 +110,7 @@ class EmbeddedBroker:
         return ("--listen", listen, "--history", "history")
 
     def start_broker(self) -> None:
-        """Start it on the data of before."""
+        """Start it with its existing data."""
         self._broker = self.places.on("broker").start(
             *("broker", "--data", "data", *self._listen("broker", 10911)),
             *("--broker-settings", "broker.yaml", "--nameserver", self.nameserver),
@@ -119,7 +119,7 @@ class EmbeddedBroker:
         self.changed()
 
     def stop_broker(self, *, crash: bool) -> str | None:
-        """SIGTERM, or ``kill -9``."""
+        """Send SIGTERM, or ``kill -9``."""
         if crash:
             self.process.kill()
             return None
@@ -140,7 +140,7 @@ class EmbeddedBroker:
         return self.data / "ballast"
 
     def fill_disk(self) -> None:
-        """No byte is free any more."""
+        """Fill the disk."""
         with self._ballast.open("wb") as file:
             for size in (1 << 24, 1 << 20, 4096):
                 with suppress(OSError):
@@ -148,15 +148,15 @@ class EmbeddedBroker:
                         os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), size)
 
     def free_disk(self) -> None:
-        """As it was."""
+        """Free the disk again."""
         self._ballast.unlink(missing_ok=True)
 
     def tear(self, seed: str) -> None:
-        """Leave behind its log what a crash in the middle of a write leaves; it must not run."""
+        """Add the torn end of a crash during a write to its log; it must not be running."""
         tear(self.data / "commitlog", seed)
 
     def _keep(self) -> None:
-        """What is on that disk is to stay, and the disk not."""
+        """Copy the data from the disk, which is removed."""
         kept = self.folder / "data-kept"
         subprocess.run(["cp", "-r", str(self.data), str(kept)], check=False, timeout=300)
         subprocess.run(["umount", "--lazy", str(self.data)], check=False, timeout=30)
@@ -164,7 +164,7 @@ class EmbeddedBroker:
 
 @dataclass(slots=True)
 class OfficialBroker:
-    """Apache RocketMQ's, and its slave if it is *replicated*."""
+    """Apache RocketMQ's broker, with a slave if *replicated*."""
 
     folder: Path
     places: Places
@@ -183,7 +183,7 @@ class OfficialBroker:
         return self._cluster
 
     def start(self, exits: ExitStack) -> None:
-        """Nameserver, broker and slave."""
+        """Start nameserver, broker and slave."""
         hosts = {"namesrv": "nameserver", "broker": "broker", SLAVE: SLAVE}
         if not self.replicated:
             del hosts[SLAVE]
@@ -207,14 +207,14 @@ class OfficialBroker:
         exits.callback(self._history.close)
 
     def start_broker(self) -> None:
-        """Start it on the data of before."""
+        """Start it with its existing data."""
         assert self._history is not None
-        # Before: it serves, and answers commits, long before it says that it has started.
+        # Before the start: it answers commits long before it reports its start.
         self._history.write("start", parts=["rocketmq"])
         self.cluster.start_broker()
 
     def stop_broker(self, *, crash: bool) -> str | None:
-        """SIGTERM, or ``kill -9``; how it ends is not ours to judge."""
+        """Send SIGTERM, or ``kill -9``; its end is not judged."""
         self.cluster.stop_broker(crash=crash)
         return None
 
@@ -227,15 +227,15 @@ class OfficialBroker:
         self.cluster.resume_broker()
 
 
-#: A drain of a proxy waits up to 30 s for what is leased, and for brokers that are busy.
+#: A proxy's drain waits up to 30 s for leased messages, and for busy brokers.
 _ENDS_WITHIN_S = 240
 
 
 def ended_badly(child: Child) -> str | None:
-    """SIGTERM, and what was wrong with its end; afterwards it has ended. Blocks."""
+    """Send SIGTERM, wait for the end, and return what was wrong with it. Blocks."""
     try:
         code = child.terminate(within_s=_ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:
         child.kill()
-        return f"it did not end within {_ENDS_WITHIN_S} s"
-    return f"it ended with {code}: {child.err[-1000:].strip()}" if code else None
+        return f"did not end within {_ENDS_WITHIN_S} s"
+    return f"ended with {code}: {child.err[-1000:].strip()}" if code else None

@@ -1,7 +1,7 @@
-"""How clients of each kind are started: ours of Python, as DDMQ's behave, and of other languages.
+"""Starts clients of each kind: our Python clients, imitations of DDMQ's, and other languages.
 
 Those of other languages are the real clients in their conformance programs
-(``tests/conformance/clients``), whose handlers do what a message's body says, and write histories.
+(``tests/conformance/clients``), whose handlers follow a message's body and write histories.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from testkit.thin_clients.languages import LANGUAGES, Language, run
 from tests.chaos.consumer import KINDS
 from tests.conformance.clients.gateway_play import clock_offset_ns
 
-#: Those whose program is not ours to write here. Python's are ``consumer.KINDS``.
+#: Languages with their own programs. Python's kinds are in ``consumer.KINDS``.
 OTHERS = {each.name: each for each in LANGUAGES if each.name != "python"}
 _READY_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientStart:
-    """What a client is told."""
+    """Arguments of a client."""
 
     kind: str
     group: str
@@ -33,11 +33,11 @@ class ClientStart:
     histories: Path
     orders: Path
     slow_s: float
-    """How long its handlers work when they are told to be slow; 0: they never are."""
+    """Time of its handlers while they are slow; 0: never slow."""
 
 
 def start_client(children: Children, start: ClientStart, *, cured: bool) -> Child:
-    """Start one; returns once it can be told to end. Blocks."""
+    """Start a client; returns once it can be stopped. Blocks."""
     if start.kind in OTHERS:
         return _start_other(children, OTHERS[start.kind], start, cured=cured)
     child = children.start_module(
@@ -52,7 +52,7 @@ def start_client(children: Children, start: ClientStart, *, cured: bool) -> Chil
 def _start_other(
     children: Children, language: Language, start: ClientStart, *, cured: bool
 ) -> Child:
-    """*cured*: its handlers do nothing, whatever a body says."""
+    """*cured*: its handlers do nothing, whatever the body."""
     history = start.histories / f"{start.name}.jsonl"
     options = {
         "servers": ",".join(start.proxies),
@@ -83,7 +83,7 @@ def _has_started(history: Path) -> bool:
 
 
 def missing(kinds: Sequence[str]) -> list[str]:
-    """What cannot be built here of the clients of *kinds*, and why: one sentence each."""
+    """Return which clients of *kinds* cannot be built here, and why: one sentence each."""
     wrong = [kind for kind in kinds if kind not in OTHERS and kind not in KINDS]
     found = [f"{kind}: no such kind of client" for kind in wrong]
     for language in (OTHERS[kind] for kind in dict.fromkeys(kinds) if kind in OTHERS):

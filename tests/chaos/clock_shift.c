@@ -1,8 +1,7 @@
-/* Moves the wall clock of one process, and no other clock: loaded before the C library by
- * LD_PRELOAD. CHAOS_CLOCK names a file of eight bytes, the nanoseconds by which it goes ahead; they
- * may change at any time.
+/* Moves the wall clock of one process, but no other clock. LD_PRELOAD loads it before the C library.
+ * CHAOS_CLOCK names a file of eight bytes: the offset in nanoseconds, which may change at any time.
  *
- * Programs that do not ask the C library for the time, such as Go's, are not reached. */
+ * Programs that do not read time through the C library, such as Go's, are not affected. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

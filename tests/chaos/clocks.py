@@ -1,7 +1,7 @@
-"""Wall clocks that jump, each of one process, while the machine's own stays as it is.
+"""Wall clocks that jump for single processes, while the machine's own clock is unchanged.
 
-A small library, loaded before the C library, adds what stands in a file to what processes are told.
-Programs written in Go do not ask the C library: their clocks cannot be moved so.
+A small library, loaded before the C library, adds an offset from a file to the time that processes
+read. Go programs do not use the C library for time, so their clocks cannot be moved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Clocks:
 
     folder: Path
     library: Path | None = None
-    """None: this machine has no C compiler, and no clock can be moved."""
+    """None: no C compiler, so clocks cannot be moved."""
 
     @classmethod
     def open(cls, folder: Path) -> Clocks:
@@ -35,7 +35,7 @@ class Clocks:
         return cls(folder, library)
 
     def environment(self, host: str) -> dict[str, str]:
-        """What a process gets whose clock is to be that of *host*."""
+        """Return the environment of a process with the clock of *host*."""
         if self.library is None:
             return {}
         if not self._file(host).exists():
@@ -43,7 +43,7 @@ class Clocks:
         return {"LD_PRELOAD": str(self.library), "CHAOS_CLOCK": str(self._file(host))}
 
     def move(self, host: str, seconds: float) -> None:
-        """From now on the clock of *host* is so far ahead of the right time, or behind it."""
+        """Set the offset of *host*'s clock from the right time."""
         ahead = struct.pack("=q", int(seconds * 1e9))
         try:
             with self._file(host).open("r+b") as file:  # processes have it mapped

@@ -1,6 +1,6 @@
-"""``python -m tests.chaos.consumer``: handles messages as their bodies say, until SIGTERM.
+"""``python -m tests.chaos.consumer``: handle messages as their bodies specify, until SIGTERM.
 
-What is said to its handlers while it runs stands in a folder of orders.
+Changes for running handlers are in a folder of orders.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _options_of(options: argparse.Namespace, history: HistoryWriter) -> dict[str
 
 
 async def _work(options: argparse.Namespace, body: dict[str, Any], attempt: int) -> bool:
-    """What a handler does; True: it fails."""
+    """Do a handler's work; True: it fails."""
     orders: Orders = options.orders
     cured = orders.cured(body)
     await asyncio.sleep(work_s(body, cured=cured) + orders.slow_s(options.name))
@@ -81,7 +81,7 @@ def _run_blocking(options: argparse.Namespace, history: HistoryWriter) -> int:
 
 
 def _run_ddmq(options: argparse.Namespace, history: HistoryWriter, *, mode: str) -> int:
-    """Its report is what it prints last; 1 if a proxy did what none may do to such a client."""
+    """Its last output is its report; 1 if a proxy violated a promise to such a client."""
     attempts: Counter[tuple[str, int]] = Counter()
 
     async def handle(message: DdmqMessage) -> bool:
@@ -107,7 +107,7 @@ def _run_ddmq(options: argparse.Namespace, history: HistoryWriter, *, mode: str)
     return 1 if client.violations else 0
 
 
-#: By what a client calls itself.
+#: By client kind.
 KINDS: dict[str, Callable[[argparse.Namespace, HistoryWriter], int]] = {
     "thin": _run_thin,
     "runs": partial(_run_thin, max_run=8),

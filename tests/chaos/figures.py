@@ -1,4 +1,4 @@
-"""What a run was like, by its histories: repetitions, take-overs, the longest gap. Pure."""
+"""Figures of a run from its histories: repetitions, take-overs, the longest gap. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Event = dict[str, Any]
-#: What a run that parks must have seen.
+#: Required in a run with parking.
 PARKING = (
     "keys parked",
     "messages parked",
@@ -17,39 +17,39 @@ PARKING = (
     "redriven hand-outs",
     "keys redriven whole",
 )
-#: What every run must have seen.
+#: Required in every run.
 CHANGES = ("rules changed", "order keys changed", "pauses", "messages skipped")
 Lane = tuple[str, str, str]  # group, topic, queue
 
 
 @dataclass(slots=True)
 class Figures:
-    """Takes the events of all histories in the order of time."""
+    """Collects the events of all histories in order of time."""
 
     repeats: Counter[str] = field(default_factory=Counter)
-    """Hand-outs after a message's first, by what had ended the one before."""
+    """Redeliveries, by the end of the previous delivery."""
     duplicates: Counter[str] = field(default_factory=Counter)
-    """Those among them whose message had been handled well."""
+    """Redeliveries of messages that had been handled successfully."""
     parking: Counter[str] = field(default_factory=Counter)
-    """What became of messages that were given up, or parked by the operator."""
+    """Results for messages that were exhausted, or parked by the operator."""
     changes: Counter[str] = field(default_factory=Counter)
-    """What came of an operator's acts and of changed settings, once a queue each."""
+    """Results of an operator's actions and of changed settings, per queue."""
     longest_gap_s: float = 0.0
-    """Between two hand-outs, over all queues."""
+    """Between two deliveries, over all queues."""
     take_overs: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Seconds from the fault to the first hand-out by the next owner, by kind of fault."""
+    """Seconds from the fault to the next owner's first delivery, by kind of fault."""
     _delivered_ns: int = 0
     _ended_by: dict[tuple[Lane, int], tuple[int, str]] = field(default_factory=dict)
     _handled: set[tuple[Lane, int]] = field(default_factory=set)
     _owner: dict[Lane, str] = field(default_factory=dict)  # node
-    _given_up: dict[Lane, str] = field(default_factory=dict)  # why, by its last owner
-    _changed: dict[Lane, str] = field(default_factory=dict)  # why it has another owner
+    _given_up: dict[Lane, str] = field(default_factory=dict)  # reason of its last owner
+    _changed: dict[Lane, str] = field(default_factory=dict)  # reason of the change of owner
     _broker_starts: int = 0
     _starts_seen: dict[Lane, int] = field(default_factory=dict)
     _under_attack: dict[Lane, tuple[str, int, str]] = field(default_factory=dict)
 
     def on_event(self, event: Event) -> None:
-        """One event; what is of no interest is passed over."""
+        """Add one event; irrelevant events are ignored."""
         match event["e"]:
             case "park" | "redrive" | "unpark" | "finish":
                 self._park(event)
@@ -155,7 +155,7 @@ class Figures:
 
 
 def figures_of(events: Iterable[Event]) -> Figures:
-    """The figures of a whole run; *events* in the order of time."""
+    """Return the figures of a whole run; *events* in order of time."""
     figures = Figures()
     for event in events:
         figures.on_event(event)

@@ -1,11 +1,11 @@
-"""Connections that can be cut: a relay between one process and another, frame by frame.
+"""Connections that can be cut: a relay between two processes, frame by frame.
 
-Both protocols frame alike: four bytes of length, then so many. The address of what stands behind a
-relay is replaced by the relay's own in what comes back, at equal length: so a proxy finds the
-broker that the nameserver names behind its own link, and a client the ``home`` of its leases.
+Both protocols use the same frames: a length of four bytes, then the payload. In answers, the
+address behind a relay is replaced by the relay's, at equal length. So a proxy reaches the broker
+named by the nameserver through its own link, and a client the ``home`` of its leases.
 
-While a link is held, connections stand and bytes wait, to arrive late, as over a network that has
-lost its packets for a while and sends them again. What is reset is lost.
+While a link is held, connections stay open and bytes wait, to arrive late, like packets that a
+network loses for a while and sends again. Reset connections lose their bytes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from broker_core.tasks import cancel_and_wait, spawn
 _LONGEST_FRAME = 64 * 1024 * 1024
 _WAITING_FRAMES = 2_000
 
-#: Frames with the time at which they go on; None is the end of the connection.
+#: Frames with their forwarding time; None is the end of the connection.
 _Waiting = asyncio.Queue[tuple[float, bytes | None]]
 
-#: What ends a connection; RuntimeError is uvloop's word for a write after that.
+#: The end of a connection; uvloop raises RuntimeError for a later write.
 _LOST = (OSError, asyncio.IncompleteReadError, RuntimeError)
 
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """The relay from one process to another. ``target()`` is where that one listens now, or None.
+    """The relay from one process to another. ``target()`` returns the latter's address, or None.
 
-    ``seen_as``: what stands in answers, and what the near process shall see instead.
+    ``seen_as``: addresses in answers, and their replacements for the near process.
     """
 
     name: str
@@ -53,20 +53,20 @@ class Link:
         self.address = f"{host}:{port}"
 
     async def close(self) -> None:
-        """End every connection and listen no more."""
+        """Close every connection and stop listening."""
         if self._server is not None:
             self._server.close()
         await self._abort()
 
     async def begin(self, action: str, *, delay_s: float = 0.0) -> None:
-        """One of ``schedule.LINK_ACTIONS``, from now on until ``heal``."""
+        """Start one of ``schedule.LINK_ACTIONS``, until ``heal``."""
         self._action, self._delay_s = action, delay_s
         self._healed.clear()
         if action == "reset":
             await self._abort()
 
     async def heal(self) -> None:
-        """All goes again; what was held arrives now."""
+        """Restore the link; held bytes arrive now."""
         self._action, self._delay_s = "", 0.0
         self._healed.set()
 
@@ -89,28 +89,28 @@ class Link:
         self._pairs.add(pair)
         pair.start()
 
-    # ---- what the pumps ask ---------------------------------------------------------------------
+    # ---- for the pumps --------------------------------------------------------------------------
 
     @property
     def delay_s(self) -> float:
-        """For how long a frame that comes now is delayed."""
+        """Return the delay of a frame that arrives now."""
         return self._delay_s
 
     async def passable(self, *, answers: bool) -> None:
-        """Return once bytes of this direction may go on."""
+        """Return once bytes of this direction may pass."""
         held = ("hold", "hold-answers" if answers else "hold-requests")
         while self._action in held:
             await self._healed.wait()
 
     def loses(self, frame: bytes, *, answers: bool) -> bytes | None:
-        """None if the frame goes on; else what still arrives of it before the connection ends."""
+        """Return None if the frame passes, else the part that arrives before the end."""
         if not answers or self._action != "lose-answers":
             return None
         self._lost += 1
         return frame[: len(frame) // 2] if self._lost % 2 else b""
 
     def seen(self, frame: bytes) -> bytes:
-        """The frame as the near process shall see it."""
+        """Return the frame for the near process."""
         for there, here in self.seen_as.items():
             if there in frame:
                 assert len(there) == len(here), f"{there!r} cannot become {here!r} in a frame"
@@ -118,7 +118,7 @@ class Link:
         return frame
 
     def ended(self, pair: _Pair) -> None:
-        """A pair of connections is gone."""
+        """Remove an ended pair of connections."""
         self._pairs.discard(pair)
 
 
@@ -131,7 +131,7 @@ class _End:
         self.writer.transport.abort()
 
     async def frame(self) -> bytes:
-        """The next frame with its length. Raises IncompleteReadError at the end."""
+        """Return the next frame with its length. Raises IncompleteReadError at the end."""
         head = await self.reader.readexactly(4)
         size = int.from_bytes(head, "big")
         if size > _LONGEST_FRAME:
@@ -141,7 +141,7 @@ class _End:
 
 @dataclass(slots=True, eq=False)
 class _Pair:
-    """Two connections joined. When one ends, so does the other, behind what is under way."""
+    """Two joined connections. When one ends, so does the other, after bytes in flight."""
 
     link: Link
     near: _End
@@ -186,7 +186,7 @@ class _Pair:
             await waiting.put((0.0, None))
 
     async def _write_next(self, sink: _End, waiting: _Waiting, *, answers: bool) -> bool:
-        """False once the connection has ended."""
+        """Return False once the connection has ended."""
         due, frame = await waiting.get()
         await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
         await self.link.passable(answers=answers)

@@ -1,12 +1,11 @@
-"""A network namespace for each process: own address, own veth pair, all at one bridge.
+"""A network namespace for each process, with its own address and veth pair, on one bridge.
 
-The run itself goes on in namespaces of its own, of networks, mounts and processes (``enter``). What
-it makes vanishes with its last process, however that ends; nothing of it is seen outside, and none
-of its packets can leave: there is no way out.
+The run itself moves to new namespaces for networks, mounts and processes (``enter``). They vanish
+with their last process, however it ends; they are invisible outside, and packets cannot leave them.
 
-A one-way cut is a neighbour entry: the near kernel sends to an address of Ethernet that nobody has,
-so packets are lost in silence, and TCP sends them again once that is healed. Connections are reset
-by ``ss -K``. Delays are netem's, or where the kernel has none those of a narrow line (htb).
+A one-way cut is a neighbour entry: the near kernel sends to an unused Ethernet address, so packets
+are lost silently, and TCP resends them afterwards. ``ss -K`` resets connections. Delays use netem,
+or a slow line (htb) if the kernel lacks it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from typing import Any
 
 from tests.chaos.network import Cuttable, Target
 
-#: Given to a run that is in its namespaces already.
+#: Argument of a run that is already in its namespaces.
 INSIDE = "--inside"
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _NETWORK, _BRIDGE = "10.77.0", "chaos"
-#: Nobody's.
+#: An unused address.
 _NOWHERE = "02:00:00:00:00:ff"
 _NARROW = ("rate", "96kbit", "burst", "3000", "cburst", "3000")
 
@@ -47,17 +46,17 @@ _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x40000000, 1
 
 
 class Refused(Exception):
-    """This machine does not make such networks; the text says why."""
+    """This machine does not support such networks; the text says why."""
 
 
 def unshare() -> list[str]:
-    """Who is not root becomes root of a namespace of users."""
+    """Return the command; a user other than root becomes root of a user namespace."""
     more = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return [_UNSHARE[0], *more, *_UNSHARE[1:]]
 
 
 def probe() -> None:
-    """Try all that is needed. Raises Refused."""
+    """Try all that is required. Raises Refused."""
     script = _PROBE.format(bridge=_BRIDGE, network=_NETWORK, nowhere=_NOWHERE)
     try:
         tried = subprocess.run(
@@ -74,18 +73,18 @@ def probe() -> None:
 
 
 def enter(arguments: Sequence[str]) -> int:
-    """Run ``python -m`` with *arguments* and ``INSIDE`` in namespaces of its own; its exit code."""
+    """Run ``python -m`` with *arguments* and ``INSIDE`` in new namespaces; return its exit code."""
     command = [*unshare(), sys.executable, "-m", *arguments, INSIDE]
     with subprocess.Popen(command, preexec_fn=_end_with_parent) as run:  # noqa: PLW1509
         while True:
             try:
                 return run.wait()
-            except KeyboardInterrupt:  # the run has had it too, or has to be told
+            except KeyboardInterrupt:  # the run has received it too, or gets it now
                 _interrupt(run)
 
 
 def _end_with_parent() -> None:
-    """Whatever ends who started the run ends the run, and by that all its processes."""
+    """End the run, and so all its processes, when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -114,7 +113,7 @@ def _ip(*arguments: object) -> None:
 
 
 def _do(*command: object, check: bool = True) -> bool:
-    """One command of iproute2; whether it did well."""
+    """Run one command of iproute2; return whether it succeeded."""
     done = subprocess.run(
         [str(each) for each in command], capture_output=True, text=True, timeout=30, check=False
     )
@@ -125,7 +124,7 @@ def _do(*command: object, check: bool = True) -> bool:
 
 @dataclass(slots=True)
 class Namespaces:
-    """One bridge, where the run itself has the first address, and a namespace for each host."""
+    """One bridge, with the run at the first address, and a namespace for each host."""
 
     netem: bool = False
     """The kernel can delay packets."""
@@ -134,7 +133,7 @@ class Namespaces:
 
     @classmethod
     def build(cls) -> Namespaces:
-        """The bridge; inside of ``enter`` only."""
+        """Create the bridge; only inside of ``enter``."""
         _do("mount", "-t", "tmpfs", "tmpfs", _NAMES)
         _ip("link", "set", "lo", "up")
         _ip("link", "add", _BRIDGE, "type", "bridge")
@@ -149,22 +148,22 @@ class Namespaces:
 
     @property
     def about(self) -> dict[str, Any]:
-        """For the report."""
-        delays = "netem" if self.netem else "a narrow line (the kernel has no netem)"
+        """Return details for the report."""
+        delays = "netem" if self.netem else "a slow line (the kernel has no netem)"
         return {"network": f"{len(self._numbers)} namespaces", "delays_by": delays}
 
     def address(self, host: str) -> str:
-        """Its address; the host is made if there is none yet."""
+        """Return the host's address; the host is created if needed."""
         if host not in self._numbers:
             self._add(host)
         return f"{_NETWORK}.{self.number(host) + 1}"
 
     def number(self, host: str) -> int:
-        """Its number, from 1 on."""
+        """Return the host's number, from 1 on."""
         return self._numbers[host]
 
     def command(self, host: str) -> Sequence[str]:
-        """What runs a command there."""
+        """Return the prefix of a command on the host."""
         self.address(host)
         return ("ip", "netns", "exec", self.name(host))
 
@@ -174,7 +173,7 @@ class Namespaces:
 
     @contextmanager
     def visit(self, host: str) -> Iterator[None]:
-        """Inside, what the calling thread opens is on *host*."""
+        """In the context, the calling thread's sockets are on *host*."""
         with _opened("/proc/thread-self/ns/net") as home, _opened(_NAMES / self.name(host)) as away:
             _set_namespace(away)
             try:
@@ -183,7 +182,7 @@ class Namespaces:
                 _set_namespace(home)
 
     async def link(self, near: str, far: str, target: Target) -> Cuttable:
-        """The way between two hosts."""
+        """Return the link between two hosts."""
         for host in (near, far):
             self.address(host)
         return HostLink(self, near, far, target)
@@ -199,26 +198,26 @@ class Namespaces:
         _ip("-n", name, "addr", "add", f"{_NETWORK}.{number + 1}/24", "dev", "eth0")
 
     def name(self, host: str) -> str:
-        """That of its namespace."""
+        """Return the name of the host's namespace."""
         return host.replace(" ", "-")
 
-    # ---- what befalls packets -------------------------------------------------------------------
+    # ---- packets --------------------------------------------------------------------------------
 
     def cut(self, source: str, sink: str) -> None:
-        """What *source* sends to *sink* is lost."""
+        """Drop packets from *source* to *sink*."""
         place = (self.address(sink), "lladdr", _NOWHERE, "dev", "eth0", "nud", "permanent")
         _ip("-n", self.name(source), "neigh", "replace", *place)
 
     def join(self, source: str, sink: str) -> None:
-        """It arrives again."""
+        """Let them arrive again."""
         _ip("-n", self.name(source), "neigh", "del", self.address(sink), "dev", "eth0")
 
     def reset(self, one: str, other: str) -> None:
-        """Connections between the two end at both ends, if the ends hear of it."""
+        """Reset connections between the two at both ends, if the ends receive it."""
         _do(*self.command(one), "ss", "-K", "-tn", "dst", self.address(other))
 
     def slow(self, source: str, sink: str, delay_s: float) -> None:
-        """What *source* sends to *sink* takes its time."""
+        """Delay packets from *source* to *sink*."""
         name, number = self.name(source), self.number(sink)
         tc, at = ("tc", "-n", name), ("dev", "eth0", "parent", "1:")
         if source not in self._shaped:
@@ -235,7 +234,7 @@ class Namespaces:
         _do(*tc, "filter", "add", *at, *order, *match, "flowid", f"1:{number + 1:x}")
 
     def hasten(self, source: str, sink: str) -> None:
-        """It takes none any more."""
+        """Remove the delay."""
         name, number = self.name(source), self.number(sink)
         tc, at = ("tc", "-n", name), ("dev", "eth0", "parent", "1:")
         _do(*tc, "filter", "del", *at, "protocol", "ip", "prio", number)
@@ -244,35 +243,35 @@ class Namespaces:
 
 @dataclass(slots=True, eq=False)
 class HostLink:
-    """The way from one host to another."""
+    """The link from one host to another."""
 
     network: Namespaces
     near: str
     far: str
     target: Target
-    seen_as: Mapping[bytes, bytes] = field(default_factory=dict)  # nobody stands between
+    seen_as: Mapping[bytes, bytes] = field(default_factory=dict)  # no relay in between
     _action: str = ""
 
     @property
     def address(self) -> str:
-        """That of the far process itself."""
+        """The address of the far process itself."""
         return self.target() or ""
 
     async def begin(self, action: str, *, delay_s: float = 0.0) -> None:
-        """One of ``schedule.LINK_ACTIONS``."""
+        """Start one of ``schedule.LINK_ACTIONS``."""
         self._action = action
         await asyncio.to_thread(self._begin, delay_s)
 
     async def heal(self) -> None:
-        """All goes again."""
+        """Restore the link."""
         await asyncio.to_thread(self._heal)
 
     async def close(self) -> None:
-        """It ends with the network."""
+        """Do nothing: the link ends with the network."""
 
     @property
     def _directions(self) -> list[tuple[str, str]]:
-        """Who cannot send to whom, or slowly only."""
+        """Return the directions that are cut or slow."""
         there, back = (self.near, self.far), (self.far, self.near)
         ways = {"hold-requests": [there], "hold-answers": [back], "lose-answers": [back]}
         return ways.get(self._action, [there, back])
@@ -287,7 +286,7 @@ class HostLink:
                 self.network.cut(source, sink)
 
     def _heal(self) -> None:
-        """What the far end has answered meanwhile is lost, if answers are to be."""
+        """Restore the link; if answers are to be lost, drop those in flight."""
         if self._action in ("reset", "lose-answers"):
             self.network.reset(self.near, self.far)
             self.network.reset(self.far, self.near)

@@ -1,6 +1,6 @@
-"""Does what a schedule says to the processes and links of a site, and writes down what it did.
+"""Applies a schedule to the processes and links of a site, and records its actions.
 
-What only a long run does stands in ``tests/chaos/acts.py``.
+Faults of long runs are in ``tests/chaos/acts.py``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Nemesis:
     site: Site
     history: History
     done: Counter[str] = field(default_factory=Counter)
-    """How often each kind was injected, and undone again."""
+    """Number of faults of each kind, injected and undone."""
     problems: list[str] = field(default_factory=list)
-    """Processes that did not end as they should when they were told to."""
+    """Processes that did not end properly when stopped."""
 
     async def run(self, faults: Sequence[Fault]) -> None:
-        """All *faults*: first those that come alone; returns when the last is undone.
+        """Apply all *faults*, first the single ones; returns when the last is undone.
 
-        On a slow machine each takes longer than planned: when the time of the plan is over only
-        kinds that did not come yet are left to come.
+        On a slow machine each takes longer than planned: after the planned time only kinds not yet
+        applied remain.
         """
         clock = asyncio.get_running_loop().time
         began_s, ends_s = clock(), max(fault.at_s + fault.for_s for fault in faults)
@@ -59,8 +59,8 @@ class Nemesis:
     async def _lane(
         self, faults: Sequence[Fault], planned_s: float, late: Callable[[], bool]
     ) -> None:
-        """One after the other, with the pauses of the plan between: a broker may take long to start
-        and to stop, and has to work a while before the next fault.
+        """Apply them one after the other, with the planned pauses: a broker may start and stop
+        slowly, and must work for a while before the next fault.
         """
         for fault in faults:
             pause_s, planned_s = fault.at_s - planned_s, fault.at_s + fault.for_s

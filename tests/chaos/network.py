@@ -1,8 +1,8 @@
-"""Where the processes of a run live: each in a network of its own, or all on the loopback.
+"""The networks of a run's processes: a separate one each, or all on the loopback.
 
-On the loopback a relay stands between any two (``tests/chaos/links.py``). In namespaces
-(``tests/chaos/namespaces.py``) every process has an address of its own, and the kernel drops what
-is cut; that takes a Linux where namespaces, bridges and veth pairs may be made.
+On the loopback there is a relay between any two processes (``tests/chaos/links.py``). With
+namespaces (``tests/chaos/namespaces.py``) every process has its own address, and the kernel drops
+packets of cut links; that needs a Linux that permits namespaces, bridges and veth pairs.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any, Protocol
 
 from tests.chaos.links import Link
 
-#: Where something listens now, or None.
+#: Returns the current address of a listener, or None.
 Target = Callable[[], str | None]
 
 
 class Cuttable(Protocol):
-    """The way from one process to another."""
+    """The link from one process to another."""
 
     seen_as: Mapping[bytes, bytes]
-    """What stands in answers, and what the near process shall see instead."""
+    """Addresses in answers, and their replacements for the near process."""
 
     @property
     def address(self) -> str:
-        """What the near process connects to."""
+        """The address to which the near process connects."""
 
     async def begin(self, action: str, *, delay_s: float = 0.0) -> None:
-        """One of ``schedule.LINK_ACTIONS``, from now on until ``heal``."""
+        """Start one of ``schedule.LINK_ACTIONS``, until ``heal``."""
 
     async def heal(self) -> None:
-        """All goes again."""
+        """Restore the link."""
 
     async def close(self) -> None:
         """End it."""
@@ -43,49 +43,49 @@ class Network(Protocol):
 
     @property
     def about(self) -> dict[str, Any]:
-        """For the report."""
+        """Return details for the report."""
 
     def address(self, host: str) -> str:
-        """The IP address of *host*, such as ``proxy 0``; it is made if there is none yet."""
+        """Return the IP address of *host*, such as ``proxy 0``; the host is created if needed."""
 
     def command(self, host: str) -> Sequence[str]:
-        """What the command of a process on *host* begins with."""
+        """Return the prefix of a command on *host*."""
 
     def port(self, wanted: int) -> int:
-        """*wanted* where each host has ports of its own, else 0: any."""
+        """Return *wanted* if each host has its own ports, else 0: any."""
 
     def visit(self, host: str) -> AbstractContextManager[None]:
-        """Inside, the calling thread is on *host*: its loopback is that of *host*."""
+        """In the context, the calling thread is on *host* and its loopback."""
 
     async def link(self, near: str, far: str, target: Target) -> Cuttable:
-        """The way from *near* to what listens at ``target()`` on *far*."""
+        """Return the link from *near* to the listener at ``target()`` on *far*."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loopback:
-    """All processes share 127.0.0.1. *why*: what kept them from having networks of their own."""
+    """All processes share 127.0.0.1. *why*: the reason for not using separate networks."""
 
-    why: str = "not asked for"
+    why: str = "not requested"
 
     @property
     def about(self) -> dict[str, Any]:
-        """For the report."""
+        """Return details for the report."""
         return {"network": "relays on the loopback", "why": self.why}
 
     def address(self, host: str) -> str:
-        """The same for all."""
+        """Return the same address for all."""
         return "127.0.0.1"
 
     def command(self, host: str) -> Sequence[str]:
-        """Nothing is needed."""
+        """Return no prefix."""
         return ()
 
     def port(self, wanted: int) -> int:
-        """Any free one."""
+        """Return 0: any free port."""
         return 0
 
     def visit(self, host: str) -> AbstractContextManager[None]:
-        """They are all there."""
+        """Do nothing: all hosts are here."""
         return nullcontext()
 
     async def link(self, near: str, far: str, target: Target) -> Cuttable:

@@ -1,4 +1,4 @@
-"""An operator who does to keys, queues and settings what can be done, under all the faults."""
+"""An operator who changes keys, queues and settings in every possible way during faults."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from tests.chaos.site import Site
 from tests.chaos.workload import GROUP, TOPIC
 
 _LOOK_S = 0.7
-#: How often at each look at a proxy: a key is parked for no reason, a parked one redriven, a
-#: redrive stopped.
+#: Probabilities per check of a proxy: park a key without a reason, redrive a parked one, stop a
+#: redrive.
 _PARKS, _REDRIVES, _STOPS = 0.2, 0.5, 0.35
-#: The same: a key is paused, a paused one resumed, what blocks a key skipped or retried.
+#: The same: pause a key, resume a paused one, skip or retry a key's blocking message.
 _PAUSES, _RESUMES, _HELPS = 0.2, 0.5, 0.3
-#: Messages a second of a redrive; 0: as many as clients take.
+#: Messages per second of a redrive; 0: unlimited.
 _RATES = (0, 0, 50, 200)
-#: Until one was stopped: slow enough to be under way still.
+#: Until one was stopped: slow enough to be still running.
 _TO_STOP_RATE = 5
-#: Between two changes of the settings, and two queues that are given to a proxy by name.
+#: Pauses between changes of settings, and between hand-overs of queues by name.
 _CHANGES_EVERY_S, _HANDS_EVERY_S = (3.0, 6.0), (1.0, 3.0)
-#: A hand-over waits for what is leased.
+#: A hand-over waits for leased messages.
 _HANDED_WITHIN_S = 15.0
-#: Once nothing is stopped any more: a busy machine may take so long.
+#: The same limits after the last fault: a busy machine may need them.
 _PATIENT_S, _HANDED_WITHIN_AT_LAST_S = 15.0, 45.0
 
-#: What must have been done in a run, by the verb.
+#: Operations required in a run, by verb.
 ACTS = ("park", "redrive", "stop", "pause", "resume", "skip", "retry", "handoff")
 
 
 @dataclass(slots=True)
 class Operator:
-    """Restless while there are faults; then everything is redriven and resumed."""
+    """Operates randomly during faults; then redrives and resumes everything."""
 
     site: Site
     changed: Counter[str] = field(default_factory=Counter)
-    """Changes of the settings, by kind."""
+    """Changes of settings, by kind."""
     _asking: Asking = field(init=False)
     _chooser: random.Random = field(init=False)
     _handed_within_s: float = _HANDED_WITHIN_S
@@ -52,12 +52,12 @@ class Operator:
 
     @property
     def done(self) -> dict[str, int]:
-        """How often each act was confirmed, and each kind of setting changed."""
+        """Return how often each operation was confirmed, and each kind of setting changed."""
         counts = {name: self._asking.done[name] for name in ACTS}
         return counts | {f"settings: {kind}": self.changed[kind] for kind in CHANGES}
 
     async def work_for_ever(self) -> None:
-        """Until cancelled."""
+        """Operate until cancelled."""
         try:
             keys = [self._keys(proxy) for proxy in range(self.site.shape.most_proxies)]
             await asyncio.gather(*keys, *(self._queues() for _ in range(2)), self._settings())
@@ -65,14 +65,14 @@ class Operator:
             self._asking.close()
 
     def be_patient(self) -> None:
-        """No fault is to come: an answer that is late is on its way."""
+        """Wait longer: without further faults a late answer is still to come."""
         self._asking.timeout_s = _PATIENT_S
         self._handed_within_s = _HANDED_WITHIN_AT_LAST_S
 
     # ---- keys -----------------------------------------------------------------------------------
 
     async def _keys(self, proxy: int) -> None:
-        """See to what stands at one proxy: another one may be stopped, and answer nothing."""
+        """Operate on the keys of one proxy; another one may be stopped, and not answer."""
         while True:
             if self.site.orders.all_cured:
                 await self.let_all_go(proxy)
@@ -108,12 +108,12 @@ class Operator:
                 await asking.act(http, _verb(group, verb), key=row["key"], **place, **more)
 
     def _chance(self, verb: str, usual: float) -> float:
-        """Each has to be done once, also where the machine lets few be done."""
+        """Return the probability; each operation must occur once, even on a slow machine."""
         return usual if self._asking.done[verb] or not usual else 1.0
 
     async def let_all_go(self, proxy: int) -> int:
-        """Redrive every key that is parked there, as fast as it goes, and resume every paused one;
-        how many there are, with their messages. One that does not answer may have some.
+        """Redrive every key parked there without a rate limit, and resume every paused one; return
+        the number of keys and messages. A proxy that does not answer may have some.
         """
         left, http = 0, self.site.http_of(proxy)
         for group in self._groups if http else ():
@@ -139,7 +139,7 @@ class Operator:
     # ---- queues ---------------------------------------------------------------------------------
 
     async def _queues(self) -> None:
-        """Give one to a proxy by name, now and then; that may take long."""
+        """Hand over a queue to a named proxy now and then; that may take long."""
         while not self.site.orders.all_cured:
             await asyncio.sleep(self._chooser.uniform(*_HANDS_EVERY_S))
             group = self._chooser.choice(self._groups)
@@ -159,7 +159,7 @@ class Operator:
     # ---- settings -------------------------------------------------------------------------------
 
     async def _settings(self) -> None:
-        """Change them, now and then; in the end nothing limits what is to be drained."""
+        """Change settings now and then; finally remove limits that would slow the drain."""
         shape = self.site.shape
         groups = first_rules(shape.times, shape.policies)
         for kind, changed in changes(shape.seed, shape.times, groups):

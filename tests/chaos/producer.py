@@ -1,7 +1,7 @@
-"""``python -m tests.chaos.producer``: sends until SIGTERM; each key's messages one after the other.
+"""``python -m tests.chaos.producer``: send until SIGTERM, each key's messages one after the other.
 
-A send that failed is written down as such, and the next message of its key goes. What the faults
-held up is made up for, several messages in one call.
+A failed send is recorded as such, and the next message of its key is sent. Sends delayed by faults
+are caught up, several messages per call.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from thin_client import AsyncProducer, Outgoing, SendFailed, new_message_id
 from thin_client.delivery import UNIQUE_ID, Delivery
 
 _MOST_SENDERS = 12
-#: Sends that were due in the last so many seconds are made up for, so many at once.
+#: Sends due in the last seconds are caught up, several at once.
 _CATCHES_UP_S, _AT_ONCE = 3.0, 16
 
 
 class _Telling(AsyncProducer):
-    """Calls ``on_doubt`` after each try that may have stored what is sent again."""
+    """Calls ``on_doubt`` after each try that may have stored messages which are resent."""
 
     on_doubt: Callable[[Sequence[str]], None]
 
@@ -97,7 +97,7 @@ async def _run(options: argparse.Namespace, history: HistoryWriter) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     print_json({"ready": True})
-    count = min(_MOST_SENDERS, options.keys - 2)  # each has a key of its own
+    count = min(_MOST_SENDERS, options.keys - 2)  # each has a separate key
     senders = [Sender(number, count, options.keys) for number in range(count)]
     tasks = [
         spawn(_send(options, sender, history, stop), name=f"sender {sender.number}")

@@ -6,7 +6,7 @@ from tests.chaos.run import Result
 
 
 def markdown(result: Result) -> str:
-    """A short table, and what was wrong."""
+    """Return a short table, and the problems."""
     shape, verdict, figures = result.shape, result.verdict, result.figures
     rows = [
         *((name.replace("_", " "), _text(about)) for name, about in result.about.items()),

@@ -1,5 +1,5 @@
-"""One run: start, attack under load, heal, drain, stop, judge. A long one is judged meanwhile, too,
-and ends at the first violation.
+"""One run: start, attack under load, heal, drain, stop, judge. A long one is also judged while it
+runs, and ends at the first violation.
 """
 
 from __future__ import annotations
@@ -31,27 +31,26 @@ from tests.chaos.operator import Operator
 from tests.chaos.schedule import Fault
 from tests.chaos.site import Shape, Site, kind_of
 
-#: How long nothing may move once the last fault is undone, until all is handled and committed: a
-#: broker that was killed last costs trust, lock and leases of those before. How long all of it
-#: takes is up to what a run has left behind, and to the machine.
+#: Time without progress after the last fault that counts as stuck: a broker killed last delays by
+#: trust, lock and leases. The total time depends on the run's backlog and the machine.
 _STANDS_STILL_S, _DRAINS_WITHIN_S = 150, 1800
-#: How much longer there is load, without faults, for what the operator has not done yet.
+#: Additional load without faults, until the operator has performed every operation.
 _LONGER_S = 180
 _WATCH_S = 1.0
 _LOOK_S = 0.5
-#: Keys to 10,000 messages.
+#: Maximum keys per 10,000 messages.
 _MOST_KEYS = 50
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Print progress on stderr."""
     sys.stderr.write(f"chaos: {text}\n")
     sys.stderr.flush()
 
 
 @dataclass(slots=True)
 class Result:
-    """What became of a run. ``problems``: one sentence each; none of them, and all is well."""
+    """The result of a run. ``problems``: one sentence each; empty for success."""
 
     shape: Shape
     seconds: float
@@ -64,12 +63,12 @@ class Result:
     drained_after_s: float | None = None
     took_s: float = 0.0
     broke_off: bool = False
-    """It came to no end, so nothing is told by what it did not do."""
+    """The run did not finish, so missing operations are not problems."""
     problems: list[str] = field(default_factory=list)
 
     @property
     def keys_per_10_000(self) -> float:
-        """Keys to 10,000 messages that were stored: how much these are in each other's way."""
+        """Return keys per 10,000 stored messages: how many messages share a key."""
         return self.shape.keys * 10_000 / max(1, self.verdict.get("acknowledged", 0))
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,7 +95,7 @@ class Result:
 async def run(
     shape: Shape, folder: Path, faults: Sequence[Fault], *, seconds: float, network: Network
 ) -> Result:
-    """A whole run in *folder*, where everything that it wrote stays."""
+    """Run everything in *folder*, where all output stays."""
     began = now_ns()
     result = Result(shape, seconds)
     site = Site(shape, folder, network)
@@ -104,11 +103,11 @@ async def run(
         await site.start()
         result.about = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), **network.about}
         await _attack(site, faults, result)
-    except Exception as error:  # its report has to say so, and other runs are to follow
+    except Exception as error:  # reported; other runs follow
         traceback.print_exc()
         result.broke_off = True
         text = str(error)[-2000:]
-        result.problems.append(f"the run broke off: {type(error).__name__}: {text}")
+        result.problems.append(f"the run failed: {type(error).__name__}: {text}")
     finally:
         await site.close()
     events = HistoryReader(sorted(site.histories.glob("*.jsonl"))).events()
@@ -119,7 +118,7 @@ async def run(
 
 
 async def _attack(site: Site, faults: Sequence[Fault], result: Result) -> None:
-    """All that comes once the proxies and clients are there."""
+    """Run the attack, once proxies and clients are there."""
     shape = site.shape
     producer = await asyncio.to_thread(site.start_producer)
     say(f"{shape.broker}: {len(faults)} faults in {result.seconds:.0f} s, seed {shape.seed}")
@@ -141,7 +140,7 @@ async def _attack(site: Site, faults: Sequence[Fault], result: Result) -> None:
             await _empty(operator, result)
         result.operator = operator.done
         if operating.done():
-            operating.result()  # it failed
+            operating.result()  # raises its failure
     finally:
         await cancel_and_wait(attacking)
         await cancel_and_wait(operating)
@@ -155,7 +154,7 @@ async def _attack(site: Site, faults: Sequence[Fault], result: Result) -> None:
 
 
 async def _end(site: Site, result: Result) -> None:
-    """SIGTERM to clients, then to proxies."""
+    """Send SIGTERM to clients, then to proxies."""
     for name, children in (("client", site.clients), ("proxy", site.proxies)):
         stops = (_stop(each, result, f"{name} {n}") for n, each in enumerate(children))
         await asyncio.gather(*stops)
@@ -164,7 +163,7 @@ async def _end(site: Site, result: Result) -> None:
 async def _until_violated(
     attacking: asyncio.Task[None], watch: Child | None, result: Result
 ) -> None:
-    """Return when all faults are over, or *watch* has found something: then they are cancelled."""
+    """Return when all faults are over; cancel them if *watch* finds a violation."""
     while not attacking.done():
         await asyncio.wait([attacking], timeout=_WATCH_S)
         if watch is not None and (lines := watch.out) and "violations" in orjson.loads(lines[0]):
@@ -180,7 +179,7 @@ async def _until_violated(
 
 
 async def _until_all_was_done(operator: Operator) -> None:
-    """Where the machine lets few be done the operator has a while longer, under load as before."""
+    """Give the operator more time under load on a slow machine."""
     began = now_ns()
     operator.be_patient()
     while (now_ns() - began) / 1e9 < _LONGER_S:
@@ -191,18 +190,18 @@ async def _until_all_was_done(operator: Operator) -> None:
 
 @dataclass(slots=True)
 class _Patience:
-    """Until nothing has moved for too long."""
+    """Ends when there was no progress for too long."""
 
     _began_ns: int = field(default_factory=now_ns)
     _moved_ns: int = field(default_factory=now_ns)
 
     def moved(self) -> None:
-        """There was some progress."""
+        """Record progress."""
         self._moved_ns = now_ns()
 
     @property
     def is_over(self) -> bool:
-        """Nothing moves any more, or it takes no end."""
+        """Return whether progress has stopped, or the total limit is over."""
         still_s, took_s = ((now_ns() - t) / 1e9 for t in (self._moved_ns, self._began_ns))
         return still_s > _STANDS_STILL_S or took_s > _DRAINS_WITHIN_S
 
@@ -212,7 +211,7 @@ class _Patience:
 
 
 async def _cure_others(site: Site, result: Result) -> None:
-    """Clients that take no orders are ended, and new ones started whose handlers do nothing."""
+    """Restart clients that take no orders, with handlers that do nothing."""
     others = [number for number, kind in enumerate(site.shape.clients) if kind_of(kind) in OTHERS]
     stops = (_stop(site.clients[number], result, f"client {number}") for number in others)
     await asyncio.gather(*stops)
@@ -222,7 +221,7 @@ async def _cure_others(site: Site, result: Result) -> None:
 
 
 async def _stop(child: Child, result: Result, name: str) -> None:
-    """SIGTERM; it has to end by itself, and well."""
+    """Send SIGTERM; the child must end by itself, without an error."""
     if problem := await asyncio.to_thread(ended_badly, child):
         result.problems.append(f"{name}: {problem}")
 
@@ -234,8 +233,8 @@ async def _drain(site: Site, result: Result) -> None:
     queues: list[dict[str, Any]] = []
     furthest: dict[tuple[str, str], int] = {}
     while not patience.is_over:
-        with suppress(RemotingError):  # a busy broker is asked once more
-            # Each time: a proxy that stood still may have stored something only now.
+        with suppress(RemotingError):  # retry for a busy broker
+            # Each time: a proxy that was stopped may have stored messages only now.
             ends = await site.ends()
         queues = await asyncio.to_thread(site.queues)
         drained = sorted((group, *end) for group in site.shape.policies for end in ends.items())
@@ -257,7 +256,7 @@ async def _drain(site: Site, result: Result) -> None:
 
 
 async def _empty(operator: Operator, result: Result) -> None:
-    """Wait until what was parked has been redriven, and what was paused resumed."""
+    """Wait until parked messages have been redriven, and paused keys resumed."""
     patience, least = _Patience(), sys.maxsize
     proxies = range(operator.site.shape.most_proxies)
     while left := sum([await operator.let_all_go(proxy) for proxy in proxies]):
@@ -265,7 +264,7 @@ async def _empty(operator: Operator, result: Result) -> None:
             least = left
             patience.moved()
         if patience.is_over:
-            result.problems.append(f"{left} keys and messages parked or paused still {patience}")
+            result.problems.append(f"{left} keys and messages still parked or paused {patience}")
             return
         await asyncio.sleep(_LOOK_S)
 
@@ -280,7 +279,7 @@ def _judge(result: Result) -> None:
     if "failed" in verdict:
         result.problems.append(verdict["failed"])
     if verdict.get("lost"):
-        result.problems.append(f"{verdict['lost']} acknowledged messages came to no end")
+        result.problems.append(f"{verdict['lost']} acknowledged messages did not finish")
     if (density := result.keys_per_10_000) > _MOST_KEYS:
         result.problems.append(
             f"{density:.0f} keys per 10,000 messages: more than {_MOST_KEYS} prove little"
@@ -289,11 +288,11 @@ def _judge(result: Result) -> None:
         parking = result.figures["parking"]
         seldom = [what for what in PARKING if not parking.get(what)]
         if seldom:
-            result.problems.append(f"parking, never seen: {', '.join(seldom)}")
+            result.problems.append(f"never seen in parking: {', '.join(seldom)}")
     changes = result.figures["changes"]
     undone = [act for act, count in {**result.operator, **changes}.items() if not count]
     if undone:
-        result.problems.append(f"by the operator, never done: {', '.join(undone)}")
+        result.problems.append(f"never done by the operator: {', '.join(undone)}")
     never = [kind for kind, count in result.faults.items() if not count]
     if never:
         result.problems.append(f"never injected: {', '.join(never)}")

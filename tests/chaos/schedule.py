@@ -1,10 +1,9 @@
-"""What goes wrong, when, and for how long: a plan made from a seed. Pure.
+"""The plan of faults: kinds, times and durations, made from a seed. Pure.
 
-Lanes of faults run beside each other: those of proxies, of their links to the broker, of the
-broker, of clients and their links to proxies; in a long run also those of wall clocks and of the
-load. Within a lane one follows the other. Every kind of a lane comes once before any comes again,
-so one round has them all. Before that, in a long run, faults come one at a time, as many as half of
-the time holds.
+Lanes of faults run in parallel: for proxies, for their links to the broker, for the broker, and for
+clients and their links to proxies; in a long run also for wall clocks and the load. Within a lane,
+faults follow one another. Every kind of a lane comes once before any is repeated, so one round has
+them all. A long run starts with single faults, as many as fit into half of the time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: What can happen to a link; ``tests/chaos/links.py`` does it.
+#: Faults of a link, by ``tests/chaos/links.py``.
 LINK_ACTIONS = ("reset", "hold", "hold-requests", "hold-answers", "lose-answers", "delay")
 
 PROXY_KINDS = ("proxy.kill", "proxy.stop", "proxy.sleep", "proxy.restart")
@@ -26,32 +25,32 @@ CLIENT_KINDS = (
 )
 KINDS = (*PROXY_KINDS, *BROKER_LINK_KINDS, *BROKER_KINDS, *CLIENT_KINDS)
 
-# Further ones of a long run.
-#: All proxies one after the other by SIGTERM; proxies more, with clients of their own, and fewer.
+# Additional faults of a long run.
+#: SIGTERM to all proxies one after the other; additional proxies with clients, then fewer.
 PROXIES_KINDS = ("proxies.roll", "proxies.scale")
-#: Of the embedded broker: a disk without room, and ``kill -9`` that leaves a torn end of the log.
+#: For the embedded broker: a full disk, and ``kill -9`` that leaves a torn end of the log.
 DISK_KINDS = ("broker.full", "broker.torn")
-#: Of a broker's slave.
+#: For a broker's slave.
 REPLICA_KINDS = ("replica.kill", "replica.stop", "replica.cut")
-#: The wall clock of one process jumps, and later back.
+#: The wall clock of one process jumps, and later jumps back.
 CLOCK_KINDS = ("clock.proxy", "clock.broker", "clock.client")
-#: Most sends go to one key; one key's handlers fail; a client's handlers take as long as its lease;
-#: clients settle all at once while another one repeats its acks and makes some up.
+#: Most sends have one key; one key's handlers fail; a client's handlers take as long as its lease;
+#: clients settle all at once while another one repeats acks and invents some.
 LOAD_KINDS = ("load.hot", "load.poison", "load.slow", "load.storm")
 LONG_KINDS = (*PROXIES_KINDS, *DISK_KINDS, *REPLICA_KINDS, *CLOCK_KINDS, *LOAD_KINDS)
 
-#: Who is attacked in one lane.
+#: The targets of each lane.
 LANES = (
     *(("proxy", "proxies"), ("broker-link",), ("broker", "replica"), ("client", "client-link")),
     *(("clock",), ("load",)),
 )
-#: The share of a long run's time in which faults come one at a time.
+#: The share of a long run's time with single faults.
 _ALONE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The times of the run's settings, in seconds: faults are measured by them."""
+    """The times in the run's settings, in seconds, which scale the faults."""
 
     lease_s: float
     renewal_s: float
@@ -60,7 +59,7 @@ class Times:
     request_s: float
 
 
-#: The defaults, and all shorter in the same proportions.
+#: The defaults, and shorter ones in the same proportions.
 TIMES = {
     "default": Times(lease_s=5, renewal_s=2, trust_s=5, expiry_s=10, request_s=0.5),
     "short": Times(lease_s=2, renewal_s=0.8, trust_s=2.4, expiry_s=4, request_s=0.4),
@@ -77,16 +76,16 @@ class Fault:
     proxy: int = -1
     for_s: float
     alone: bool = False
-    """No other one is at work."""
+    """Without other faults at the same time."""
 
     @property
     def role(self) -> str:
-        """What of ``LANES`` is attacked, such as ``proxy`` or ``client-link``."""
+        """Return the target in ``LANES``, such as ``proxy`` or ``client-link``."""
         return self.kind.partition(".")[0]
 
     @property
     def action(self) -> str:
-        """What is done to it."""
+        """Return the action."""
         return self.kind.partition(".")[2]
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,11 +102,10 @@ def plan(
     clients: int,
     kinds: Collection[str] = KINDS,
 ) -> list[Fault]:
-    """The faults of a run, by the time at which they begin; the last has ended by *seconds*, but
-    each lane has its first round whole, however long that takes. The same arguments, the same plan.
+    """Return the faults of a run by their start; the last has ended by *seconds*, except that each
+    lane completes its first round. The same arguments give the same plan.
 
-    *kinds*: what may happen. If any of ``LONG_KINDS`` is among them, faults come one at a time at
-    first.
+    *kinds*: the possible kinds. With any of ``LONG_KINDS``, the run starts with single faults.
     """
     lanes = (
         ((*PROXY_KINDS, *PROXIES_KINDS), proxies, (times.trust_s, 1.5 * times.trust_s)),
@@ -139,7 +137,7 @@ class _Planner:
     ends_s: float = 0.0
 
     def alone(self, kinds: Sequence[tuple[str, int]], seconds: float) -> None:
-        """One at a time, as many as there is time for, with time to recover after each."""
+        """Add single faults while there is time, with time to recover after each."""
         chooser = random.Random(f"{self.seed} alone")
         targets = dict(kinds)
         at_s = 2.0
@@ -161,7 +159,7 @@ class _Planner:
         begin_s: float,
         seconds: float,
     ) -> None:
-        """Beside the other lanes, from *begin_s* on."""
+        """Add faults parallel to other lanes, from *begin_s* on."""
         chooser = random.Random(f"{self.seed} {number}")
         at_s = begin_s + chooser.uniform(1, 3)
         for count, kind in enumerate(_rounds(chooser, kinds)):
@@ -177,7 +175,7 @@ class _Planner:
         for_s = _length_s(chooser, kind, self.times)
         target = chooser.randrange(targets)
         proxy = chooser.choice((-1, *range(self.proxies)))
-        if "client-link" not in kind or target < self.proxies:  # such a client knows one proxy
+        if "client-link" not in kind or target < self.proxies:  # such a client has one proxy
             proxy = -1
         return Fault(
             at_s=round(at_s, 2), kind=kind, target=target, proxy=proxy, for_s=for_s, alone=alone
@@ -190,7 +188,7 @@ def _rounds(chooser: random.Random, kinds: Sequence[str]) -> Iterator[str]:
 
 
 def _length_s(chooser: random.Random, kind: str, times: Times) -> float:
-    """Long enough for what the fault is there for."""
+    """Return a duration long enough for the fault to have its effect."""
     beyond_lease = (1.15 * times.lease_s, 1.5 * times.lease_s)
     beyond_lock = (1.05 * times.expiry_s, 1.25 * times.expiry_s)
     loaded = (0.6 * times.lease_s, 1.6 * times.lease_s)
@@ -201,15 +199,15 @@ def _length_s(chooser: random.Random, kind: str, times: Times) -> float:
         "sleep": beyond_lock,
         "reset": (0.5, 0.6 * times.lease_s),
         "hold": beyond_lease,
-        # Requests of a former owner arrive when another has its queues, answers for a client when
-        # its leases have ended.
+        # Requests of a former owner arrive when another has its queues; answers for a client, when
+        # its leases have expired.
         "hold-requests": beyond_lock if kind.startswith("broker-link") else beyond_lease,
         "hold-answers": beyond_lease,
         "lose-answers": (1.0, 0.6 * times.lease_s),
         "delay": (0.6 * times.lease_s, 1.2 * times.lease_s),
         "roll": (0.5, 2.0),  # between two proxies
         "scale": (2 * times.trust_s, 3 * times.trust_s),
-        "full": (times.lease_s, 2 * times.lease_s),  # a new file of the log is needed meanwhile
+        "full": (times.lease_s, 2 * times.lease_s),  # needs a new log file meanwhile
         "torn": (0.2, 0.4 * times.expiry_s),
         "cut": beyond_lease,
         **dict.fromkeys(("proxy", "broker", "client"), loaded),

@@ -1,8 +1,8 @@
-"""The settings of a run, and how its groups change while they are served: a plan made from a seed.
+"""The settings of a run, and changes of its groups while they are served: a plan made from a seed.
 Pure.
 
-Every kind of change comes once before any comes again. All proxies read the same file, each when it
-looks; one that stood still has older settings for a while, and may serve nothing by them.
+Every kind of change comes once before any is repeated. All proxies read the same file at their own
+times; one that was stopped has older settings for a while, and must not serve with them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SETTINGS = "settings.yaml"
 #: Kinds of changes.
 CHANGES = ("limits", "timeouts", "policies", "order key")
 
-#: A group's topic, as the settings name it.
+#: A group's topic in the settings.
 Rules = dict[str, Any]
 Groups = dict[str, Rules]
 
 
 def first_rules(times: Times, policies: Mapping[str, str]) -> Groups:
-    """What each group begins with. *policies*: its ``on_exhausted``."""
+    """Return the first settings of each group. *policies*: its ``on_exhausted``."""
     return {
         group: {
             "name": TOPIC,
@@ -44,7 +44,7 @@ def first_rules(times: Times, policies: Mapping[str, str]) -> Groups:
 
 
 def settings_text(times: Times, groups: Groups) -> str:
-    """The proxies' settings file."""
+    """Return the proxies' settings file."""
     return yaml.safe_dump(
         {
             "lock": {
@@ -62,7 +62,7 @@ def settings_text(times: Times, groups: Groups) -> str:
 
 
 def broker_settings_text(times: Times, *, small: bool = False) -> str:
-    """Those of the embedded broker. *small*: it needs a new file often, and so room on its disk."""
+    """Return the embedded broker's. *small*: small log files, so that it often needs disk space."""
     sizes = {"segment_bytes": 8 * 1024 * 1024}
     if small:
         sizes = {"segment_bytes": 320 * 1024, "max_message_bytes": 256 * 1024}
@@ -70,7 +70,7 @@ def broker_settings_text(times: Times, *, small: bool = False) -> str:
 
 
 def changes(seed: int, times: Times, groups: Groups) -> Iterator[tuple[str, Groups]]:
-    """For ever: the kind of a change, and all groups as they are from then on."""
+    """Yield, endlessly, the kind of a change, and the settings of all groups after it."""
     chooser = random.Random(f"{seed} settings")
     groups = {group: dict(rules) for group, rules in groups.items()}
     while True:
@@ -102,11 +102,11 @@ def _changed(
                 "max_deliveries": chooser.randint(3, 6),
                 "on_exhausted": other.get(policy, policy) if group == SECOND_GROUP else policy,
             }
-    version = rules["order_key_version"] + 1  # else going back would be settings of before
+    version = rules["order_key_version"] + 1  # otherwise a change back would equal older settings
     order_key = DESK if rules["order_key"] == "KEY" else "KEY"
     return {"order_key": order_key, "order_key_version": version}
 
 
 def unlimited(groups: Groups) -> Groups:
-    """The same without limits that hold up what is to be drained."""
+    """Return the settings without limits that would slow the drain."""
     return {group: {**rules, "max_rate": None} for group, rules in groups.items()}

@@ -3,8 +3,8 @@
     producer ─┐                        ┌─ nameserver
     client 0 ─┼─ links ─ proxy 0, 1, 2 ┴─ links ─ broker
 
-Producer and clients know a proxy by the address of their own link to it, a proxy knows nameserver
-and broker by those of its links: any of them can be cut. The broker registers without one.
+Producer and clients have the address of their own link to a proxy; a proxy has those of its links
+to nameserver and broker. Any link can be cut. The broker registers without one.
 """
 
 from __future__ import annotations
@@ -41,48 +41,48 @@ from tests.chaos.workload import GROUP, SECOND_GROUP, TOPIC
 
 QUEUES = 8
 _READY_S = 120
-#: Clients that come and go with a proxy that is one too many.
+#: Clients that come and go with an additional proxy.
 _SPARE_CLIENTS = ("thin", f"thin@{SECOND_GROUP}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What is run."""
+    """The parameters of a run."""
 
     broker: str
     """``embedded`` or a version of Apache RocketMQ."""
     seed: int
     times: Times
     broker_expiry_s: float
-    """How long an orderly lock really lives on an official broker."""
+    """The effective expiry of orderly locks on an official broker."""
     on_exhausted: str
     second: str
-    """What the second group does with a message that is given up."""
+    """The second group's treatment of exhausted messages."""
     proxies: int
     clients: tuple[str, ...]
     """The kind of each; with ``@archive``, of the second group."""
     keys: int
     rate: float
     spares: int = 0
-    """Proxies that may come beside."""
+    """Additional proxies that may join."""
     long: bool = False
-    """Faults that need a machine of one's own, or a broker with a slave, are wanted."""
+    """Whether to use faults that need separate networks, or a broker with a slave."""
 
     @property
     def policies(self) -> dict[str, str]:
-        """``on_exhausted`` of each group that has clients."""
+        """``on_exhausted`` of each group with clients."""
         here = {GROUP: self.on_exhausted, SECOND_GROUP: self.second}
         groups = {group_of(client) for client in self.clients}
         return {group: policy for group, policy in here.items() if group in groups}
 
     @property
     def most_proxies(self) -> int:
-        """With those that come beside."""
+        """The number of proxies, including additional ones."""
         return self.proxies + self.spares
 
 
 def group_of(client: str) -> str:
-    """The group of a client as it stands in ``Shape.clients``."""
+    """Return the group of a client in ``Shape.clients``."""
     return client.partition("@")[2] or GROUP
 
 
@@ -93,7 +93,7 @@ def kind_of(client: str) -> str:
 
 @dataclass(slots=True)
 class Site:
-    """Starts the processes, and starts them again. Those methods block: call them in threads."""
+    """Starts and restarts the processes. Those methods block: call them in threads."""
 
     shape: Shape
     folder: Path
@@ -115,7 +115,7 @@ class Site:
 
     @property
     def orders(self) -> Orders:
-        """What is said to senders and handlers."""
+        """The orders for senders and handlers."""
         return Orders(self.folder / "orders")
 
     @property
@@ -125,19 +125,19 @@ class Site:
 
     @property
     def embedded(self) -> EmbeddedBroker:
-        """The broker, where it is ours."""
+        """The broker, if it is embedded."""
         assert isinstance(self._brokers, EmbeddedBroker)
         return self._brokers
 
     @property
     def nameserver(self) -> str:
-        """Its address."""
+        """The nameserver's address."""
         return self._brokers.nameserver
 
     # ---- from the first process to the last -----------------------------------------------------
 
     async def start(self) -> None:
-        """Everything, in order."""
+        """Start everything, in order."""
         shape = self.shape
         await asyncio.to_thread(self._start_bottom)
         async with self._client() as client:
@@ -166,7 +166,7 @@ class Site:
         return lambda: self._thrift[proxy] or None
 
     def _start_bottom(self) -> None:
-        """Nameserver and broker."""
+        """Start nameserver and broker."""
         self.folder.mkdir(parents=True, exist_ok=True)
         children = self._exits.enter_context(Children(self.folder))
         shape = self.shape
@@ -189,13 +189,13 @@ class Site:
         self._brokers.start(self._exits)
 
     def write_settings(self, groups: Groups) -> None:
-        """For all proxies, in one step: those that serve read it when they look."""
+        """Write them for all proxies, atomically: running proxies reread the file."""
         new = self.folder / f"{SETTINGS}.new"
         new.write_text(settings_text(self.shape.times, groups))
         new.replace(self.folder / SETTINGS)
 
     async def close(self) -> None:
-        """Kill what still runs."""
+        """Kill all remaining processes."""
         for link in self.links.values():
             await link.close()
         await asyncio.to_thread(self._exits.close)
@@ -207,13 +207,13 @@ class Site:
             self._show_broker(proxy)
 
     def _show_broker(self, proxy: int) -> None:
-        """Let *proxy* see its link to the broker where the nameserver says the broker's address."""
+        """Replace the broker's address, as given by the nameserver, with *proxy*'s link to it."""
         if (link := self.links.get(f"proxy {proxy} to nameserver")) is not None:
             relay = self.links[f"proxy {proxy} to broker"].address
             link.seen_as = {self._brokers.address.encode(): relay.encode()}
 
     def start_proxy(self, number: int) -> Child:
-        """A new process behind the links of the old one; returns once it listens."""
+        """Start a process behind the links of the old one; returns once it listens."""
         host, network = f"proxy {number}", self.network
         address = network.address(host)
         child = self._places.on(host).start(
@@ -230,7 +230,9 @@ class Site:
         return child
 
     def start_client(self, number: int) -> Child:
-        """A new client. Each proxy has one of its own, so that it always takes part; more roam."""
+        """Start a client. Each proxy has a client of its own, so that it is always used; others
+        roam.
+        """
         roams = number >= self.shape.proxies
         proxies = self._proxies_of(
             f"client {number}", first=number, of=self.shape.most_proxies if roams else 1
@@ -253,7 +255,7 @@ class Site:
         return start_client(self._places.on(host), start, cured=self.orders.all_cured)
 
     def start_spare(self, number: int) -> list[Child]:
-        """Proxy *number*, one too many, and clients that know no other."""
+        """Start additional proxy *number*, and clients that use only it."""
         proxy = self.start_proxy(number)
         self.proxies.append(proxy)
         first = (number - self.shape.proxies) * len(_SPARE_CLIENTS)
@@ -264,12 +266,12 @@ class Site:
         ]
 
     def spare_ended(self, number: int) -> None:
-        """It is not there any more."""
+        """Forget the ended proxy."""
         self._thrift[number] = self._http[number] = ""
         del self.proxies[number]
 
     def start_producer(self) -> Child:
-        """The one producer; its senders take turns in which proxy is the first."""
+        """Start the only producer; its senders start with different proxies."""
         shape = self.shape
         proxies = self._proxies_of("producer", first=0, of=shape.proxies)
         child = self._places.on("producer").start_module(
@@ -281,7 +283,7 @@ class Site:
         return child
 
     def start_storm(self) -> Child:
-        """Somebody who acks again and again, and what nobody leased to him."""
+        """Start a client that repeats acks, and acks leases that never existed."""
         self._starts += 1
         proxies = self._proxies_of("storm", first=0, of=self.shape.proxies)
         child = self._places.on("storm").start_module(
@@ -292,21 +294,21 @@ class Site:
         return child
 
     def start_watch(self) -> Child:
-        """The checker, while the run goes on."""
+        """Start the checker that runs during the attack."""
         return self._places.children.start_module("tests.chaos.watch", self.histories)
 
     @property
     def slowable(self) -> list[int]:
-        """Clients whose handlers can be told to be slow."""
+        """Return the clients whose handlers can be made slow."""
         kinds = map(kind_of, self.shape.clients)
         return [number for number, kind in enumerate(kinds) if kind not in OTHERS]
 
     def proxy_node(self, number: int) -> str:
-        """What the proxy calls itself in its history."""
+        """Return the proxy's name in its history."""
         return f"proxy-{self.proxies[number].process.pid}"
 
     def verify(self) -> dict[str, Any]:
-        """What the checker says of all histories."""
+        """Return the checker's verdict on all histories."""
         run = self._places.children.run
         judged = run("verify-history", "history", "-o", "json", within_s=1800)
         if judged.code not in (0, 1):
@@ -314,29 +316,29 @@ class Site:
         return dict(judged.json)
 
     def _proxies_of(self, near: str, *, first: int, of: int) -> list[str]:
-        """As many proxies as *of*, from *first* on; those that come beside are the last."""
+        """Return *of* proxies, from *first* on; additional ones come last."""
         here, most = self.shape.proxies, self.shape.most_proxies
         order = [*((first + step) % here for step in range(here)), *range(here, most)]
         return [self._address_of(near, proxy) for proxy in order[:of]]
 
     def _address_of(self, near: str, proxy: int) -> str:
-        """How *near* reaches that proxy, which need not be there."""
+        """Return the address of that proxy for *near*; it need not be running."""
         fixed = self.network.port(9713)
         if fixed:
             return f"{self.network.address(f'proxy {proxy}')}:{fixed}"
         return self.links[f"{near} to proxy {proxy}"].address
 
-    # ---- how far it is --------------------------------------------------------------------------
+    # ---- progress -------------------------------------------------------------------------------
 
     async def ends(self) -> dict[str, int]:
-        """How many messages each queue holds, from the broker itself. Raises RemotingError."""
+        """Return the number of messages in each queue, from the broker. Raises RemotingError."""
         async with self._client() as client:
             queues = [QueueName(Topic(TOPIC), "broker-a", number) for number in range(QUEUES)]
             return {queue.qid: await client.max_offset(queue) for queue in queues}
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[BrokerClient]:
-        """One that goes to the broker itself, and has time."""
+        """Connect directly to the broker, with long timeouts."""
         client = BrokerClient(
             nameservers=[self.nameserver], client_id="chaos@1#1", request_timeout_s=_READY_S
         )
@@ -347,12 +349,12 @@ class Site:
             await client.close()
 
     def http_of(self, proxy: int) -> str:
-        """Where that proxy listens for operators; empty if it is not there."""
+        """Return the proxy's operator address; empty if it is not running."""
         return self._http[proxy]
 
     def visit(self, http: str) -> AbstractContextManager[None]:
-        """Go where that proxy is: operators are listened to on its loopback. The thread's own.
-        Raises OrderlaneError if it has left since.
+        """Enter the network of that proxy, whose operator address is on its loopback, in this
+        thread. Raises OrderlaneError if the proxy has left since.
         """
         if http not in self._http:
             raise OrderlaneError(f"no proxy listens at {http} any more")
@@ -360,11 +362,11 @@ class Site:
 
     @property
     def https(self) -> list[str]:
-        """Where the proxies listen for operators; those that never started are left out."""
+        """Return the operator addresses of the proxies, without those that never started."""
         return [http for http in self._http if http]
 
     def queues(self) -> list[dict[str, Any]]:
-        """What the proxies say of the topic's queues that they own, for each group."""
+        """Return the proxies' reports on the queues they own, for each group."""
         found: list[dict[str, Any]] = []
         for http in self.https:
             url = f"http://{http}/api/groups"

@@ -1,8 +1,9 @@
 """``python -m tests.chaos.storm``: a client that acks too much, until SIGTERM.
 
-It handles what it gets at once, acks each lease several times, from several connections to several
-proxies, and between floods them with acks of leases that nobody had. Of the first no ack but one
-may count, of the others none: an answer that one of those is held is an error, and the exit code 1.
+It handles messages at once, acks each lease several times, from several connections to several
+proxies, and between floods them with acks of leases that never existed. At most one ack of a real
+lease may count, and none of the others: an answer that one of those is held is an error, exit code
+1.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from proxy.history.record import HistoryWriter
 from thin_client import ClientError, Message, Puller
 
 _THREADS, _AT_ONCE, _ACKS, _FLOOD = 4, 16, 3, 20
-#: Far above what any proxy counts to.
+#: Far above any lease id of a proxy.
 _MADE_UP = 1 << 40
 _PAUSE_S = 0.02
 
@@ -36,7 +37,7 @@ class Storm:
         self.wrong: list[str] = []
 
     def run(self, number: int) -> None:
-        """Until ``stopping``."""
+        """Run until ``stopping``."""
         chooser = random.Random(number)
         options, name = self._options, f"{self._options.name}-{number}"
         observer = HistoryObserver(self._history, group=options.group, consumer=name)

@@ -1,6 +1,6 @@
-"""The end of a log as a crash in the middle of a write leaves it: half a message, or rubbish.
+"""The end of a log after a crash in the middle of a write: half a message, or garbage.
 
-Only bytes behind the last whole message are touched: all before may have been acknowledged.
+Only bytes behind the last whole message change: all before may have been acknowledged.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import random
 import struct
 from pathlib import Path
 
-#: Length and magic number, of a message as of what fills the end of a segment.
+#: Length and magic number of a message or of the filler at the end of a segment.
 _HEAD = struct.Struct(">iI")
 
 
 def log_end(content: bytes) -> tuple[int, bytes]:
-    """Where the last whole message of a segment ends, and that message."""
+    """Return the end of a segment's last whole message, and that message."""
     at, last = 0, b""
     while at + _HEAD.size <= len(content):
         size, magic = _HEAD.unpack_from(content, at)
@@ -27,7 +27,7 @@ def log_end(content: bytes) -> tuple[int, bytes]:
 
 
 def tear(commit_log: Path, seed: str) -> int:
-    """Write a torn message behind the end of the log in that folder; its bytes."""
+    """Write a torn message behind the end of the log in the folder; return the bytes."""
     chooser = random.Random(seed)
     path = max(each for each in commit_log.iterdir() if each.name.isdigit())
     content = path.read_bytes()

@@ -1,8 +1,8 @@
-"""``python -m tests.chaos.watch FOLDER``: judges histories while they are written, until SIGTERM.
+"""``python -m tests.chaos.watch FOLDER``: judge histories while they are written, until SIGTERM.
 
-Prints a line of JSON at the first violation, and one at the end. It reads ``_BEHIND_S`` behind the
-present: a process that was stopped between an event and its line writes the line late. What comes
-later than that is counted, and left to the check of the whole.
+Prints a line of JSON at the first violation, and one at the end. It stays ``_BEHIND_S`` behind the
+present, because a process stopped between an event and its line writes the line late. Later lines
+are counted, and left to the final check.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from proxy.cli.output import print_json
 from proxy.history.check import HistoryChecker
 from proxy.history.reader import Event, event_of
 
-#: Longer than any process is stopped.
+#: Longer than any stop of a process.
 _BEHIND_S = 30.0
 _LOOK_S = 0.5
 
 
 @dataclass(slots=True)
 class Tail:
-    """Events of the files in *folder*, in the order of time, as far as they are known."""
+    """Events of the files in *folder*, in order of time, as far as known."""
 
     folder: Path
     late: int = 0
-    """Lines that came when what was after them had been told."""
+    """Lines that arrived after later ones had been returned."""
     _files: dict[Path, BinaryIO] = field(default_factory=dict)
     _rests: dict[Path, bytes] = field(default_factory=dict)
     _waiting: list[tuple[int, int, Event]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Tail:
     _told_ns: int = 0
 
     def until(self, t_ns: int) -> Iterator[Event]:
-        """Those up to *t_ns* that are new."""
+        """Yield new events up to *t_ns*."""
         for path in sorted(self.folder.glob("*.jsonl")):
             self._read(path)
         while self._waiting and self._waiting[0][0] <= t_ns:
@@ -49,7 +49,7 @@ class Tail:
         self._told_ns = max(self._told_ns, t_ns)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         for file in self._files.values():
             file.close()
 
@@ -81,7 +81,7 @@ def main() -> int:
                 found = {name: each.examples for name, each in checker.violations.items()}
                 print_json({"violations": found, "at_ns": event["t_ns"]})
         if tail.late and checker.violations and not found:
-            break  # they may be due to what came too late: the check of the whole will tell
+            break  # may be caused by late lines: left to the final check
     tail.close()
     print_json({"events": events, "late": tail.late, "found": len(found)})
     return 0
