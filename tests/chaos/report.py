@@ -13,8 +13,8 @@ def markdown(result: Result) -> str:
         ("faults", f"{sum(result.faults.values())} of {len(result.faults)} kinds"),
         ("faults by kind", _counts(result.faults)),
         ("messages", _messages(result)),
-        ("handed out", str(verdict.get("deliveries", 0))),
-        ("handed out again", _counts(figures["repeats"])),
+        ("deliveries", str(verdict.get("deliveries", 0))),
+        ("redeliveries", _counts(figures["repeats"])),
         (
             "duplicates",
             f"{verdict.get('duplicates', 0)} handled again;"
@@ -23,8 +23,8 @@ def markdown(result: Result) -> str:
         ("late handlers", str(verdict.get("late", 0))),
         ("parking", _counts(figures["parking"])),
         ("operator", _counts(result.operator)),
-        ("seen of it", _counts(figures["changes"])),
-        ("longest gap", f"{figures['longest_gap_s']} s without a hand-out"),
+        ("effects", _counts(figures["changes"])),
+        ("longest gap", f"{figures['longest_gap_s']} s without a delivery"),
         *(
             (f"take-over: {kind}", f"{each['queues']} queues, {each['median_s']} s, "
              f"longest {each['longest_s']} s")

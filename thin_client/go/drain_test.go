@@ -33,8 +33,8 @@ func TestS8TheDrainWaitsForHandlersAndReleasesTheRest(t *testing.T) {
 
 func TestADrainTimeoutCancelsHandlers(t *testing.T) {
 	for name, end := range map[string]func(c *consuming){
-		"time-out": func(c *consuming) { c.stop() },
-		"at once":  func(c *consuming) { c.StopNow() },
+		"timeout": func(c *consuming) { c.stop() },
+		"at once": func(c *consuming) { c.StopNow() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startProxy(t)

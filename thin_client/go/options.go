@@ -307,7 +307,7 @@ func (s *settings) session(defaultRun int) session.Options {
 	}
 }
 
-// defaultClientID is unique and tells operators where the client runs.
+// defaultClientID is unique and shows operators where the client runs.
 func defaultClientID() string {
 	host, err := os.Hostname()
 	if err != nil {

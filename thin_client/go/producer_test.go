@@ -218,7 +218,7 @@ func TestASendEndsAtItsTimeout(t *testing.T) {
 			time.AfterFunc(100*time.Millisecond, cancel)
 			return ctx, cancel
 		},
-		"time-out": func() (context.Context, context.CancelFunc) {
+		"timeout": func() (context.Context, context.CancelFunc) {
 			return context.WithCancel(context.Background())
 		},
 	}

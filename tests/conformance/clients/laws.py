@@ -134,7 +134,7 @@ def one_verdict(trace: Trace, case: Case, proxies: Mapping[str, CaseProxy]) -> I
                 yield f"lease {lease} appears {count} times in one request"
         for lease, verdict in carried:
             if said.setdefault(lease, verdict) != verdict:
-                yield f"lease {lease} was told {said[lease]}, then {verdict}"
+                yield f"lease {lease} got {said[lease]}, then {verdict}"
             if lease in confirmed:
                 yield f"the verdict on lease {lease} was resent after it was confirmed"
         if event.request.answered:

@@ -62,7 +62,7 @@ async def judged(play: Callable[[], Awaitable[Result]], standstills: Standstills
         late_s = standstills.longest_since(began)
         if result.failure is None or not late_s or len(excused) == PLAYS - 1:
             return replace(result, stood_still=tuple(excused))
-        excused.append(f"{result.failure} (the proxies stood still for {late_s:.2f} s)")
+        excused.append(f"{result.failure} (the proxies were stalled for {late_s:.2f} s)")
 
 
 async def run_cases(

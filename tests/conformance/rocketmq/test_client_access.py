@@ -56,7 +56,7 @@ async def test_accounts_have_the_permissions_of_their_rules_and_others_none(
             await scene.start("push", "c", **shop)
             await scene.send("p", [{"body": "é", "key": "k", "tags": "red"}], how="sync")
             await eventually(lambda: scene.java.bodies("c") == ["é"], within_s=30)
-            for name, wrong in (("nobody", {}), ("liar", {**shop, "secret": "guessed"})):
+            for name, wrong in (("stranger", {}), ("liar", {**shop, "secret": "guessed"})):
                 await scene.start("producer", name, **wrong)
                 (outcome,) = await scene.send(name, [{"body": "x"}], how="sync")
                 assert outcome["code"] == 16, outcome

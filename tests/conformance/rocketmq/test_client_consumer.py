@@ -91,7 +91,7 @@ async def test_a_changed_subscription_applies_to_later_messages(scene: Stage) ->
     assert "late red" not in scene.java.bodies("c")
 
 
-@pytest.mark.feature("concurrent: rebalance when the broker tells of a change")
+@pytest.mark.feature("concurrent: rebalance on the broker's notice of a change")
 async def test_members_learn_at_once_of_joining_and_leaving_members(scene: Stage) -> None:
     """These clients rebalance by themselves only every ten minutes."""
     await scene.start("push", "a", tags="*")

@@ -99,7 +99,7 @@ async def test_orderly_consumers_have_queues_while_a_majority_is_up(
 
         async def until_locked(wanted: list[int]) -> None:
             async with asyncio.timeout(60):
-                while await locked(java) != wanted:  # noqa: ASYNC110  # the client tells nobody
+                while await locked(java) != wanted:  # noqa: ASYNC110  # no notice
                     await asyncio.sleep(0.05)
 
         await until_locked([0])

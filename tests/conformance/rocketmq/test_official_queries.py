@@ -68,7 +68,7 @@ async def test_messages_are_found(version: str, site: Site) -> None:
     printed = await site.run("printMsg", "-t", TOPIC, "-d", "true")
     for n in range(5):
         assert f"body {n}" in printed, printed
-    missing = await site.run("queryMsgByKey", "-t", TOPIC, "-k", "nobody")
+    missing = await site.run("queryMsgByKey", "-t", TOPIC, "-k", "missing")
     assert "7F000001" not in missing
 
 

@@ -35,7 +35,7 @@ async def test_what_breaks_a_run_off_is_its_one_problem(
     monkeypatch.setattr(Site, "start", start)
     result = await run(shape, tmp_path, [], seconds=1, network=Loopback("not asked for"))
 
-    told = "the run broke off: AssertionError: broker ended: no room on its disk"
+    told = "the run failed: AssertionError: broker ended: no room on its disk"
     assert result.problems == [told]
     assert f"- **{told}**" in markdown(result)
     assert result.as_dict()["problems"] == [told]

@@ -37,8 +37,8 @@ void on_signal(int) {
 StopOnSignals::StopOnSignals(std::vector<Consumer*> consumers) {
     detail::Descriptor made(::eventfd(0, EFD_CLOEXEC));
     if (made.get() < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-    int nobody = -1;
-    if (!event.compare_exchange_strong(nobody, made.get())) {
+    int none = -1;
+    if (!event.compare_exchange_strong(none, made.get())) {
         throw std::logic_error(
             "there is already a StopOnSignals: pass all consumers to a single one");
     }

@@ -27,7 +27,7 @@ async function sendSome(): Promise<void> {
         topic: "orders",
         body: JSON.stringify(order),
         shardingPath: "$.customer",
-        key: order.customer ?? "nobody",
+        key: order.customer ?? "unknown",
       })),
     );
   } finally {

@@ -137,7 +137,7 @@ function whole(name: string, value: number, least: number): void {
   }
 }
 
-/** `host@process-1f2e`: unique, and tells operators where the client runs. */
+/** `host@process-1f2e`: unique, and shows operators where the client runs. */
 export function defaultClientId(): string {
   return `${hostname()}@${process.pid}-${randomBytes(2).toString("hex")}`;
 }

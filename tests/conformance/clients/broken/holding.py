@@ -47,7 +47,7 @@ class ExtendsOnce(Session):
         return [] if self._failed else super()._leases_of(home)
 
 
-@breaks("lost-lease-is-told-to-the-handler", "a handler is not told of its lost lease")
+@breaks("lost-lease-reaches-the-handler", "a lost lease is not reported to its handler")
 class LostNotTold(Session):
     def _lose(self, lease: Lease) -> list[Message]:
         super()._lose(lease)

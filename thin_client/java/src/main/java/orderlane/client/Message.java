@@ -58,7 +58,7 @@ public interface Message {
      * Registers a callback for the loss of the lease. It runs on a client's thread, so it must not
      * block; if the lease is already lost, it runs at once.
      */
-    void onLeaseLost(Runnable told);
+    void onLeaseLost(Runnable callback);
 
     /** Returns the body, decoded as UTF-8. */
     default String text() {

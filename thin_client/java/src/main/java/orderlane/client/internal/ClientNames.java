@@ -21,7 +21,7 @@ public final class ClientNames {
         return VERSION;
     }
 
-    /** {@code host@process-1f2e}: unique, and tells operators where the client runs. */
+    /** {@code host@process-1f2e}: unique, and shows operators where the client runs. */
     public static String clientId() {
         String host;
         try {

@@ -120,14 +120,14 @@ public final class HeldMessage implements Message {
     }
 
     @Override
-    public void onLeaseLost(Runnable told) {
+    public void onLeaseLost(Runnable callback) {
         synchronized (this) {
             if (toTell != null) {
-                toTell.add(told);
+                toTell.add(callback);
                 return;
             }
         }
-        told.run();
+        callback.run();
     }
 
     /** Marks the lease as lost; listeners are called later, outside of any lock. */

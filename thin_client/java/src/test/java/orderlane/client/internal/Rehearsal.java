@@ -65,7 +65,7 @@ public final class Rehearsal {
         protocol.writeMessageBegin(new TMessage(call.method, TMessageType.REPLY, 1));
         result.write(protocol);
         return call.decode(
-                Arrays.copyOf(buffer.getArray(), buffer.length()), 1, "nobody");
+                Arrays.copyOf(buffer.getArray(), buffer.length()), 1, "test");
     }
 
     private static void handle(Consumer<Message> seen) throws InterruptedException {
