@@ -31,7 +31,7 @@ const (
 type Outgoing struct {
 	Topic string
 	Body  []byte
-	// Key finds the message, and orders it in groups that use KEY. Empty: no key.
+	// Key is the message key: for searches, and the order key in groups that use KEY. Empty: none.
 	Key string
 	// Route chooses the queue. Default: by Key; without a key, round robin.
 	Route Route

@@ -113,7 +113,7 @@ def _options() -> tuple[argparse.Namespace, list[str]]:
 def _start(version: str, arguments: list[str]) -> tuple[subprocess.Popen[bytes], Path]:
     output = _BUILD / version / "conformance.out"
     command = [sys.executable, "-m", "pytest"]
-    # The first test on a broker waits for it and for Maven, and longer with two at a time.
+    # The first test on a broker waits for it and for Maven, longer if two run at a time.
     command += ["--time-limit", "300", "--broker", version, "-k", version, *arguments]
     with output.open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT), output

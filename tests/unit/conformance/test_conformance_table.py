@@ -47,7 +47,7 @@ def test_a_failure_while_the_harness_stood_still_is_told_and_played_again() -> N
     )
 
     assert result.failure is None
-    assert result.stood_still == ("no ack (the proxies stood still for 0.15 s)",)
+    assert result.stood_still == ("no ack (the proxies were stalled for 0.15 s)",)
 
 
 def test_a_client_that_always_fails_is_not_excused_for_ever() -> None:

@@ -17,7 +17,7 @@ export const MAX_REQUEST_BYTES = 5_000_000;
 export interface Outgoing {
   topic: string;
   body: string | Uint8Array;
-  /** Finds the message, and orders it in groups that use KEY. */
+  /** The message key: for searches, and the order key in groups that use KEY. */
   key?: string | undefined;
   /**
    * Sends all messages of one key to one queue, in the order of sending. Default: the value at

@@ -3,7 +3,7 @@
 
 const { Consumer, Message, Producer } = require("ali-ons");
 
-// It asks a name server by HTTP only for the address of ours, which it is given.
+// The client requests a nameserver address by HTTP, but gets one as an argument here.
 const httpclient = { request: async () => ({ status: 500 }) };
 const logger = { info() {}, debug() {}, warn() {}, error() {} };
 

@@ -38,7 +38,7 @@ private:
 struct Outgoing {
     std::string topic;
     std::string body;
-    /// Finds the message, and orders it in groups that use KEY.
+    /// The message key: for searches, and the order key in groups that use KEY.
     std::optional<std::string> key = {};
     /// Sends all messages of one key to one queue, in the order of sending. Surrounding blanks
     /// (U+0000 to U+0020) are not part of a key.

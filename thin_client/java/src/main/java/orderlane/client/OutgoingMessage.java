@@ -117,7 +117,7 @@ public final class OutgoingMessage {
             return this;
         }
 
-        /** Finds the message, and orders it in groups that use KEY. */
+        /** The message key: for searches, and the order key in groups that use KEY. */
         public Builder key(String value) {
             key = Texts.checked("key", value);
             return this;
