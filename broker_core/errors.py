@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 
 class RemotingError(Exception):
@@ -43,6 +44,17 @@ class ConnectionLost(RemotingError):
 
 class NotConnected(ConnectionLost):
     """The connection could not be made, so nothing was sent: certainly no effect."""
+
+
+class BrokersAway(ConnectionLost):
+    """Some of the brokers that a request is for were not reached; all others have done it.
+
+    ``brokers``: their names.
+    """
+
+    def __init__(self, text: str, brokers: Collection[str]) -> None:
+        super().__init__(text)
+        self.brokers = tuple(sorted(brokers))
 
 
 class RequestTimeout(RemotingError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_core.client.requests import BrokerRequests
 from broker_core.client.routes import RouteCache
-from broker_core.errors import BrokerError
+from broker_core.errors import BrokerError, BrokersAway, ConnectionLost, RequestTimeout
 from broker_core.names import Group, Topic
 from broker_core.remoting import bodies, headers
 from broker_core.remoting.codes import RequestCode, ResponseCode
@@ -32,15 +32,30 @@ class Deletions:
             await self._requests.ask(broker, RequestCode.DELETE_SUBSCRIPTIONGROUP, header.to_ext())
 
     async def delete_topic(self, topic: Topic) -> None:
-        """Delete *topic* with its messages, and its route."""
+        """Delete *topic* with its messages at all brokers, and its route.
+
+        Raises BrokersAway, once all others have deleted it, if a broker that has it does not
+        answer or is not registered: it would come back with the topic. The route stays then.
+        """
         header = headers.TopicHeader(topic=topic).to_ext()
-        for broker in await self._brokers():
+        had_it, registered = self._routes.brokers_of(topic), await self._brokers()
+        away = set(had_it.difference(registered))
+        for broker in registered:
             try:
                 await self._requests.ask(broker, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+            except (ConnectionLost, RequestTimeout):
+                away.add(broker)
             except BrokerError as error:
                 # Apache's 5.3 fails behind the deletion if it has no timer wheel.
                 if error.code != ResponseCode.SYSTEM_ERROR or await self._has(broker, topic):
                     raise
+        if away:
+            were, they_are = ("was", "it is") if len(away) == 1 else ("were", "they are")
+            raise BrokersAway(
+                f"topic {topic} was deleted except at {', '.join(sorted(away))}, which {were} not"
+                f" reached: repeat the deletion when {they_are} back",
+                away,
+            )
         await self.forget_topic(topic)
 
     async def forget_topic(self, topic: Topic) -> None:

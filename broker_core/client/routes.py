@@ -92,6 +92,12 @@ class RouteCache:
         """Ask for this broker's address before it is used again."""
         self._doubted.add(broker)
 
+    def brokers_of(self, topic: Topic) -> frozenset[str]:
+        """Return the brokers known to have *topic*, and those that had it two minutes ago."""
+        route = self._routes.get(topic)
+        there = {data.broker for data in route.brokers} if route is not None else set()
+        return frozenset(there | {broker for missed, broker in self._missed if missed == topic})
+
     async def clusters(self) -> ClusterTable:
         """Ask for all brokers."""
         answer = await self._ask(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
