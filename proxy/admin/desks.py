@@ -8,6 +8,7 @@ from broker_core.names import Group
 from proxy.admin.audit import AuditSurface
 from proxy.admin.configuration import ConfigurationSurface
 from proxy.admin.dead_letters import DeadLetterSurface
+from proxy.admin.group_verbs import GroupVerbSurface
 from proxy.admin.groups import GroupSurface
 from proxy.admin.handoffs import HandoffSurface
 from proxy.admin.key_views import KeyViewSurface
@@ -18,7 +19,6 @@ from proxy.admin.offsets import OffsetSurface
 from proxy.admin.operations import Operation
 from proxy.admin.order_keys import OrderKeySurface
 from proxy.admin.owners import OwnerSurface
-from proxy.admin.pauses import PauseSurface
 from proxy.admin.process import ProcessSurface
 from proxy.lane.lanes import Lanes
 from proxy.live.configuration import Configuration
@@ -51,7 +51,7 @@ def desk_operations(
         *GroupSurface(configuration.desk).operations(),
         *KeySurface(KeyDesk(context, ownerships)).operations(),
         *OrderKeySurface(OrderKeyDesk(context, lanes)).operations(),
-        *PauseSurface(KeyDesk(context, ownerships)).operations(),
+        *GroupVerbSurface(KeyDesk(context, ownerships)).operations(),
         *KeyViewSurface(KeyBoard(context, ownerships)).operations(),
         *AuditSurface(context.audit).operations(),
         *DeadLetterSurface(dead_letters).operations(),

@@ -8,7 +8,8 @@ import typer
 
 _WHY = "--reason 'ticket 4711'"
 
-#: Examples by verb, without the leading ``orderlane``. Those of key verbs are in their table.
+#: Examples by verb, without the leading ``orderlane``. Verbs on keys and groups have theirs in
+#: their table.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "up": ("up", "up --settings orderlane.yaml --data /var/lib/orderlane --workers 2"),
     "nameserver": ("nameserver --listen 0.0.0.0:9876",),
@@ -48,8 +49,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         f"groups update billing --file billing.yaml --expect 3 {_WHY}",
     ),
     "groups delete": (f"groups delete billing {_WHY} --dry-run",),
-    "groups pause": (f"groups pause billing {_WHY}",),
-    "groups resume": (f"groups resume billing {_WHY}",),
     "audit ls": ("audit ls", "audit ls --group billing --limit 20"),
     "audit tail": ("audit tail --group billing",),
     "key parked": ("key parked billing",),
@@ -104,8 +103,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def all_examples() -> dict[str, tuple[str, ...]]:
-    """Return the examples of all verbs, including key verbs."""
-    from proxy.operator.key_table import KEY_VERBS  # other verbs start sooner without it
+    """Return the examples of all verbs, including those on keys and groups."""
+    # Other verbs start sooner without it.
+    from proxy.operator.key_table import GROUP_VERBS, KEY_VERBS
 
     of_key = {
         f"key {verb.name}": tuple(
@@ -113,12 +113,18 @@ def all_examples() -> dict[str, tuple[str, ...]]:
         )
         for verb in KEY_VERBS
     }
-    return {**EXAMPLES, **of_key}
+    of_group = {
+        f"groups {verb.name}": tuple(
+            f"groups {verb.name} billing {example.format(why=_WHY)}" for example in form.examples
+        )
+        for verb, form in GROUP_VERBS
+    }
+    return {**EXAMPLES, **of_key, **of_group}
 
 
 def add_examples(app: typer.Typer, verb: str) -> None:
     """Append examples to the help of *verb*, just added to *app*, and of its subcommands."""
-    known = all_examples() if verb == "key" else EXAMPLES
+    known = all_examples() if verb in ("key", "groups") else EXAMPLES
     for each in app.registered_commands:
         if each.name == verb:
             each.epilog = _epilog(known, verb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -16,6 +17,7 @@ from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.errors import OrderlaneError
+from proxy.operator.key_table import GROUP_VERBS, KeyVerb
 from proxy.settings.source import read_yaml
 
 app = typer.Typer(
@@ -28,7 +30,6 @@ _COLUMNS = (
     *("group", "topic", "order_key", "queues", "lag", "unfinished", "ready", "leased"),
     *("blocked", "paused_queues", "waiting_pulls", "bulk_readers"),
 )
-_PAUSES = ("group", "queue", "paused", "proxy")
 _CHANGE = ("group", "version", "changed", "before", "after")
 _TIMEOUT_S = 30.0
 
@@ -156,31 +157,25 @@ def delete(
     _show(ask_proxy(http, path, method="DELETE", timeout_s=_TIMEOUT_S), output)
 
 
-@app.command("pause")
-def pause(
-    group: str,
-    reason: Reason = "",
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Pause a group: deliver no messages until it is resumed.
+def _command(verb: KeyVerb) -> Callable[..., None]:
+    """Return the command of *verb* for whole groups."""
 
-    Leased messages may finish. The pause applies to all queues of the group and survives restarts.
-    """
-    _check(reason)
-    change_everywhere(http, f"{_place(group)}/pause", output, columns=_PAUSES, reason=reason)
+    def run(
+        group: str,
+        reason: Reason = "",
+        http: HttpOption = DEFAULT_HTTP,
+        output: Output = OutputFormat.TABLE,
+    ) -> None:
+        _check(reason)
+        path = f"{_place(group)}/{verb.name}"
+        columns = ("group", "queue", verb.result, "proxy")
+        change_everywhere(http, path, output, columns=columns, result=verb.result, reason=reason)
+
+    return run
 
 
-@app.command("resume")
-def resume(
-    group: str,
-    reason: Reason = "",
-    http: HttpOption = DEFAULT_HTTP,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Resume a paused group; keys that were paused one by one stay paused."""
-    _check(reason)
-    change_everywhere(http, f"{_place(group)}/resume", output, columns=_PAUSES, reason=reason)
+for _verb, _form in GROUP_VERBS:
+    app.command(_verb.name, help=_form.help)(_command(_verb))
 
 
 def _put(

@@ -1,4 +1,4 @@
-"""The table of key verbs: one entry and one function per verb.
+"""The table of verbs on keys and groups: one entry and one function per verb.
 
 HTTP operations, the OpenAPI document, audit records, the command line with its examples, and the
 console's dialogs are generated from this table.
@@ -54,6 +54,20 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfGroup:
+    """The form of a verb of reach ALL that is done to a whole group: its functions get None as the
+    key. It takes a reason and nothing else.
+    """
+
+    summary: str
+    """In the OpenAPI document."""
+    help: str
+    """Of the command line, in paragraphs."""
+    examples: tuple[str, ...] = ("{why}",)
+    """Of the command line: the words behind the group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyVerb:
     """One verb. Its functions take a queue and a key; for ALL, None stands for the whole group."""
 
@@ -81,6 +95,8 @@ class KeyVerb:
     examples: tuple[str, ...] = ("customer-17 {why}",)
     """Example arguments of the command, after the group."""
     dialog: Dialog
+    of_group: OfGroup | None = None
+    """Set if it can be done to a whole group too."""
 
 
 # ---- park, redrive, stop ------------------------------------------------------------------------
@@ -194,6 +210,13 @@ PAUSE = KeyVerb(
         lines=(("Key", "{state}", "paused"),),
         done="Paused {everywhere}",
     ),
+    of_group=OfGroup(
+        summary="Pause a group in all queues.",
+        help="""Pause a group: deliver no messages until it is resumed.
+
+    Leased messages may finish. The pause applies to all queues of the group and survives restarts.
+    """,
+    ),
 )
 
 RESUME = KeyVerb(
@@ -215,6 +238,10 @@ RESUME = KeyVerb(
         shown=(Shown(Stage.QUEUE, paused=True),),
         lines=(("Key", "paused", "delivering"),),
         done="Resumed {everywhere}",
+    ),
+    of_group=OfGroup(
+        summary="Resume a paused group.",
+        help="Resume a paused group; keys that were paused one by one stay paused.",
     ),
 )
 
@@ -380,4 +407,9 @@ KEY_VERBS: tuple[KeyVerb, ...] = (
             done="Noted: {everywhere}",
         ),
     ),
+)
+
+#: Those that can be done to a whole group, with the form that they have there.
+GROUP_VERBS: tuple[tuple[KeyVerb, OfGroup], ...] = tuple(
+    (verb, verb.of_group) for verb in KEY_VERBS if verb.of_group is not None
 )

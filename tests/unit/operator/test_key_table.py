@@ -8,11 +8,13 @@ from unittest.mock import MagicMock
 import orjson
 import pytest
 
+from proxy.admin.group_verbs import GroupVerbSurface
 from proxy.admin.keys import KeySurface
+from proxy.cli import groups
 from proxy.cli.key import COMMANDS
 from proxy.console.key_verbs import key_verbs_js
 from proxy.operator.key_models import QueuedKeyBody
-from proxy.operator.key_table import KEY_VERBS, KeyVerb, Reach
+from proxy.operator.key_table import GROUP_VERBS, KEY_VERBS, KeyVerb, Reach
 from testkit.processes import ROOT
 
 ACTS = (ROOT / "proxy/console/static/key-acts.js").read_text()
@@ -35,6 +37,17 @@ def test_a_verb_is_a_path_a_command_and_a_dialog(verb: KeyVerb) -> None:
     if verb.reach is Reach.ALL:
         assert verb.result in verb.answer.model_fields
         assert not issubclass(verb.body, QueuedKeyBody)
+
+
+def test_a_verb_on_groups_is_a_path_and_a_command_of_reach_all() -> None:
+    paths = [each.path for each in GroupVerbSurface(MagicMock()).operations()]
+    names = [verb.name for verb, _ in GROUP_VERBS]
+    commands = {each.name: each.help for each in groups.app.registered_commands}
+    assert paths == [f"/api/groups/{{group}}/{name}" for name in names]
+    assert names == ["pause", "resume"]
+    for verb, form in GROUP_VERBS:
+        assert verb.reach is Reach.ALL
+        assert commands[verb.name] == form.help
 
 
 @pytest.mark.parametrize("verb", KEY_VERBS, ids=lambda verb: verb.name)

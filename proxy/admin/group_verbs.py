@@ -1,4 +1,4 @@
-"""Pause and resume of whole groups in the admin API."""
+"""Verbs on whole groups in the admin API, such as pause."""
 
 from __future__ import annotations
 
@@ -8,26 +8,23 @@ from typing import Any
 from proxy.admin.operations import OWNED, Call, Operation, post
 from proxy.operator.asked import ChangeBody
 from proxy.operator.key_desk import KeyDesk
-from proxy.operator.key_table import PAUSE, RESUME, KeyVerb
+from proxy.operator.key_table import GROUP_VERBS, KeyVerb, OfGroup
 
 
-class PauseSurface:
-    """``POST /api/groups/G/pause`` and ``resume``."""
+class GroupVerbSurface:
+    """``POST /api/groups/G/VERB``."""
 
     def __init__(self, desk: KeyDesk) -> None:
         self._desk = desk
 
     def operations(self) -> list[Operation]:
         """Return the operations."""
-        return [
-            self._verb(PAUSE, "Pause a group in all queues."),
-            self._verb(RESUME, "Resume a paused group."),
-        ]
+        return [self._verb(verb, form) for verb, form in GROUP_VERBS]
 
-    def _verb(self, verb: KeyVerb, summary: str) -> Operation:
+    def _verb(self, verb: KeyVerb, form: OfGroup) -> Operation:
         return post(
             f"/api/groups/{{group}}/{verb.name}",
-            summary,
+            form.summary,
             partial(self._act, verb),
             body=ChangeBody,
             answer=verb.answer,
