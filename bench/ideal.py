@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.handled import FIRST, LAST
 from bench.peers.backlog import backlog_of
 from bench.slow_work import SlowWork

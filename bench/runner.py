@@ -20,9 +20,10 @@ import orjson
 from bench.frame.case import Arm, Case, NotHere, Point, Scale
 from bench.frame.checkpoint import Checkpoint, Run
 from bench.frame.context import RunContext
+from bench.frame.figures import Figures
 from bench.frame.forked import Forked
 from bench.frame.pace import codec_us
-from bench.frame.peer import Figures, Peer
+from bench.frame.peer import Peer
 from bench.frame.schedule import WARM_UP, Turn, schedule
 from bench.frame.summary import summaries
 from bench.peers.registry import PEERS

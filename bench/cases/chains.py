@@ -6,7 +6,7 @@ import time
 
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from proxy.core.jobs.chains import Job, JobChains
 
 _WINDOW = 20_000  # unfinished jobs at a time, as max_jobs_in_memory

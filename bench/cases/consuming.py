@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from bench.frame.context import OrderViolated, RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.frame.progress import Counter, stretch
 from bench.handled import FIRST, LAST
 from bench.peers.backlog import backlog_of

@@ -7,7 +7,8 @@ from dataclasses import replace
 from bench.cases.consuming import CONNECTIONS, consume, lean, plain
 from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 
 _HANDLERS = 64
 #: What peers are set to take at a time: they stand beside our own only there.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from testkit.processes import Children
 
 _LIMIT_S = 240.0

@@ -7,7 +7,8 @@ from functools import partial
 from bench.cases.consuming import consume, lean, plain
 from bench.frame.case import Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 
 _RUN, _BATCH = 256, 256
 

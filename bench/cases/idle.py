@@ -8,7 +8,7 @@ from functools import partial
 from bench.cpu import CpuMeter
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.load.idle import allow_descriptors
 from bench.load.stage import Stage, stage
 from bench.site import ProxyProcess, wait_for_queues

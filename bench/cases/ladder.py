@@ -5,7 +5,8 @@ from __future__ import annotations
 from bench.cases.consuming import consume, plain
 from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import OrderViolated, RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.ideal import ideal
 from testkit.processes import Children
 

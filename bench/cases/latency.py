@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.frame.case import Arm, Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.load.shape import zipf_shares
 from bench.load.stage import Loader, Stage, check_order, lapses, stage, timed
 from bench.site import ProxyProcess, wait_for_queues

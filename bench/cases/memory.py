@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.load.stage import Stage, stage, wait_until_read
 from bench.site import ProxyProcess
 

@@ -8,7 +8,7 @@ from bench.cases.consuming import ended
 from bench.flights import sample_of_flights, store_flights
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import OrderViolated, RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.frame.progress import Counter, stretch
 from bench.handled import FIRST, LAST
 from proxy.core.keys.kinds.registry import compile_order_key

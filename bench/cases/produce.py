@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from bench.frame.case import Arm, Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.load.stage import Stage, stage, timed
 from bench.site import EMBEDDED
 from testkit.rocketmq import VERSIONS

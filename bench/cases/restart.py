@@ -16,7 +16,7 @@ import orjson
 from bench.cpu import cpu_s
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.load.stage import stage
 from bench.site import EMBEDDED, Brokers, open_site
 from broker_core.store.tables import JsonTable

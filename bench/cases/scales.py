@@ -10,7 +10,7 @@ from dataclasses import replace
 from bench.cpu import CpuMeter, microseconds_each
 from bench.frame.case import Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.load.stage import Loader, Stage, check_order, lapses, stage, wait_until_finished
 from bench.site import ProxyProcess, wait_for_queues
 from proxy.errors import OrderlaneError

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from bench.flights import OF_THE_YEAR, sample_of_flights
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import OrderViolated, RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from proxy.cli.garbage import look_at_young_objects_only
 from proxy.cli.side_by_side import side_by_side
 from proxy.core.keys.kinds.registry import compile_order_key

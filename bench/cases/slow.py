@@ -9,7 +9,8 @@ from functools import partial
 from bench.cases.consuming import consume, plain
 from bench.frame.case import Case, Column, NotHere, Plot, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.ideal import ideal
 
 _HANDLERS, _KEYS, _QUEUES = 64, 1_000, 8

@@ -11,7 +11,7 @@ from typing import Any
 from bench.cpu import cpu_s
 from bench.frame.case import Case, Column, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.load.idle import allow_descriptors
 from bench.load.links import Links
 from bench.load.proxy_pulls import Pace, ProxyPuller

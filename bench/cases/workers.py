@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.frame.case import Arm, Case, Column, Plot, Point, Shape
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.frame.progress import stretch
 from bench.load.stage import check_order, lapses, stage
 

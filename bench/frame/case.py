@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 
 Point = int | float | str
 Arm = Callable[[RunContext, Point], Figures]

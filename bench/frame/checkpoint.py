@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from bench.frame.case import Point
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.frame.schedule import Turn
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.frame.peer import Figures
+from bench.frame.figures import Figures
 from bench.site import EMBEDDED, Brokers, Site, open_site, running_brokers
 from testkit.processes import Starter
 

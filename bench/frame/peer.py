@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from bench.frame.context import RunContext
-
-Figures = Mapping[str, float | int | str]
+from bench.frame.context import RunContext
+from bench.frame.figures import Figures
 
 
 @dataclass(frozen=True, slots=True)

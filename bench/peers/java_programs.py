@@ -17,7 +17,8 @@ from typing import Any
 
 import orjson
 
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.frame.progress import Counter, stretch
 from bench.peers import order_record
 from bench.report import ROOT

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.peers.backlog import backlog_of
 from bench.peers.java_programs import consume, orderlane_path
 from bench.site import EMBEDDED

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.peers.java_programs import consume, parallel_consumer_path, version_in
 from bench.peers.kafka_node import kafka_node
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.peers.backlog import backlog_of
 from bench.peers.java_programs import consume, rocketmq_path
 from bench.preload import Place

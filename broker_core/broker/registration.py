@@ -17,6 +17,7 @@ from broker_core.remoting.codes import RequestCode, request_name
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.nameserver_headers import (
     BrokerHeader,
+    MemberHeader,
     RegisterBrokerHeader,
     RegisterBrokerResponse,
 )
@@ -101,13 +102,13 @@ class Registration:
             await asyncio.sleep(_AGAIN_S if self._unreachable else _EVERY_S)
             await self.refresh()
 
-    async def _ask_all(self, code: RequestCode, header: BrokerHeader, body: bytes = b"") -> None:
+    async def _ask_all(self, code: RequestCode, header: MemberHeader, body: bytes = b"") -> None:
         await asyncio.gather(
             *(self._ask(nameserver, code, header, body) for nameserver in self._nameservers)
         )
 
     async def _ask(
-        self, nameserver: str, code: RequestCode, header: BrokerHeader, body: bytes
+        self, nameserver: str, code: RequestCode, header: MemberHeader, body: bytes
     ) -> None:
         request = RemotingCommand(code, ext=header.to_ext(), body=body)
         try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from broker_core.errors import InvalidCommand
 from broker_core.names import Topic
-from broker_core.remoting.nameserver_headers import BrokerHeader
+from broker_core.remoting.nameserver_headers import MemberHeader
 from broker_core.remoting.route_bodies import (
     MASTER_ID,
     BrokerData,
@@ -42,7 +42,7 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 class Registration:
     """One member (master or slave) of a broker, as it registered last."""
 
-    header: BrokerHeader
+    header: MemberHeader
     topics: Mapping[Topic, TopicConfig]
     connection: Hashable
     expires_ns: int
@@ -90,7 +90,7 @@ class Routes:
         self._members[key] = registration
         return replaced
 
-    def refresh(self, header: BrokerHeader, *, now_ns: int) -> DataVersion | None:
+    def refresh(self, header: MemberHeader, *, now_ns: int) -> DataVersion | None:
         """Keep a member alive; return the version of what it registered, None if unknown."""
         held = self._held(header)
         if held is None:
@@ -100,7 +100,7 @@ class Routes:
         )
         return held.version
 
-    def unregister(self, header: BrokerHeader) -> Registration | None:
+    def unregister(self, header: MemberHeader) -> Registration | None:
         """Forget a member that leaves; return what was dropped."""
         if self._held(header) is None:
             return None
@@ -125,7 +125,7 @@ class Routes:
         """Return the master of a broker."""
         return self._members.get((broker, MASTER_ID))
 
-    def _held(self, header: BrokerHeader) -> Registration | None:
+    def _held(self, header: MemberHeader) -> Registration | None:
         held = self._members.get((header.broker_name, header.broker_id))
         same = held is not None and held.header.broker_addr == header.broker_addr
         return held if same else None

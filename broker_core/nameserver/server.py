@@ -231,7 +231,7 @@ class NameServer:
         return request.response(body=table_to_json(values))
 
 
-def _check_names(header: nameserver_headers.BrokerHeader) -> None:
+def _check_names(header: nameserver_headers.MemberHeader) -> None:
     for wire_name, name in (
         ("brokerName", header.broker_name),
         ("clusterName", header.cluster_name),
@@ -272,7 +272,7 @@ def _registration(
     return BrokerRegistration.from_json(body)
 
 
-def _names(header: nameserver_headers.BrokerHeader) -> dict[str, object]:
+def _names(header: nameserver_headers.MemberHeader) -> dict[str, object]:
     return {
         "broker": header.broker_name,
         "id": header.broker_id,

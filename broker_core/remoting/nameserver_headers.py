@@ -6,13 +6,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker_core.remoting.header_fields import Header, Int32
 
 
+class MemberHeader(Protocol):
+    """Names a broker: the master or one of its slaves."""
+
+    @property
+    def broker_name(self) -> str:
+        """Shared by the master and its slaves."""
+
+    @property
+    def broker_addr(self) -> str:
+        """host:port."""
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster that it is part of."""
+
+    @property
+    def broker_id(self) -> int:
+        """0: the master."""
+
+    def to_ext(self) -> dict[str, str]:
+        """Return the wire form; what is None is left out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeader(Header):
-    """Codes 104 and 322, and what 103 shares: ``broker_addr`` is host:port, id 0 the master."""
+    """Codes 104 and 322."""
 
     broker_name: str
     broker_addr: str
@@ -21,12 +45,16 @@ class BrokerHeader(Header):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerHeader(BrokerHeader):
+class RegisterBrokerHeader(Header):
     """Code 103. ``body_crc32`` is CRC-32 & 0x7fffffff of the body, 0 if not to be checked.
 
     ``heartbeat_timeout_millis`` (5.x) replaces the 120 s after which a silent broker is dropped.
     """
 
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
     ha_server_addr: str
     compressed: bool = False
     body_crc32: Int32 = 0
@@ -56,16 +84,19 @@ class KvNamespaceHeader(Header):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KvKeyHeader(KvNamespaceHeader):
+class KvKeyHeader(Header):
     """Codes 101 and 102."""
 
+    namespace: str
     key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutKvHeader(KvKeyHeader):
+class PutKvHeader(Header):
     """Code 100."""
 
+    namespace: str
+    key: str
     value: str
 
 

@@ -21,7 +21,8 @@ from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 from proxy.lane.topic_rules import rules_of
 from proxy.tuning import simulation
-from proxy.tuning.report import Figures, TuningReport
+from proxy.tuning.figures import Figures
+from proxy.tuning.report import TuningReport
 from proxy.tuning.sample import Sample
 from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulation import Simulated, SimulationReport

@@ -44,7 +44,7 @@ class GroupLane:
     settings: GroupSettings
     memory: Budget
     history: History
-    listener: LaneListener
+    listener: LaneListener[GroupLane]
     open_connections: Container[int]
     counts: dict[Topic, TopicCounts] = field(default_factory=lambda: defaultdict(TopicCounts))
     take_overs: Histogram = field(default_factory=Histogram)  # from locks to their hand-outs

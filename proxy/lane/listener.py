@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from proxy.core.jobs.chains import Job
 from proxy.core.jobs.refills import Refill
@@ -11,8 +11,7 @@ from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.verdicts import Nack
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
-if TYPE_CHECKING:
-    from proxy.lane.group_lane import GroupLane
+Lane = TypeVar("Lane", contravariant=True)
 
 
 class Verdicts(NamedTuple):
@@ -33,22 +32,22 @@ class Verdicts(NamedTuple):
         return [*self.acked, *nacked, *self.released, *self.success, *self.failed]
 
 
-class LaneListener(Protocol):
-    """Who wants to know: upstream for dead letters and room, downstream for ready jobs."""
+class LaneListener(Protocol[Lane]):
+    """Receives events of a lane: upstream for dead letters and room, downstream for ready jobs."""
 
-    def on_ready(self, lane: GroupLane) -> None:
+    def on_ready(self, lane: Lane) -> None:
         """Jobs may have become ready."""
 
-    def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
+    def on_dead_letter(self, lane: Lane, pipeline: QueuePipeline, job: Job) -> None:
         """*job* is given up: store its copy, then call ``lane.dead_lettered``."""
 
-    def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
+    def on_refill(self, lane: Lane, pipeline: QueuePipeline, refill: Refill) -> None:
         """Read the spilled messages of *refill*, then call ``lane.refilled``."""
 
-    def on_parking(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
+    def on_parking(self, lane: Lane, pipeline: QueuePipeline) -> None:
         """Keys of *pipeline*, or of that of its queue, are parked: something may be to do."""
 
-    def on_wanted(self, lane: GroupLane) -> None:
+    def on_wanted(self, lane: Lane) -> None:
         """A client came for a topic that this proxy does not take part in yet."""
 
     def on_settled(self) -> None:

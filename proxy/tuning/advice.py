@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the report holds an advice
-    from proxy.tuning.report import Figures
+from proxy.tuning.figures import Figures
 
 #: Above these shares a candidate is no order key for the topic as it stands.
 _TOO_MANY_MISSING = 0.05

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
 
-from proxy.tuning.report import Figures, TuningReport
+from proxy.tuning.figures import Figures
+from proxy.tuning.report import TuningReport
 
 _HOTTEST = 10
 _COLUMNS = (

@@ -19,7 +19,7 @@ from proxy.cli.observing import HistoryObserver
 from testkit.ddmq_client import MODES, DdmqClient, DdmqMessage
 from testkit.simulation.history import Pen
 from testkit.simulation.process import SimulatedProcess, current_process
-from testkit.simulation.world import ClientNode, Died, World
+from testkit.simulation.world import Died, Node, World
 from thin_client import (
     AsyncConsumer,
     AsyncProducer,
@@ -81,7 +81,7 @@ class _Observer(HistoryObserver):
         self._write("handle_start", message, digest=seen)
 
 
-class ConsumerNode(ClientNode):
+class ConsumerNode(Node):
     """A consumer of *group* that pulls *topics* (None: all) at the first of *servers* to answer."""
 
     def begin(
@@ -220,7 +220,7 @@ def _body(flow: Flow, key: str | None) -> bytes:
     return orjson.dumps({"id": key, "n": flow.left}) + b" " * max(0, flow.body_bytes - 20)
 
 
-class ProducerNode(ClientNode):
+class ProducerNode(Node):
     """Sends flows; each flow's messages one after the other. Topics in *held* have to wait."""
 
     def begin(self, servers: Sequence[str], *, held: Set[str] = frozenset()) -> None:

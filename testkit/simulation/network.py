@@ -17,12 +17,9 @@ import socket
 from asyncio import sslproto
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, cast
 
 from testkit.simulation.process import PROCESS, SimulatedProcess, State
-
-if TYPE_CHECKING:
-    from testkit.simulation.loop import Callback, SimulatedLoop
 
 _MS = 1_000_000
 _LEAST_LATENCY_NS = 40_000
@@ -40,10 +37,45 @@ _LOOPBACK = "127.0.0.1"
 _FIRST_PORT = 20_000
 
 
+class Timer(Protocol):
+    """A callback that waits for its time."""
+
+    def cancel(self) -> None:
+        """Never call it."""
+
+
+class VirtualTime(Protocol):
+    """What connections need of their event loop."""
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time."""
+
+    def call_at_ns(
+        self,
+        at_ns: int,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Timer:
+        """Call *callback* at exactly that time."""
+
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Timer:
+        """Call *callback* in the next turn."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of the loop."""
+
+
 class Network:
     """All listeners and connections of one loop."""
 
-    def __init__(self, loop: SimulatedLoop, chance: random.Random) -> None:
+    def __init__(self, loop: VirtualTime, chance: random.Random) -> None:
         self._loop = loop
         self._chance = chance
         self._ports = _FIRST_PORT
@@ -200,7 +232,7 @@ class Network:
         if ssl:
             waiter = loop.create_future()
             layer = sslproto.SSLProtocol(
-                loop,
+                asyncio.get_running_loop(),
                 protocol,
                 _client_context(ssl),
                 waiter,
@@ -327,7 +359,7 @@ class Server(asyncio.AbstractServer):
         if self._tls is not None:
             context, handshake_s, shutdown_s = self._tls
             protocol = sslproto.SSLProtocol(
-                self._network._loop,
+                asyncio.get_running_loop(),
                 protocol,
                 context,
                 None,
@@ -342,7 +374,7 @@ class Server(asyncio.AbstractServer):
         self._network.forget(self)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._network._loop
+        return cast(asyncio.AbstractEventLoop, self._network._loop)
 
     def is_serving(self) -> bool:
         return not self._closed
@@ -393,7 +425,7 @@ class Transport(asyncio.Transport):
         self._writing_paused = False
         self._reading = True
         self._closing = self._lost = self._eof_sent = self._eof_seen = False
-        self._check: Callback | None = None
+        self._check: Timer | None = None
         network.open[self] = None
 
     def __repr__(self) -> str:

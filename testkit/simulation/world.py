@@ -88,6 +88,11 @@ class Node:
             raise Died(self.name)
         return await self.world.run_in(process, coroutine)
 
+    def work(self, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run *main* in its process; a failure is kept for the end of the world."""
+        assert self.process is not None
+        return self.world.start_in(self.process, main, name=self.name)
+
     async def begin_to_serve(self, starting: Coroutine[Any, Any, Any]) -> None:
         """Run *starting*; from then on the process heeds SIGTERM. Raises Died."""
         process = self.process
@@ -225,11 +230,6 @@ class ClientNode(Node):
     async def start(self) -> None:
         """Nothing runs in it yet: see ``work``."""
         self.new_process()
-
-    def work(self, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *main* in it; a failure is kept for the end of the world."""
-        assert self.process is not None
-        return self.world.start_in(self.process, main, name=self.name)
 
 
 class _Tasks:

@@ -11,15 +11,16 @@ come in one piece and are answered in one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import structlog
 from thrift.Thrift import TApplicationException
 
 from broker_core.errors import RemotingError
 from broker_core.tasks import spawn
+from broker_core.turns import Turns
 from proxy.core.group.token_bucket import TokenBucket
 from proxy.downstream.port.frames import (
     Call,
@@ -31,12 +32,13 @@ from proxy.downstream.port.frames import (
     encode_failure,
     encode_spliced,
 )
-from proxy.errors import OrderlaneError
+from proxy.downstream.port.load import Load
+from proxy.errors import OrderlaneError, Overloaded
 from proxy.net.dead_peers import find_dead_peer
+from proxy.net.overdue import Overdue
 from proxy.net.tls import common_name
-
-if TYPE_CHECKING:
-    from proxy.downstream.port.server import ThriftServer
+from proxy.observe.logs import NoisyLog
+from proxy.settings.proxy_settings import LimitSettings
 
 _log = structlog.get_logger("thrift")
 
@@ -76,6 +78,56 @@ class Entry:
     shed: Refuse | None = None
     #: It gives back what is held: it is served also where there is no room.
     frees: bool = False
+
+
+class Server(Protocol):
+    """What a connection needs of the server that accepted it."""
+
+    @property
+    def methods(self) -> Mapping[str, Entry]:
+        """By name, of all services."""
+
+    @property
+    def limits(self) -> LimitSettings:
+        """Limits of the port."""
+
+    @property
+    def load(self) -> Load:
+        """Bytes of all requests and answers of the port."""
+
+    @property
+    def turns(self) -> Turns:
+        """Turns of the requests of all connections."""
+
+    @property
+    def noisy(self) -> NoisyLog:
+        """Log for what clients can cause at will."""
+
+    @property
+    def home_port(self) -> int | None:
+        """Port to which clients are led back; None: the one that they came to."""
+
+    @property
+    def unread(self) -> Overdue[Connection]:
+        """Connections whose answer has not left."""
+
+    @property
+    def begun(self) -> Overdue[Connection]:
+        """Connections whose request is not whole."""
+
+    def admit(self, connection: Connection, /) -> bool:
+        """Count a new connection in; False if it is one too many."""
+
+    def forget(self, connection: Connection, reason: BaseException | None, /) -> None:
+        """Count a closed connection out; *reason* is its transport's, if it had one."""
+
+    def closed_for(self, connection: Connection, reason: str, /) -> None:
+        """End a connection whose bytes are no request."""
+
+    def refusal(
+        self, connection: Connection, entry: Entry, /, *, passed_over: bool
+    ) -> Overloaded | None:
+        """The error for a request that reaches a limit; None: it is served."""
 
 
 def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Method:
@@ -152,7 +204,7 @@ class Reply:
 class Connection(asyncio.Protocol):
     """One client connection."""
 
-    def __init__(self, server: ThriftServer, connection_id: int) -> None:
+    def __init__(self, server: Server, connection_id: int) -> None:
         self.connection_id = connection_id
         self.address = ""
         self.home = ""

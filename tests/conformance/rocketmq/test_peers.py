@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.frame.context import RunContext
-from bench.frame.peer import Figures, Work
+from bench.frame.figures import Figures
+from bench.frame.peer import Work
 from bench.peers.registry import PEERS
 from testkit.rocketmq import VERSIONS
 
