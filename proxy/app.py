@@ -132,6 +132,16 @@ class Proxy:
         return self._client.client_id
 
     @property
+    def context(self) -> UpstreamContext:
+        """What its parts that face brokers share."""
+        return self._context
+
+    @property
+    def groups(self) -> frozenset[Group]:
+        """Groups whose queues it may own; each client of a broadcast group counts as one."""
+        return frozenset(self._ownerships)
+
+    @property
     def servers(self) -> tuple[ThriftServer, AdminHttp]:
         """What serves clients, for whoever hands connections over."""
         return self._thrift, self._http

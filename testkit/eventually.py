@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 _LOOK_S = 0.005
 #: A look that took longer was held up by the machine, and what is waited for as well.
@@ -24,3 +24,10 @@ async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0) -> No
         now_s = time.monotonic()
         left_s -= min(now_s - began_s, _AT_MOST_S)
         began_s = now_s
+
+
+async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float = 30.0) -> None:
+    """Return once ``await holds()``; TimeoutError fails the test otherwise."""
+    async with asyncio.timeout(within_s):
+        while not await holds():  # noqa: ASYNC110  # nothing there to be notified by
+            await asyncio.sleep(0.01)

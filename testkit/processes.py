@@ -115,6 +115,11 @@ class Child:
         return self._out.read_text().split("\n")[:-1]
 
     @property
+    def output(self) -> str:
+        """Stdout so far, a line that is not whole included."""
+        return self._out.read_text()
+
+    @property
     def err(self) -> str:
         return self._err.read_text()
 

@@ -101,6 +101,32 @@ class ScriptedProxy:
         if self._serving:
             await asyncio.wait(self._serving)
 
+    @property
+    def open_connections(self) -> int:
+        """Connections that are open now."""
+        return len(self._writers)
+
+    @property
+    def accepted(self) -> int:
+        """Connections accepted so far."""
+        return self._connections
+
+    def lease_for(self, ms: int) -> None:
+        """Lease messages for *ms* from now on."""
+        self.lease_ms = ms
+
+    def lose(self, *leases: int) -> None:
+        """Report *leases* as not held from now on."""
+        self.not_held |= set(leases)
+
+    def hide_home(self) -> None:
+        """Name no home in answers from now on."""
+        self.tell_home = False
+
+    async def plainly(self, request: Request) -> Any:
+        """The answer to a call without a script; a script itself."""
+        return await getattr(self, f"_{request.method}")(request)
+
     def hang_up(self) -> None:
         """Break every connection that is open."""
         for writer in list(self._writers):
@@ -145,14 +171,14 @@ class ScriptedProxy:
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)
 
-    def batch(self, *leases: consumer.Message) -> consumer.PullResponse:
-        """An answer with these messages."""
-        context = consumer.Context(groupId="g", topic="orders", qid="broker-a_0#1")
-        response = consumer.PullResponse(
-            context=context, messages=list(leases), leaseMs=self.lease_ms
+    def batch(self, *leases: consumer.Message, home: str | None = None) -> consumer.PullResponse:
+        """An answer with these messages; *home* stands in for this proxy's own address."""
+        return consumer.PullResponse(
+            context=consumer.Context(groupId="g", topic="orders", qid="broker-a_0#1"),
+            messages=list(leases),
+            leaseMs=self.lease_ms,
+            home=(home or self.address) if self.tell_home else None,
         )
-        response.home = self.address if self.tell_home else None
-        return response
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
@@ -196,10 +222,8 @@ class ScriptedProxy:
         kind = TMessageType.REPLY
         scripted = self.scripts.get(method)
         try:
-            if scripted:
-                result.success = await scripted.popleft()(request)
-            else:
-                result.success = await getattr(self, f"_{method}")(request)
+            answer = scripted.popleft() if scripted else self.plainly
+            result.success = await answer(request)
             if isinstance(result.success, Raw):
                 return result.success
             request.answered = True

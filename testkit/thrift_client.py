@@ -99,13 +99,16 @@ class ThriftClient:
         """Write *data* as it is."""
         self.writer.write(data)
 
-    async def answer(self, method: str) -> Any:
-        """The answer to the last call written, which must echo its name and sequence id."""
+    async def answer(self, method: str, *, number: int | None = None) -> Any:
+        """The next answer, which must echo *method* and *number*; None: those of the last call that
+        ``send`` wrote.
+        """
         async with asyncio.timeout(_PATIENCE_S):
             (length,) = _LENGTH.unpack(await self.reader.readexactly(4))
             payload = await self.reader.readexactly(length)
         echoed, kind, sequence_id, answer = decode_answer(payload, protocol=self._protocol)
-        assert (echoed, sequence_id) == (method, self._sequence_id)
+        expected = self._sequence_id if number is None else number
+        assert (echoed, sequence_id) == (method, expected)
         if kind == TMessageType.EXCEPTION:
             raise answer
         assert kind == TMessageType.REPLY
@@ -181,13 +184,18 @@ def ddmq_pull(group: str, *, linger_ms: int | None = 20, **fields: Any) -> Any:
 
 
 def link(
-    context: Any, *, success: Sequence[int] | None = None, failed: Sequence[int] | None = None
+    context: Any,
+    *,
+    success: Sequence[int] | None = None,
+    failed: Sequence[int] | None = None,
+    token: str | None = None,
 ) -> Any:
     """One ConsumeResult."""
     return consumer.ConsumeResult(
         context=context,
         successOffsets=None if success is None else list(success),
         failOffsets=None if failed is None else list(failed),
+        token=token,
     )
 
 

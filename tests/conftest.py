@@ -174,7 +174,7 @@ def pytest_runtest_makereport(
 ) -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield
     # What a test logs may be no text at all, and has to reach the process that reports.
-    report.sections = [
+    report.sections[:] = [
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
     ]
     if feature := item.get_closest_marker("feature"):

@@ -38,6 +38,11 @@ class HttpConnections:
         self._asked: set[RequestHandler] = set()
         self._since_s: dict[RequestHandler, float] = {}  # connections without a request
 
+    @property
+    def open(self) -> set[RequestHandler]:
+        """Connections that are open now."""
+        return {each for server in self._servers for each in server.connections}
+
     def factory(self, server: web.Server) -> Callable[[], asyncio.BaseProtocol]:
         """Return a protocol factory for connections of *server*."""
         self._servers.append(server)
@@ -71,7 +76,7 @@ class HttpConnections:
         while True:
             await asyncio.sleep(self.patience_s / 8)
             now_s = asyncio.get_running_loop().time()
-            open_now = {each for server in self._servers for each in server.connections}
+            open_now = self.open
             self._asked &= open_now
             since_s = {each: self._since_s.get(each, now_s) for each in open_now - self._asked}
             self._since_s = since_s

@@ -76,7 +76,7 @@ def consume(
     writer = open_history(history, "consume")
     name = f"consume-{os.getpid()}"
     executor = None if command is None else Executor(command)
-    observer = _Watch(writer, group=group, consumer=name, executor=executor)
+    observer = LeaseWatch(writer, group=group, consumer=name, executor=executor)
 
     async def run() -> None:
         consumer = AsyncConsumer(
@@ -112,7 +112,7 @@ def consume(
         say(f"{number(observer.handled, 'message')} handled")
 
 
-class _Watch(HistoryObserver):
+class LeaseWatch(HistoryObserver):
     """Terminates the command of a message whose lease is lost."""
 
     def __init__(self, *arguments: Any, executor: Executor | None, **named: Any) -> None:

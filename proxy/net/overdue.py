@@ -25,6 +25,11 @@ class Overdue(Generic[T]):
     def __len__(self) -> int:
         return len(self._due_s)
 
+    @property
+    def has_timer(self) -> bool:
+        """Whether a timer runs."""
+        return self._timer is not None
+
     def begin(self, who: T) -> None:
         """*who* enters the state; the time of one that is in it goes on."""
         if who in self._due_s:

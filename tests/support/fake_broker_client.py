@@ -228,5 +228,5 @@ async def bulk(
             it.limits,
             served_ns=it.consumers.last_served_ns,
         )
-        it.server.methods = {**it.server.methods, **service.entries()}
+        it.serve(service.entries())
         yield it, service

@@ -95,7 +95,8 @@ class RekeyedSite(ParkingSite):
         super().refill()
 
     def _saw(self, pipeline: QueuePipeline, effects: Effects) -> None:
-        dead, effects.dead_letters = effects.dead_letters, []
+        dead = list(effects.dead_letters)
+        effects.dead_letters.clear()  # they are confirmed here
         super()._saw(pipeline, effects)
         for job in dead:
             self.done.add(job.offset)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,12 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import decode_messages
 from broker_core.tls import ClientContext
-from testkit.eventually import eventually
+from testkit.eventually import eventually, until
 
 SEGMENT_BYTES = 128 * 1024
 _SMALL = {"segment_bytes": SEGMENT_BYTES, "max_message_bytes": 32 * 1024}
 TOPIC = Topic("orders")
 READERS = Group("readers")
-
-
-async def until(holds: Callable[[], Awaitable[bool]], *, within_s: float = 30) -> None:
-    """Return once ``await holds()``; TimeoutError fails the test otherwise."""
-    async with asyncio.timeout(within_s):
-        while not await holds():  # noqa: ASYNC110  # nothing there to be notified by
-            await asyncio.sleep(0.01)
 
 
 class ReplicaGroup:

@@ -13,6 +13,7 @@ from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import Epoch
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.downstream.consumer_service import ConsumerService
+from proxy.downstream.port.connection import Entry
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.server import ThriftServer
 from proxy.history.record import History, NullHistory
@@ -52,13 +53,19 @@ class Serving:
     lanes: Lanes = field(init=False)
     consumers: ConsumerService = field(init=False)
     server: ThriftServer = field(init=False)
+    _methods: dict[str, Entry] = field(init=False)
 
     def __post_init__(self) -> None:
         self.lanes = Lanes(self._make, auto_create=self.auto_create)
         load = Load(self.limits.max_inflight_bytes)
         self.consumers = ConsumerService(self.lanes, self.limits, load)
         self.listener = Dispatcher(self.consumers)
-        self.server = ThriftServer(self.consumers.entries(), self.limits, load)
+        self._methods = dict(self.consumers.entries())
+        self.server = ThriftServer(self._methods, self.limits, load)
+
+    def serve(self, methods: Mapping[str, Entry]) -> None:
+        """Have the port serve *methods* as well."""
+        self._methods.update(methods)
 
     def lane(self, group: str = GROUP) -> GroupLane:
         """The lane of a group that must be there."""

@@ -234,6 +234,11 @@ class Connection(asyncio.Protocol):
         #: Answers the pull that waits with nothing; None while none does.
         self.give_up: Callable[[], None] | None = None
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """None before it is open, and once it has ended."""
+        return self._transport
+
     def limit_rate(self, bucket: TokenBucket) -> None:
         """Take a token of *bucket* for each request."""
         self.bucket = bucket

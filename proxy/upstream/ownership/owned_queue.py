@@ -246,7 +246,7 @@ class OwnedQueue:
         self._reader = spawn(
             read_queue(
                 *(self._context, self._lane, self._owned()),
-                on_reset=self._reset,
+                on_reset=self.lost_tail,
                 on_new_life=self._end_life,
             ),
             name=f"read {self.queue}",
@@ -258,7 +258,7 @@ class OwnedQueue:
         if not task.cancelled() and (error := task.exception()) is not None:
             spawn(self.lose(f"{task.get_name()} failed: {error!r}"), name=f"lose {self.queue}")
 
-    def _reset(self, offset: int) -> None:
+    def lost_tail(self, offset: int) -> None:
         """The broker's queue ends at *offset*, below what was read: end the period. The next one
         has what is left of the queue.
         """
@@ -278,7 +278,7 @@ class OwnedQueue:
             return
         self._log.error("the topic was deleted and created again: its queue begins anew")
         if self._owned().life is None:  # nobody would find out by the records
-            self._reset(0)
+            self.lost_tail(0)
             return
         self._end_now(self._owned())
         self._handing_over = spawn(

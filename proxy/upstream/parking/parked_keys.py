@@ -375,7 +375,7 @@ class Parking:
             try:
                 await read_queue(
                     *(self._context, self._lane, twin),
-                    on_reset=self._reset,
+                    on_reset=self.lost_tail,
                     on_new_life=self._end_life,
                 )
                 return
@@ -444,13 +444,13 @@ class Parking:
         count = max([*beside, queue.queue_id]) + 1
         await client.create_topic(self._queue.topic, queues=count, broker=queue.broker)
 
-    def _reset(self, offset: int) -> None:
+    def lost_tail(self, offset: int) -> None:
         """The broker's queue of copies ends below what was read: begin anew with what is left."""
         spawn(self._restart_at(offset), name=f"reset {self._queue}")
 
     def _end_life(self) -> None:
         """The parked topic was deleted and created again."""
-        self._reset(0)
+        self.lost_tail(0)
 
     async def _restart_at(self, offset: int) -> None:
         twin = self._twin()

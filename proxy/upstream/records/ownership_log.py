@@ -36,7 +36,7 @@ from proxy.upstream.records.queue_range import read_range
 _log = structlog.get_logger("ownership")
 
 #: Records looked at first, from the tail; one of them says where to begin.
-_TAIL = 32
+TAIL = 32
 
 
 class TooLong(RemotingError):
@@ -151,7 +151,7 @@ class OwnershipLog:
             if end is None:
                 end = max(stored, await self._client.max_offset(twin))
             lowest = await self._client.min_offset(twin)
-            span, places = _TAIL, dict[int, int]()
+            span, places = TAIL, dict[int, int]()
             while True:
                 start = max(lowest, end - span)
                 records = await self._read(group, twin, start=start, end=end, places=places)

@@ -14,10 +14,10 @@ import pytest
 
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.headers import QueryConsumerOffsetHeader
-from testkit.eventually import eventually
+from testkit.eventually import eventually, until
 from testkit.rocketmq import VERSIONS
 from tests.conformance.rocketmq.java_client import ORDERLY, TOLD, JavaClient, JavaClients
-from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
+from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group
 
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 STRICT = {"lock_in_strict_mode": True, "total_replicas": 3, "lock_expiry_s": 3.0}

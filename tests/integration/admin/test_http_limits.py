@@ -145,7 +145,7 @@ async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> N
                 assert await three.rest() == b""
             assert connections.refused == 1
             assert await one.healthy()
-        await eventually(lambda: not any(each.connections for each in connections._servers))
+        await eventually(lambda: not connections.open)
         async with connect(port) as three:
             assert await three.healthy()
 
@@ -154,7 +154,7 @@ async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> N
 async def test_the_system_looks_for_those_that_are_gone() -> None:
     async with running(dead_peer_s=45) as (connections, _, port), connect(port) as client:
         assert await client.healthy()
-        [handler] = [each for server in connections._servers for each in server.connections]
+        [handler] = connections.open
         assert handler.transport is not None
         options = handler.transport.get_extra_info("socket")
         assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -23,9 +23,10 @@ from proxy.errors import OrderlaneError
 from proxy.settings.proxy_settings import load_settings
 from testkit.broker_process import run_broker
 from testkit.certificates import Certificates, make_certificates
+from testkit.eventually import until
 from testkit.processes import Children
 from tests.support.command_line import CommandLine, command_line
-from tests.support.replica_group import TOPIC, replica_group, until
+from tests.support.replica_group import TOPIC, replica_group
 
 
 @pytest.fixture

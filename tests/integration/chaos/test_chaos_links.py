@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 
 
 @asynccontextmanager
-async def linked() -> AsyncIterator[Ends]:
+async def linked(seen_as: Mapping[bytes, bytes] | None = None) -> AsyncIterator[Ends]:
     served: list[bytes] = []
     opened: list[asyncio.StreamWriter] = []
 
@@ -73,7 +73,7 @@ async def linked() -> AsyncIterator[Ends]:
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    link = Link("test", lambda: f"127.0.0.1:{port}")
+    link = Link("test", lambda: f"127.0.0.1:{port}", seen_as or {})
     await link.open()
     ends = Ends(link, *await asyncio.open_connection(*link.address.split(":")), served)
     try:
@@ -86,8 +86,7 @@ async def linked() -> AsyncIterator[Ends]:
 
 
 async def test_it_passes_frames_and_shows_its_own_address_for_the_one_behind_it() -> None:
-    async with linked() as it:
-        it.link.seen_as = {b"127.0.0.1:11111": b"127.0.0.1:22222"}
+    async with linked({b"127.0.0.1:11111": b"127.0.0.1:22222"}) as it:
         assert await it.ask(b"home is 127.0.0.1:11111.") == b"home is 127.0.0.1:22222."
         assert it.served == [b"home is 127.0.0.1:11111."]
 

@@ -13,7 +13,7 @@ import pytest
 
 from broker_core.tasks import spawn
 from proxy.cli import executing
-from proxy.cli.consume import _Watch
+from proxy.cli.consume import LeaseWatch
 from proxy.cli.executing import Executor, environment_of
 from proxy.history.record import NullHistory
 from testkit.eventually import eventually
@@ -36,7 +36,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 @asynccontextmanager
 async def running(proxy: ScriptedProxy, command: str) -> AsyncIterator[AsyncConsumer]:
     executor = Executor(command)
-    watch = _Watch(NullHistory(), group="g", consumer="c", executor=executor)
+    watch = LeaseWatch(NullHistory(), group="g", consumer="c", executor=executor)
     consumer = AsyncConsumer(proxy.address, group="g", timing=QUICK, observer=watch)
     task = spawn(consumer.run(executor, handle_signals=False), name="consumer")
     yield consumer
@@ -125,7 +125,7 @@ async def test_a_command_whose_lease_is_lost_is_ended(proxy: ScriptedProxy, tmp_
     )
     async with running(proxy, command):
         await eventually((tmp_path / "begun").exists)
-        proxy.not_held = {1}  # not before: on a slow machine it would not begin
+        proxy.lose(1)  # not before: on a slow machine it would not begin
         await eventually((tmp_path / "end").exists)
 
 

@@ -116,14 +116,17 @@ async def test_the_stream_tells_what_the_overview_does(tmp_path: Path) -> None:
         await eventually(lambda: proxy.console.events.readers == 0)
 
 
-async def test_a_page_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
+async def test_a_page_that_does_not_read_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with served(tmp_path) as (_, proxy, http):
         host, _, port = http.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.write(f"GET /api/events HTTP/1.1\r\nHost: {http}\r\n\r\n".encode())
         await eventually(lambda: proxy.console.events.readers == 1)
         events = proxy.console.events
-        events._look = lambda: b'"%s"' % (b"x" * 4_000_000)  # more than sockets hold
+        large = {"groups": "x" * 4_000_000}  # more than sockets hold
+        monkeypatch.setattr(proxy.console, "overview", lambda: large)
         for _ in range(60):
             events.tell()
             await asyncio.sleep(0.01)
@@ -153,10 +156,12 @@ async def test_figures_of_the_last_hour_are_of_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(surface, "EVERY_S", 3600)  # after the first, none but the test's
-    async with served(tmp_path) as (gateway, proxy, http):
+    async with run_gateway(tmp_path) as gateway:
+        proxy, at = await gateway.start_proxy()
+        http = at.http
         await gateway.send(list("abc"))
         held = asyncio.Event()
-        async with consuming(gateway, _thrift(proxy), "c", handle=lambda _: held.wait()):  # type: ignore[arg-type, return-value]
+        async with consuming(gateway, at.thrift, "c", handle=lambda _: held.wait()):  # type: ignore[arg-type, return-value]
             await eventually(lambda: sum(each.leased for each in gateway.statistics()) == 3)
             await proxy.console.sample()
             held.set()
@@ -173,10 +178,12 @@ async def test_figures_of_the_last_hour_are_of_the_group(
 
 
 async def test_clients_are_listed_with_what_they_hold(tmp_path: Path) -> None:
-    async with served(tmp_path) as (gateway, proxy, http):
+    async with run_gateway(tmp_path) as gateway:
+        proxy, at = await gateway.start_proxy()
+        http = at.http
         await gateway.send(["a", "b"])
         held = asyncio.Event()
-        async with consuming(gateway, _thrift(proxy), "c-1", handle=lambda _: held.wait()):  # type: ignore[arg-type, return-value]
+        async with consuming(gateway, at.thrift, "c-1", handle=lambda _: held.wait()):  # type: ignore[arg-type, return-value]
             await eventually(lambda: sum(each.leased for each in gateway.statistics()) == 2)
             _, _, body = await ask(http, "/api/clients")
             found = orjson.loads(body)
@@ -252,11 +259,6 @@ async def test_an_address_of_several_workers_names_them_in_place_of_one_of_them(
             assert list(refused.value.addresses) == workers
         page = await shared["/"].handle(Call({}))
         assert page.status == 200
-
-
-def _thrift(proxy: Proxy) -> str:
-    port = proxy.servers[0]._listeners[0].sockets[0].getsockname()[1]
-    return f"127.0.0.1:{port}"
 
 
 async def test_a_sample_that_fails_once_ends_no_chart(

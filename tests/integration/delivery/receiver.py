@@ -54,6 +54,14 @@ class Receiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/orders"
 
+    def answer(self, *replies: Reply) -> None:
+        """Answer the next requests by *replies*, one each."""
+        self.replies = list(replies)
+
+    def always_answer(self, reply: Reply) -> None:
+        """Answer by *reply* from now on."""
+        self.reply = reply
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         received = Received(
             request.method,

@@ -157,7 +157,7 @@ async def test_connections_are_used_again_and_never_more_than_are_allowed(
 async def test_what_an_answer_says_is_the_verdict(
     receiver: Receiver, push: MakePush, reply: Reply, reason: str | None
 ) -> None:
-    receiver.replies = [reply]
+    receiver.answer(reply)
     pushing = push(answer="errno", max_answer_bytes=1000)
 
     verdict = await pushing.deliver(DELIVERY)
@@ -178,7 +178,7 @@ async def test_one_time_limit_covers_the_whole_answer(
     receiver: Receiver, push: MakePush, reply: Reply
 ) -> None:
     """And whoever is late is told by the end of the connection that nobody waits any more."""
-    receiver.replies = [reply]
+    receiver.answer(reply)
     pushing = push(timeout_s=3.0)  # a busy machine has to get the request there within it
     began_ns = now_ns()
 
@@ -200,7 +200,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
         await late.wait()
         return web.Response()
 
-    receiver.replies = [reply, says(500)]
+    receiver.answer(reply, says(500))
     pushing = push(timeout_s=2.5, concurrency=1)  # the second answer comes within it
     assert not (await pushing.deliver(DELIVERY)).acked
     late.set()
@@ -209,7 +209,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
 
 
 async def test_a_cancelled_delivery_ends_its_request(receiver: Receiver, push: MakePush) -> None:
-    receiver.replies = [says_nothing]
+    receiver.answer(says_nothing)
     pushing = push()
     delivering = spawn(pushing.deliver(DELIVERY), name="deliver")
     await eventually(lambda: receiver.handling == 1)
@@ -251,7 +251,8 @@ async def test_of_several_urls_the_next_one_is_tried_where_one_cannot_be_connect
 
 async def test_a_retry_goes_to_the_next_url(receiver: Receiver, push: MakePush) -> None:
     async with running_receiver() as other:
-        other.replies = receiver.replies = [says(500)] * 4
+        for each in (other, receiver):
+            each.answer(*[says(500)] * 4)
         pushing = push(receiver.url, other.url)
         for attempt in (1, 2, 3, 4):
             assert not (await pushing.deliver(replace(DELIVERY, attempt=attempt))).acked
@@ -280,13 +281,13 @@ async def test_https_needs_a_certificate_that_is_trusted(push: MakePush, tmp_pat
 async def test_a_receiver_may_ask_for_a_wait_for_fewer_requests_and_for_none(
     receiver: Receiver, push: MakePush
 ) -> None:
-    receiver.replies = [
+    receiver.answer(
         says(500, Retry_After="7"),
         says(500, Retry_After="700"),
         says_json('{"errno": 1000002}'),
         says_json('{"errno": 1000000}'),
         says(503, Retry_After="30"),
-    ]
+    )
     pushing = push(answer="errno")
     waits = [(await pushing.deliver(DELIVERY)).retry_after_ms for _ in range(3)]
     assert waits == [7000, 60_000, 1000]
@@ -301,7 +302,7 @@ async def test_a_receiver_may_ask_for_a_wait_for_fewer_requests_and_for_none(
 
 
 async def test_what_no_retry_can_help_is_rejected(receiver: Receiver, push: MakePush) -> None:
-    receiver.replies = [says(422)]
+    receiver.answer(says(422))
     assert (await push(reject_on=[422]).deliver(DELIVERY)).reject
 
     text = await push(format="fields").deliver(replace(DELIVERY, body=b"text"))
@@ -331,7 +332,7 @@ async def test_a_message_is_pushed_where_it_says_only_if_the_settings_allow_it(
             assert (verdict.acked, verdict.reject) == (False, True)
         assert (len(receiver.received), len(own.received)) == (1, 1)
 
-        own.replies = [says(302, Location=receiver.url), says(503, Retry_After="30")]
+        own.answer(says(302, Location=receiver.url), says(503, Retry_After="30"))
         assert "a redirect to" in (await allowing.deliver(naming(own.url))).reason
         assert (await allowing.deliver(naming(own.url))).retry_after_ms == 30_000
         assert allowing.pace.wait_ns(now_ns()) == 0, "one message's receiver holds nobody back"
@@ -357,7 +358,7 @@ async def test_nothing_of_the_environment_or_of_earlier_answers_goes_with_a_requ
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{unused_port()}")
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{unused_port()}")
-    receiver.replies = [says(200, Set_Cookie="a=b; Path=/")]
+    receiver.answer(says(200, Set_Cookie="a=b; Path=/"))
     pushing = push()
     for _ in range(2):
         assert await pushing.deliver(DELIVERY) == ACKED

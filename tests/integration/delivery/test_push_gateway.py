@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 import yaml
@@ -22,9 +24,10 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.app import Proxy
 from proxy.errors import SettingsError
+from proxy.listening import Addresses
 from proxy.settings.proxy_settings import load_settings
 from testkit.brokers import Brokers
-from testkit.eventually import eventually
+from testkit.eventually import eventually, until
 from testkit.gateway import Gateway, run_gateway
 from tests.integration.delivery.receiver import (
     Received,
@@ -105,7 +108,8 @@ async def test_order_holds_through_every_fault_and_a_change_of_proxies(
 
     ledger = Ledger(fails)
     async with running_receiver() as one, running_receiver() as other:
-        one.reply = other.reply = ledger.reply
+        for each in (one, other):
+            each.always_answer(ledger.reply)
         async with pushing(
             tmp_path,
             [one.url, other.url],
@@ -144,7 +148,7 @@ async def test_a_receiver_that_is_down_costs_no_message_an_attempt(tmp_path: Pat
 
         async with running_receiver(port) as back:
             ledger = Ledger()
-            back.reply = ledger.reply
+            back.always_answer(ledger.reply)
             await eventually(gateway.all_finished, within_s=30)
             ledger.check(40)
             assert {each.headers["Orderlane-Attempt"] for each in back.received} == {"1"}
@@ -159,7 +163,7 @@ async def test_a_key_that_its_receiver_never_takes_is_parked_and_the_others_go_o
 
     async with running_receiver() as receiver:
         ledger = Ledger(fails)
-        receiver.reply = ledger.reply
+        receiver.always_answer(ledger.reply)
         async with pushing(tmp_path, [receiver.url], topic={"max_deliveries": 3}) as gateway:
             await gateway.start_proxy()
             await gateway.send(["bad", "good", "bad", "good"])
@@ -173,7 +177,7 @@ async def test_a_key_that_its_receiver_never_takes_is_parked_and_the_others_go_o
 
 async def test_what_a_receiver_rejects_is_a_dead_letter_that_says_why(tmp_path: Path) -> None:
     async with running_receiver() as receiver:
-        receiver.replies = [says(422)]
+        receiver.answer(says(422))
         topic = {"on_exhausted": "dead_letter"}
         async with pushing(tmp_path, [receiver.url], topic=topic, reject_on=[422]) as gateway:
             await gateway.start_proxy()
@@ -224,7 +228,7 @@ async def test_a_rate_holds_for_all_messages_of_the_topic(tmp_path: Path) -> Non
 async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: Path) -> None:
     """And once it is over everything arrives; the one that was asked to come again, too."""
     async with running_receiver() as receiver:
-        receiver.replies = [says(429, Retry_After="3")]
+        receiver.answer(says(429, Retry_After="3"))
         async with pushing(tmp_path, [receiver.url], concurrency=1) as gateway:
             proxy, _ = await gateway.start_proxy()
             await gateway.send([f"k{n}" for n in range(12)])
@@ -243,8 +247,8 @@ async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: P
 
 def deliveries(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
     """What is shown of the topic's deliveries."""
-    (view,) = proxy._deliveries.view(gateway.group)
-    return view
+    (view,) = proxy.console.overview()["groups"][gateway.group]["deliveries"]
+    return dict(view)
 
 
 async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
@@ -260,7 +264,7 @@ async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
 
     async with running_receiver() as receiver:
         ledger = Ledger(fails)
-        receiver.reply = ledger.reply
+        receiver.always_answer(ledger.reply)
         topic = {"visibility_timeout_s": 5.0}
         async with pushing(
             tmp_path, [receiver.url], topic=topic, queues=1, timeout_s=30
@@ -281,7 +285,8 @@ async def test_a_push_changes_while_it_runs_unless_it_cannot_be_served(tmp_path:
     """What is under way ends as it began; nothing comes twice, and no order is broken."""
     ledger = Ledger()
     async with running_receiver() as one, running_receiver() as other:
-        one.reply = other.reply = ledger.reply
+        for each in (one, other):
+            each.always_answer(ledger.reply)
         async with pushing(tmp_path, [one.url]) as gateway:
             file = tmp_path / "orderlane.yaml"
 
@@ -292,15 +297,15 @@ async def test_a_push_changes_while_it_runs_unless_it_cannot_be_served(tmp_path:
                 file.write_text(yaml.safe_dump({"groups": [group]}))
 
             write(urls=[one.url])
-            proxy, _ = await gateway.start_proxy(file=file)
+            proxy, at = await gateway.start_proxy(file=file)
             await gateway.send([f"k{n % 8}" for n in range(40)])
             await eventually(lambda: len(one.received) > 10, within_s=20)
             write(urls=[other.url], sign_with=["nobody"])
             proxy.reload()
-            await eventually(lambda: "'nobody'" in refused(proxy), within_s=20)
+            await until(partial(says_of_file, at, "'nobody'"))
             write(urls=[other.url])
             proxy.reload()
-            await eventually(lambda: not refused(proxy), within_s=20)
+            await until(partial(says_of_file, at, None))
             await gateway.send([f"k{n % 8}" for n in range(40)])
             await eventually(gateway.all_finished, within_s=20)
 
@@ -309,9 +314,14 @@ async def test_a_push_changes_while_it_runs_unless_it_cannot_be_served(tmp_path:
         ledger.check(80)
 
 
-def refused(proxy: Proxy) -> str:
-    """Why the settings file was refused; empty if it is served."""
-    return str(proxy._configuration.view()["file"]["refused"] or "")
+async def says_of_file(at: Addresses, why: str | None) -> bool:
+    """The proxy refuses its settings file with *why* in the reason; None: it serves the file."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{at.http}/api/config") as answer,
+    ):
+        refused = (await answer.json())["file"]["refused"]
+    return refused is None if why is None else why in (refused or "")
 
 
 def owned(gateway: Gateway, node: str) -> int:

@@ -72,7 +72,7 @@ async def test_what_was_under_way_comes_once_more_and_nothing_else_does(tmp_path
     """What the receiver did, and could not say, it is asked for again, ahead of all later ones."""
     books, brokers = Books(), Brokers(settings={"lock_expiry_s": 3})
     async with running_receiver() as receiver, run_gateway(tmp_path, brokers=brokers) as gateway:
-        receiver.reply = books.reply
+        receiver.always_answer(books.reply)
         topic = {
             **gateway.settings["groups"][0]["topics"][0],
             "visibility_timeout_s": 5.0,

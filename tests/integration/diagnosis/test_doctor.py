@@ -275,10 +275,9 @@ async def test_settings_are_older_than_the_record(tmp_path: Path) -> None:
                 ),
                 within_s=20,
             )
-        await it.gateway.close_proxy(it.proxy)
         path = tmp_path / "older.yaml"
         path.write_text(yaml.safe_dump({"groups": [group]}))
-        it.proxy, it.at = await it.gateway.start_proxy(file=path)
+        await it.start_another_proxy(file=path)
         (lane,) = it.proxy.lanes
         await it.send("c")
         async with consuming(it.gateway, it.at.thrift, "two"):

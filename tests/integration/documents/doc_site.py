@@ -121,7 +121,7 @@ class DocSite:
     def _run_warm(self, words: tuple[str, ...], within_s: float) -> Ended:
         child = self._start(words[0], words)
         code = child.wait(within_s=within_s)
-        return Ended(code, child._out.read_text(), child.err)
+        return Ended(code, child.output, child.err)
 
     def _shell(self, script: str, within_s: float, stdin: str = "") -> Ended:
         done = subprocess.run(

@@ -208,7 +208,7 @@ async def process(gateway: Gateway, address: str) -> AsyncIterator[asyncio.subpr
 
 def break_connections(proxy: Proxy) -> None:
     """Every client's connection ends, whatever it is doing."""
-    for connection in list(proxy._thrift.open.values()):
+    for connection in list(proxy.servers[0].open.values()):
         connection.abort()
 
 
@@ -240,7 +240,7 @@ async def test_all_kinds_of_clients_while_connections_break_and_proxies_come_and
         async with process(gateway, at_second.thrift) as child:
             # Half of ours and the child, which has to be past its start before it is signalled.
             connected = len(clients) // 2 + 1
-            await eventually(lambda: len(second._thrift.open) >= connected, within_s=60)
+            await eventually(lambda: len(second.servers[0].open) >= connected, within_s=60)
             for round_ in range(4):
                 await gateway.send([f"key-{number % 12}" for number in range(60)])
                 await asyncio.sleep(0.15)

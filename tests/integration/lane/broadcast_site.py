@@ -37,8 +37,8 @@ def count(got: Got) -> int:
 
 def left(proxy: Proxy) -> bool:
     """True once no client is served; ownership would look for itself every five seconds."""
-    for ownership in proxy._ownerships.values():
-        ownership.wake()
+    for lane in proxy.lanes:
+        proxy.on_wanted(lane)
     return not proxy.lanes.members()
 
 

@@ -59,7 +59,7 @@ async def test_a_proxy_keeps_nothing_of_a_client_that_left(tmp_path: Path) -> No
                 # On a slow machine it may count as gone between two of its pulls.
                 await eventually(lambda: len(lanes.members()) == 1)
             await eventually(partial(left, proxy), within_s=20)
-            assert proxy._ownerships.keys() == {gateway.group}
+            assert proxy.groups == {gateway.group}
 
 
 async def test_a_pull_without_a_client_id_is_told_so_and_a_pullers_acks_find_its_own_group(
@@ -77,8 +77,9 @@ async def test_a_pull_without_a_client_id_is_told_so_and_a_pullers_acks_find_its
             pull = {"clientId": "a", "linger_ms": 20_000}
             answer = await connection.pull(gateway.group, **pull)
             assert answer.context.groupId == f"{gateway.group}%a"
-            answer.context.groupId = gateway.group  # as a puller names it
-            ack = consumer.AckBatch(context=answer.context, acked=[answer.messages[0].leaseId])
+            # As a puller names it.
+            context = consumer.Context(gateway.group, answer.context.topic, answer.context.qid)
+            ack = consumer.AckBatch(context=context, acked=[answer.messages[0].leaseId])
             assert await connection.settle(gateway.group, ack) != [], "whose it is, is not said"
             again = await connection.pull(gateway.group, acks=[ack], **pull)
             assert [each.offset for each in again.messages] == [1]

@@ -27,7 +27,7 @@ _WEEK_MS = 604_800_000
 
 async def sweep(proxy: Proxy, *, weeks: float) -> list[Group]:
     """As if it were so much later."""
-    looking = ClientSweep(proxy._context, proxy.lanes)
+    looking = ClientSweep(proxy.context, proxy.lanes)
     return await looking.sweep(now_ms=wall_ms() + int(weeks * _WEEK_MS))
 
 

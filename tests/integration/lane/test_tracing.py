@@ -190,7 +190,7 @@ async def test_a_collector_gets_the_spans_by_otlp(
 async def test_a_collector_that_takes_nothing_costs_spans_and_no_message(tmp_path: Path) -> None:
     producer = TracerProvider().get_tracer("producer")
     async with running_receiver() as collector, run_gateway(tmp_path, queues=1) as gateway:
-        collector.reply = says(400)
+        collector.always_answer(says(400))
         proxy, at = await gateway.start_proxy(tracing={"endpoint": collector.url})
         for _ in range(20):
             with producer.start_as_current_span("order"):

@@ -15,7 +15,7 @@ from broker_core.nameserver.server import NameServer
 from proxy.app import Proxy
 from proxy.listening import Addresses
 from proxy.live import store_watch
-from testkit.eventually import eventually
+from testkit.eventually import eventually, until
 from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
 
@@ -92,10 +92,13 @@ async def test_a_stored_group_is_served_changed_and_removed_by_all_proxies(
         second = NameServer(host, int(port), data=tmp_path / "second")
         await second.start()
         stack.push_async_callback(second.close)
-        stored = second._routes.values
-        await eventually(
-            lambda: '"version":2' in stored("ORDERLANE_GROUPS")[gateway.group], within_s=30
-        )
+
+        async def second_is_up_to_date() -> bool:
+            values = gateway.client.key_values
+            stored = await values.all_of(second.address, "ORDERLANE_GROUPS")
+            return '"version":2' in stored[gateway.group]
+
+        await until(second_is_up_to_date)
 
         status, answer = await call(at_one, "DELETE", f"{path}?reason=over&expect=2")
         assert (status, answer["version"], answer["after"]) == (200, 3, None)

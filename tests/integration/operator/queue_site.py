@@ -44,6 +44,11 @@ class Site:
     def __init__(self, gateway: Gateway, proxy: Proxy, at: Addresses) -> None:
         self.gateway, self.proxy, self.at = gateway, proxy, at
 
+    async def start_another_proxy(self, **options: Any) -> None:
+        """Close the proxy and start one with *options* in its place."""
+        await self.gateway.close_proxy(self.proxy)
+        self.proxy, self.at = await self.gateway.start_proxy(**options)
+
     async def send(self, *keys: str) -> None:
         await self.gateway.send(keys, body="{key}:{n}")
 

@@ -66,7 +66,7 @@ async def test_queues_that_are_not_shown_are_named(tmp_path: Path) -> None:
         all_queues = ", ".join(f"broker-a_{number}" for number in range(4))
         assert (code, err) == (0, f"0 of 4 queues shown\nno owner: {all_queues}\n")
         other, there = await it.gateway.start_proxy()
-        other._context.http = ""  # as in the records of an old version
+        other.context.serve_http("")  # as in the records of an old version
         async with (
             consuming(it.gateway, it.at.thrift, "one", handle=Desk()),
             consuming(it.gateway, there.thrift, "two", handle=Desk()),

@@ -75,7 +75,7 @@ async def test_an_owner_without_an_address_is_told_of_and_paused_where_it_can_be
     desk = Desk()
     async with site(tmp_path, queues=2, lock=PATIENT) as it:
         other, there = await it.gateway.start_proxy()
-        other._context.http = ""  # as in the records of an old version
+        other.context.serve_http("")  # as in the records of an old version
         async with (
             consuming(it.gateway, it.at.thrift, "one", handle=desk),
             consuming(it.gateway, there.thrift, "two", handle=desk),

@@ -99,8 +99,7 @@ async def test_a_group_goes_back_and_forth(tmp_path: Path, owned: bool) -> None:
                 await _move(it, "--to-offset", "2", expect=8)
                 await eventually(lambda: desk.seen["a"][4:] == [3, 5, 7], within_s=20)
         if not owned:
-            await it.gateway.close_proxy(it.proxy)
-            it.proxy, it.at = await it.gateway.start_proxy()
+            await it.start_another_proxy()
             await _move(it, "--to-offset", "2", expect=8)
             (row,) = await it.rows("offsets", "show", GROUP)
             assert (row["base"], row["committed"], row["state"]) == (2, 2, "free")

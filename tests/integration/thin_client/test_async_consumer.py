@@ -74,7 +74,7 @@ async def test_acks_are_flushed_at_once_while_a_pull_waits(proxy: ScriptedProxy)
     async def handle(message: Message) -> None:
         await release.wait()
 
-    proxy.lease_ms = 40_000  # a pull waits for a quarter of it
+    proxy.lease_for(40_000)  # a pull waits for a quarter of it
     await proxy.put("a")
     timing = Timing(ack_linger_s=30, request_timeout_s=20)
     async with Running(consumer_of(proxy, timing=timing), handle) as running:
@@ -206,7 +206,7 @@ async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> Non
     async def hang_up(request: Request) -> None:
         raise HangUp
 
-    proxy.lease_ms = 8_000  # once it must be over a pull has a new id
+    proxy.lease_for(8_000)  # once it must be over a pull has a new id
     await proxy.put("a")
     async with consumer_of(proxy, concurrency=1, prefetch=0) as each:
         first = await anext(each)
@@ -344,7 +344,7 @@ async def test_observer_sees_each_message(proxy: ScriptedProxy) -> None:
         def on_settled(self, settled: int, not_held: int) -> None:
             told.append(("settled", settled, not_held))
 
-    proxy.not_held = {1}
+    proxy.lose(1)
     await proxy.put("a")
     async with consumer_of(proxy, observer=Tell()) as each, await anext(each):
         await proxy.until(lambda: proxy.waiting_pulls == 1)
@@ -354,7 +354,7 @@ async def test_observer_sees_each_message(proxy: ScriptedProxy) -> None:
 
 async def test_without_home_settling_goes_where_pulls_go(proxy: ScriptedProxy) -> None:
     """A proxy that does not name itself is settled with all the same."""
-    proxy.tell_home = False
+    proxy.hide_home()
     await proxy.put("a")
     async with consumer_of(proxy) as each, await anext(each):
         pass
@@ -366,9 +366,8 @@ async def test_an_unreachable_home_falls_back(proxy: ScriptedProxy) -> None:
     """Behind a forwarded port the proxy's own name leads nowhere; the address in use does."""
 
     async def elsewhere(request: Request) -> consumer.PullResponse:
-        answer = proxy.batch(consumer.Message(value=b"", offset=0, leaseId=5))
-        answer.home = "127.0.0.1:1"
-        return answer
+        message = consumer.Message(value=b"", offset=0, leaseId=5)
+        return proxy.batch(message, home="127.0.0.1:1")
 
     proxy.script("pull", elsewhere)
     async with consumer_of(proxy) as each, await anext(each):

@@ -35,7 +35,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 
 async def test_leases_are_extended(proxy: ScriptedProxy) -> None:
     """A slow handler's lease, and one that waits, are extended together at a third."""
-    proxy.lease_ms = 300
+    proxy.lease_for(300)
 
     async def handle(message: Message) -> None:
         enough = 2 if message.key == "a" else 3
@@ -54,7 +54,7 @@ async def test_leases_are_extended(proxy: ScriptedProxy) -> None:
 
 async def test_lost_leases_are_told(proxy: ScriptedProxy) -> None:
     """A handler can see that its lease is gone; a message that only waited is not handled."""
-    proxy.lease_ms = 300
+    proxy.lease_for(300)
     lost: list[Message] = []
     handled = []
     told = asyncio.Event()
@@ -67,7 +67,7 @@ async def test_lost_leases_are_told(proxy: ScriptedProxy) -> None:
     async def handle(message: Message) -> None:
         handled.append(message.key)
         if message.key == "a":
-            proxy.not_held = {1, 2}  # not before: on a slow machine it would not come here
+            proxy.lose(1, 2)  # not before: on a slow machine it would not come here
             await told.wait()
             assert message.lease_lost
 
@@ -82,7 +82,7 @@ async def test_lost_leases_are_told(proxy: ScriptedProxy) -> None:
 @pytest.mark.parametrize("still_held", [True, False])
 async def test_late_answers_are_confirmed_first(proxy: ScriptedProxy, still_held: bool) -> None:
     """Messages of an answer later than the lease is long are handled only after an extend."""
-    proxy.lease_ms = 100
+    proxy.lease_for(100)
     handled = []
 
     async def late(request: Request) -> consumer.PullResponse:
@@ -96,7 +96,7 @@ async def test_late_answers_are_confirmed_first(proxy: ScriptedProxy, still_held
         handled.append(message.key)
 
     if not still_held:
-        proxy.not_held = {77}
+        proxy.lose(77)
     proxy.script("pull", late)
     async with Running(consumer_of(proxy), handle):
         await proxy.until(lambda: bool(proxy.of("extend")))
@@ -212,11 +212,12 @@ async def test_a_second_stop_is_a_hard_one(proxy: ScriptedProxy) -> None:
     consumer = consumer_of(proxy, timing=timing, concurrency=1, prefetch=0)
     running = Running(consumer, handle)
     await started.wait()
-    consumer.stop()
-    await eventually(lambda: consumer._drain_limit is not None)
     began = time.monotonic()
-    consumer.stop()
-    await asyncio.wait_for(running.task, 60)
+    async with asyncio.timeout(60):
+        while not running.task.done():  # before the drain has begun, a stop is still the first
+            consumer.stop()
+            await asyncio.sleep(0.01)
+    await running.task
 
     assert time.monotonic() - began < timing.drain_timeout_s / 2
     assert proxy.verdicts == [(1, "defer")]

@@ -79,7 +79,7 @@ async def test_acks_are_flushed_at_once_while_a_pull_waits(proxy: ScriptedProxy)
     """With a pull parked at the proxy a verdict comes by settle, long before that pull ends."""
     release = threading.Event()
     timing = Timing(ack_linger_s=30, request_timeout_s=20)
-    proxy.lease_ms = 40_000  # a pull waits for a quarter of it
+    proxy.lease_for(40_000)  # a pull waits for a quarter of it
     await proxy.put("a")
     each = consumer_of(proxy, timing=timing)
     async with Running(each, lambda message: release.wait(30)):
@@ -136,7 +136,7 @@ async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> Non
         raise HangUp
 
     await proxy.put("a")
-    proxy.script("pull", proxy._pull, hang_up)
+    proxy.script("pull", proxy.plainly, hang_up)
     async with Running(consumer_of(proxy, concurrency=1, prefetch=0), lambda message: None):
         await proxy.until(lambda: proxy.verdicts.count((1, "ok")) == 2)
         await proxy.put("b")
@@ -145,12 +145,12 @@ async def test_lost_connection_sends_the_acks_again(proxy: ScriptedProxy) -> Non
 
 async def test_leases_are_extended_and_losses_told(proxy: ScriptedProxy) -> None:
     """A slow handler's lease is extended at a third; a refused one is told to the handler."""
-    proxy.lease_ms = 200
+    proxy.lease_for(200)
     both, told = threading.Barrier(2, timeout=20), threading.Event()
 
     def handle(message: Message) -> None:
         both.wait()  # on a slow machine it would be lost before it is handled
-        proxy.not_held = {2}
+        proxy.lose(2)
         told.wait(30)
 
     class Watch(Observer):
@@ -169,7 +169,7 @@ async def test_leases_are_extended_and_losses_told(proxy: ScriptedProxy) -> None
 @pytest.mark.parametrize("still_held", [True, False])
 async def test_late_answers_are_confirmed_first(proxy: ScriptedProxy, still_held: bool) -> None:
     """Messages of an answer later than the lease is long are handled only after an extend."""
-    proxy.lease_ms = 100
+    proxy.lease_for(100)
     handled = []
 
     async def late(request: Request) -> consumer.PullResponse:
@@ -181,7 +181,7 @@ async def test_late_answers_are_confirmed_first(proxy: ScriptedProxy, still_held
         handled.append(message.key)
 
     if not still_held:
-        proxy.not_held = {77}
+        proxy.lose(77)
     proxy.script("pull", late)
     async with Running(consumer_of(proxy), handle):
         await proxy.until(lambda: bool(proxy.of("extend")))

@@ -110,4 +110,4 @@ async def nothing_left(proxy: ScriptedProxy) -> None:
         return {name for name in names if name.startswith("orderlane")}
 
     await eventually(lambda: not ours(), within_s=10)
-    await eventually(lambda: not proxy._writers, within_s=10)
+    await eventually(lambda: proxy.open_connections == 0, within_s=10)

@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proxy.settings.types import host_port
 from testkit.certificates import Certificates, make_certificates
 from testkit.gateway import GROUP, TOPIC, Gateway, run_gateway
 from testkit.scripted_proxy import ScriptedProxy
@@ -225,24 +227,21 @@ async def test_each_address_of_a_name_is_tried_and_the_name_is_asked_again(
 async def test_after_a_failure_the_next_address_of_a_name_comes_first(several: list[str]) -> None:
     """One that takes connections and answers nothing does not hold a client for ever."""
     several[:] = ["127.0.0.2", "127.0.0.1"]
-    proxy = ScriptedProxy()
-    while proxy._server is None:
-        silent = socket.create_server(("127.0.0.2", 0))
-        port = silent.getsockname()[1]
-        try:
-            proxy._server = await asyncio.start_server(proxy._serve, "127.0.0.1", port)
-        except OSError:  # somebody else has that port at this address
-            silent.close()
-    proxy.address = f"127.0.0.1:{port}"
-    await proxy.put(*"abcd")
     seen: list[str] = []
-    each = AsyncConsumer(f"proxies.test:{port}", group=GROUP, timing=Timing(request_timeout_s=0.2))
+    async with AsyncExitStack() as stack:
+        silent: socket.socket | None = None
+        while silent is None:
+            proxy = await stack.enter_async_context(ScriptedProxy())
+            _, port = host_port(proxy.address)
+            with suppress(OSError):  # another process has that port at this address
+                silent = stack.enter_context(socket.create_server(("127.0.0.2", port)))
+        await proxy.put(*"abcd")
+        timing = Timing(request_timeout_s=0.2)
+        each = AsyncConsumer(f"proxies.test:{port}", group=GROUP, timing=timing)
 
-    async def handle(message: Message) -> None:
-        seen.append(str(message.key))
-        each.stop()
+        async def handle(message: Message) -> None:
+            seen.append(str(message.key))
+            each.stop()
 
-    await asyncio.wait_for(each.run(handle, handle_signals=False), 60)
-    silent.close()
-    await proxy.__aexit__()
+        await asyncio.wait_for(each.run(handle, handle_signals=False), 60)
     assert seen

@@ -18,7 +18,7 @@ async def proxy() -> AsyncIterator[ScriptedProxy]:
 async def test_pull_settle_extend(proxy: ScriptedProxy) -> None:
     """Each call does one thing, and says whether the lease was still held."""
     await proxy.put(*"abc")
-    proxy.not_held = {2}
+    proxy.lose(2)
 
     def work() -> tuple[list[bool], float]:
         with Puller(proxy.address, group="g", topics=["orders"], timeout_s=20) as puller:

@@ -52,7 +52,7 @@ async def test_a_stopped_client_starts_no_handler_and_acks_nothing_on_leases_tha
                     )
                 )
             await eventually(
-                lambda: sum(lane.presence.waiting_pulls for lane in proxy._lanes) == len(FORMS),
+                lambda: sum(lane.presence.waiting_pulls for lane in proxy.lanes) == len(FORMS),
                 within_s=30,
             )
             # In their hands: handlers at work, and prefetched messages that wait for one. All their

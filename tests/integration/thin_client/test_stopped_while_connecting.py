@@ -66,7 +66,7 @@ async def test_closed_while_it_connects_it_asks_for_nothing_more(
     door = Door(shut)
     monkeypatch.setattr(feeder, "Connection", door.connect)
     await proxy.put("a")
-    proxy.lease_ms = 300
+    proxy.lease_for(300)
 
     def life() -> None:
         with Consumer(proxy.address, group="g", timing=QUICK) as each:
@@ -78,7 +78,7 @@ async def test_closed_while_it_connects_it_asks_for_nothing_more(
     await asyncio.to_thread(life)
     door.opened.set()
     await eventually(lambda: not our_threads())
-    await eventually(lambda: not proxy._writers)
+    await eventually(lambda: proxy.open_connections == 0)
 
     assert {request.method for request in proxy.requests} == asked
 
@@ -126,8 +126,8 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
     monkeypatch.setattr(feeder, "Connection", door.connect)
     monkeypatch.setattr(aio_feeder, "AsyncConnection", door)
     await proxy.put("a")
-    proxy.lease_ms = 60_000  # nothing is extended meanwhile
-    proxy.script("pull", proxy._pull, hang_up)
+    proxy.lease_for(60_000)  # nothing is extended meanwhile
+    proxy.script("pull", proxy.plainly, hang_up)
     each = form(proxy.address, group="g", concurrency=1, prefetch=1)
     if isinstance(each, Consumer):
         running = asyncio.to_thread(each.run, handle, handle_signals=False)
@@ -138,7 +138,7 @@ async def test_stopped_while_it_connects_it_pulls_no_more(
     await asyncio.to_thread(door.knocked.wait, 30)
     each.stop()
     door.opened.set()
-    await eventually(lambda: proxy._connections == 2)
+    await eventually(lambda: proxy.accepted == 2)
     go_on.set()
     await asyncio.wait_for(task, 30)
 

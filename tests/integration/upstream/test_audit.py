@@ -43,7 +43,7 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
             assert [(each.id, each.phase) for each in seen] == [(first.id, Phase.BEGIN)]
             assert [each["id"] for each in notes.of("audit")] == [first.id]
             async with audit.change(change("key skip", group=group, after=5)) as second:
-                second.after = 6  # it came otherwise
+                second.ended_as(6)  # it came otherwise
             with pytest.raises(ValueError, match="lost"):
                 async with audit.change(change("key retry", group=group)):
                     raise ValueError("the queue was lost")

@@ -14,11 +14,13 @@ from broker_core.names import Group, QueueName, Topic
 from broker_core.tasks import cancel_and_wait
 from proxy.core.group.group_buffer import PullWish
 from proxy.core.jobs.window import Budget
+from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.lease_book import Holder
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.codec import encode
 from proxy.core.records.record import Own, Record, ownership_topic
 from proxy.lane.group_lane import GroupLane
+from proxy.lane.listener import Verdicts
 from proxy.settings.proxy_settings import Settings
 from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
@@ -43,9 +45,12 @@ class Upstream:
 
     brokers: MemoryBrokers
     lock: dict[str, float] = field(default_factory=dict)
+    ownership: dict[str, float] = field(default_factory=dict)
     topics: tuple[str, ...] = (TOPIC,)
     group: dict[str, Any] = field(default_factory=dict)
     client_id: str = "us@1#1"
+    #: Leases that ``lease`` gave, the newest last.
+    taken: list[LeaseId] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.client: Any = MemoryClient(self.brokers, self.client_id)
@@ -54,7 +59,9 @@ class Upstream:
         self.context = UpstreamContext(
             client=self.client,
             membership=self.client,
-            settings=Settings.model_validate({"lock": self.lock, "commit_every_s": 0.01}),
+            settings=Settings.model_validate(
+                {"lock": self.lock, "ownership": self.ownership, "commit_every_s": 0.01}
+            ),
             history=self.history,
             memory=Budget(1 << 30),
             log=log,
@@ -97,9 +104,16 @@ class Upstream:
         return found is not None and found.ready > 0
 
     def lease(self) -> int:
-        """One client takes what there is; returns how many messages."""
+        """One client takes what there is; returns how many messages. See ``taken``."""
         wish = PullWish(Holder(1, "c"), None, max_jobs=100, max_bytes=1 << 20)
-        return sum(len(batch.leases) for batch in self.lane.lease(wish))
+        leases = [lease.lease_id for batch in self.lane.lease(wish) for lease in batch.leases]
+        self.taken += leases
+        return len(leases)
+
+    def ack_last(self, pipeline: QueuePipeline) -> list[int]:
+        """The client acks the lease that it took last; returns it if it is not held any more."""
+        verdicts = Verdicts(pipeline.topic, pipeline.qid, acked=[self.taken[-1]])
+        return self.lane.settle(verdicts, connection=1)
 
 
 @asynccontextmanager
@@ -162,7 +176,7 @@ async def taking_part(us: Upstream, *, stays: bool = True) -> AsyncIterator[Grou
     machine that stands still forgets.
     """
     topics = frozenset(Topic(topic.name) for topic in us.lane.settings.topics)
-    us.lane.presence.delivers = topics if stays else frozenset()
+    us.lane.presence.deliver(topics if stays else ())
     ownership = GroupOwnership(us.context, us.committer, us.lane)
     us.lane.seen()
     ownership.wake()

@@ -76,7 +76,7 @@ def test_clients_that_are_busy_count_for_longer_but_not_for_ever(
 
 
 def test_what_the_proxy_delivers_itself_is_always_wanted(presence: Presence) -> None:
-    presence.delivers = frozenset({PAYMENTS})
+    presence.deliver({PAYMENTS})
     assert wanted(presence) == {PAYMENTS}
     assert presence.delivers_itself
 

@@ -20,8 +20,8 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import PullFlag, PullMessageHeader
 from broker_core.remoting.message import OutgoingMessage, decode_messages
+from testkit.eventually import until
 from tests.support.forked_broker import ForkedBroker, forked_brokers
-from tests.support.replica_group import until
 
 TOPIC = Topic("orders")
 QUEUES = 4

@@ -17,8 +17,8 @@ from broker_core.names import QueueName
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.signing import Credentials
-from testkit.eventually import eventually
-from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
+from testkit.eventually import eventually, until
+from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group
 
 
 async def promoted(group: ReplicaGroup) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from broker_core.names import Group
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group, until
+from testkit.eventually import until
+from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group
 
 GROUP = Group("billing")
 

@@ -14,9 +14,8 @@ from broker_core.errors import RemotingError
 from broker_core.names import QueueName
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.tasks import spawn
-from testkit.eventually import eventually
+from testkit.eventually import eventually, until
 from tests.integration.broker.replicas.replica_kills import SENDERS, TOPIC, Processes, processes
-from tests.support.replica_group import until
 
 pytestmark = pytest.mark.sockets
 

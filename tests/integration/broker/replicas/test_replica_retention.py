@@ -6,7 +6,8 @@ from pathlib import Path
 
 from broker_core.client.results import SendStatus
 from broker_core.remoting.message import OutgoingMessage
-from tests.support.replica_group import TOPIC, replica_group, until
+from testkit.eventually import until
+from tests.support.replica_group import TOPIC, replica_group
 
 
 async def test_a_slave_copies_what_is_left_of_a_queue_that_nobody_had_confirmed(

@@ -24,8 +24,8 @@ from broker_core.remoting.headers import (
 )
 from broker_core.remoting.message import OutgoingMessage, decode_messages
 from broker_core.remoting.query_headers import QueryMessageHeader
-from testkit.eventually import eventually
-from tests.support.replica_group import READERS, TOPIC, ReplicaGroup, replica_group, until
+from testkit.eventually import eventually, until
+from tests.support.replica_group import READERS, TOPIC, ReplicaGroup, replica_group
 
 
 def message(body: bytes) -> OutgoingMessage:

@@ -11,8 +11,8 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.message import OutgoingMessage
-from testkit.eventually import eventually
-from tests.support.replica_group import TOPIC, replica_group, until
+from testkit.eventually import eventually, until
+from tests.support.replica_group import TOPIC, replica_group
 from tests.support.transactions import COMMIT, GROUP, QUICK, Desk
 
 

@@ -328,7 +328,7 @@ async def test_an_ack_of_another_reader_within_60_s_is_false_and_counted(
 async def test_positions_that_leases_decide_are_not_for_bulk_readers() -> None:
     broker = FakeBrokerClient(orders=1)
     async with bulk(broker) as (it, service), connect(it.port) as client:
-        it.lane().presence.joined = True
+        it.lane().presence.show([Topic(TOPIC)], shows_all=True)
         assert not await ack(client, {TOPIC: {"broker-a_0": 7}})
         assert not await ack(client, {TOPIC: {"broker-a_0": 7}}, group="bling")
         assert await client.call("ack", None) is False

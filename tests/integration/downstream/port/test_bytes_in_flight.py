@@ -59,17 +59,14 @@ async def test_of_a_large_request_without_room_the_head_is_kept_and_it_is_answer
                 await client.writer.drain()
                 await asyncio.sleep(0.01)
                 assert server.load.used < len(whole) + 1000
-            client._sequence_id = 1
             with pytest.raises(TApplicationException, match="setting limits") as told:
-                await client.answer("ack")
+                await client.answer("ack", number=1)
             assert told.value.type == TApplicationException.INTERNAL_ERROR
             early.send_bytes(whole[LARGE // 2 :])
-            early._sequence_id = 1
-            assert await early.answer("ack") is True
+            assert await early.answer("ack", number=1) is True
         client.send_bytes(large_ack(2) + large_ack(3))
         for number in (2, 3):
-            client._sequence_id = number
-            assert await client.answer("ack") is True
+            assert await client.answer("ack", number=number) is True
         await eventually(lambda: server.load.used == 0)
         assert server.load.refused["max_inflight_bytes"] == 1
 
@@ -112,8 +109,7 @@ async def test_what_one_connection_holds_is_bounded_by_itself() -> None:
         waiting[0](consumer_service.submit_result(success=True))
         assert await client.answer("submit") is True
         for number in range(1, 100):
-            client._sequence_id = number
-            assert await client.answer("ack") is True
+            assert await client.answer("ack", number=number) is True
         await eventually(lambda: server.load.used == 0)
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from broker_core.names import Group, Topic
@@ -169,14 +170,20 @@ async def test_a_ddmq_client_without_token_gets_nothing_and_settles_nothing(
             assert gateway.events("ack_ok") == []
 
 
+async def metrics_at(http: str) -> str:
+    """The metrics of a proxy, as Prometheus reads them."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://{http}/metrics") as answer:
+        return await answer.text()
+
+
 async def test_refused_calls_are_counted(tmp_path: Path) -> None:
     async with run_gateway(tmp_path) as gateway:
-        proxy, addresses = await gateway.start_proxy(tokens=TOKENS)
+        _, addresses = await gateway.start_proxy(tokens=TOKENS)
         reader, writer = await asyncio.open_connection(*host_port(addresses.thrift))
         client = ThriftClient(reader, writer, COMPACT)
         await ask(client, "pull", [our_pull(GROUP)])
 
-        assert proxy._figures()["refused_calls"] == 1
+        assert "orderlane_refused_calls_total 1.0" in await metrics_at(addresses.http)
         client.abort()
 
 
@@ -300,12 +307,12 @@ async def test_somebody_elses_group_can_neither_be_pulled_nor_settled(tmp_path: 
             lease = got.messages[0].leaseId
             for group in (GROUP, "other"):
                 acks = [consumer.AckBatch(got.context, acked=[lease])]
+                submitted = link(got.context, success=[got.messages[0].offset], token=TOKEN)
                 for method, asked in (
                     ("settle", consumer.AckRequest(group, acks, token=TOKEN)),
                     ("pull", our_pull(group, acks=acks, token=TOKEN)),
-                    ("submit", link(got.context, success=[got.messages[0].offset])),
+                    ("submit", submitted),
                 ):
-                    asked.token = TOKEN
                     refused = await ask(client, method, [asked])
                     assert isinstance(refused, consumer.PullException), (method, group)
                     assert refused.code == 403

@@ -48,7 +48,7 @@ def methods(lost: list[str]) -> dict[str, Entry]:
         reply(consumer_service.ack_result(success=True))
 
     def fetch(_arguments: Any, reply: Reply) -> None:
-        reply.on_lost = lambda: lost.append("fetch")
+        reply.call_if_lost(lambda: lost.append("fetch"))
         big = consumer.Message(value=bytes(BIG), offset=0)
         response = consumer.QidResponse(topic="t", qid="q_0", messages=[big])
         reply(consumer_service.fetch_result(success=consumer.FetchResponse(results=[response])))
@@ -139,8 +139,7 @@ async def test_a_request_in_many_pieces_is_served_if_it_is_whole_in_time() -> No
         for start in range(0, len(whole), 50_000):
             client.send_bytes(whole[start : start + 50_000])
             await eventually(lambda: len(server.begun) == 1)
-        client._sequence_id = 1
-        assert await client.answer("ack") is True
+        assert await client.answer("ack", number=1) is True
         await eventually(lambda: at_rest(server))
 
 
@@ -149,8 +148,8 @@ async def test_idle_connections_have_no_timer() -> None:
     async with running() as (server, _, port), connect(port) as one, connect(port) as two:
         assert await acked(one)
         assert await acked(two)
-        assert server.begun._timer is None
-        assert server.unread._timer is None
+        assert not server.begun.has_timer
+        assert not server.unread.has_timer
 
 
 # ---- answers that nobody reads ------------------------------------------------------------------
@@ -262,7 +261,7 @@ async def test_an_unread_answer_with_a_request_id_waits_for_its_client() -> None
 
 def watched(connection: Any, *, within_s: int) -> None:
     """The system looks after the socket of *connection*."""
-    options = connection._transport.get_extra_info("socket")
+    options = connection.transport.get_extra_info("socket")
     assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     idle, between, probes = (
         options.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))

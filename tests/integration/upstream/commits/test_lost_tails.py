@@ -82,7 +82,7 @@ async def test_what_is_left_of_a_queue_that_lost_its_tail_is_not_passed_over() -
         await eventually(lambda: pipeline.jobs.unfinished == 3)
         brokers.logs[queue] = [b"x"] * 5
         brokers.deleted[twin_of(brokers, queue)] = pipeline.epoch + 1
-        owned._reset(5)
+        owned.lost_tail(5)
         await eventually(lambda: owned.state is QueueState.GONE)
 
         last, _ = await us.context.log.last(BILLING, queue)
@@ -181,7 +181,7 @@ async def test_a_queue_that_lost_its_tail_waits_for_leases_of_the_owner_before()
     brokers, queue = _left_with_a_lease()
     async with upstream(brokers) as us:
         owned, _ = await us.owned(queue)
-        owned._reset(4)
+        owned.lost_tail(4)
         await eventually(lambda: owned.state is QueueState.GONE)
         await _waits_for_it(us, queue)
 

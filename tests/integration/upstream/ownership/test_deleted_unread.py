@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from structlog.testing import capture_logs
@@ -37,8 +38,7 @@ async def test_what_is_gone_is_counted_though_its_queue_is_not_corrected_yet(lef
             messages = result.messages[7 : 7 + left]
             return replace(result, status=status, messages=messages, next_offset=7 + left)
 
-        us.client.pull = without_the_first
-        with capture_logs() as logs:
+        with patch.object(us.client, "pull", without_the_first), capture_logs() as logs:
             _, pipeline = await us.owned(queue)
             await eventually(lambda: pipeline.position == 9)
         assert us.lane.counts[pipeline.topic].deleted_unread == 7

@@ -36,26 +36,32 @@ def _members(*names: str) -> Callable[..., Awaitable[list[str]]]:
     return consumer_ids
 
 
-async def test_a_queue_that_is_meant_for_another_member_is_unlocked_again() -> None:
+async def test_a_queue_that_is_meant_for_another_member_is_unlocked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     brokers, queue = one_queue()
     write(brokers, queue, rival(), Clean(Epoch(0), to=NAMED))
     async with upstream(brokers) as us:
-        us.client.consumer_ids = _members(NAMED, US)
+        monkeypatch.setattr(us.client, "consumer_ids", _members(NAMED, US))
         owned = us.own(queue)
         await eventually(lambda: owned.state is QueueState.GONE)
         assert (BILLING, queue) not in brokers.holders
         assert len(brokers.logs[twin_of(brokers, queue)]) == 2  # it never was the owner
-        us.client.consumer_ids = _members(US)  # that one is there no more
+        monkeypatch.setattr(us.client, "consumer_ids", _members(US))  # that one is there no more
         await us.owned(queue)
 
 
-async def test_a_member_that_does_not_come_is_waited_for_no_longer_than_after_a_crash() -> None:
+async def test_a_member_that_does_not_come_is_waited_for_no_longer_than_after_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its process stands still: brokers have it on their list, and it will not ask for the lock."""
     brokers, queue = one_queue()
     write(brokers, queue, rival(), Clean(Epoch(0), to="zoe@1#1"))
     given_back: list[object] = []
     async with upstream(brokers, lock=QUICK) as us:
-        us.client.consumer_ids = _members("zoe@1#1", US)  # a share by averaging is ours
+        monkeypatch.setattr(
+            us.client, "consumer_ids", _members("zoe@1#1", US)
+        )  # a share by averaging is ours
         us.client.before["unlock"] = once(lambda *_: given_back.append(us.lane.buffer.find(queue)))
         async with taking_part(us):
             await eventually(lambda: us.lane.buffer.find(queue) is not None, within_s=20)
@@ -73,11 +79,13 @@ def test_a_queue_is_expected_for_as_long_as_its_owner_may_wait_for_clients() -> 
         assert (share == [queue]) is expected
 
 
-async def test_an_end_that_was_meant_for_this_member_is_as_any() -> None:
+async def test_an_end_that_was_meant_for_this_member_is_as_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     brokers, queue = one_queue()
     write(brokers, queue, rival(), Clean(Epoch(0), to=US))
     async with upstream(brokers) as us:
-        us.client.consumer_ids = _members(NAMED, US)
+        monkeypatch.setattr(us.client, "consumer_ids", _members(NAMED, US))
         await us.owned(queue)
 
 

@@ -275,7 +275,7 @@ async def test_a_twin_begins_anew_behind_a_record_that_is_under_way(
         recording = spawn(us.context.recorder.record(us.lane, twin, whole=True), name="r")
         await waits.wait()
         assert owned.parking is not None
-        owned.parking._reset(1)
+        owned.parking.lost_tail(1)
         await asyncio.sleep(0.05)
         arrives.set()
         await recording

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import orjson
 import pytest
 
-from broker_core.client import LockAnswer
+from broker_core.client import BrokerClient, LockAnswer
 from broker_core.clock import now_ns
 from broker_core.names import Group, QueueName
 from proxy.app import Proxy
@@ -22,7 +24,7 @@ from proxy.core.pipeline.effects import PipelineStatistics
 from proxy.core.records.record import Clean, Delta, Own, Snapshot
 from proxy.core.records.snapshot_parts import parts
 from proxy.lane.group_lane import GroupLane
-from proxy.upstream.records.ownership_log import _TAIL, OwnershipLog
+from proxy.upstream.records.ownership_log import TAIL, OwnershipLog
 from proxy.upstream.records.queue_range import shown_end
 from testkit.brokers import Brokers
 from testkit.eventually import eventually
@@ -36,7 +38,7 @@ LONG_TRUST = {"lock.renewal_s": 0.5, "lock.trust_s": 9.9, "lock.request_timeout_
 
 
 def owned(proxy: Proxy) -> dict[QueueName, PipelineStatistics]:
-    return {figures.queue: figures for lane in proxy._lanes for figures in lane.statistics()}
+    return {figures.queue: figures for lane in proxy.lanes for figures in lane.statistics()}
 
 
 async def some_work(_message: Message) -> None:
@@ -126,10 +128,11 @@ async def test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once(
             await eventually(lambda: len(owned(proxy)) == 1)
             queue = next(iter(owned(proxy)))
             thief = await gateway.cluster.client("thief@1#1")
-            await proxy._client.unlock(gateway.group, [queue])
+            as_proxy = await gateway.cluster.client(proxy.client_id)
+            await as_proxy.unlock(gateway.group, [queue])
             async with asyncio.timeout(30):
                 while (await thief.lock(gateway.group, [queue])).granted != {queue}:
-                    await proxy._client.unlock(gateway.group, [queue])  # it was renewed meanwhile
+                    await as_proxy.unlock(gateway.group, [queue])  # it was renewed meanwhile
             async with asyncio.timeout(30):
                 while owned(proxy):
                     await thief.lock(gateway.group, [queue])  # it stays theirs
@@ -159,7 +162,7 @@ async def test_claim_3_after_a_lapse_of_trust_a_proxy_goes_on_if_nobody_owned_th
 
 
 def _trusting(proxy: Proxy) -> int:
-    return sum(pipeline.may_hand_out(now_ns()) for lane in proxy._lanes for pipeline in lane.buffer)
+    return sum(pipeline.may_hand_out(now_ns()) for lane in proxy.lanes for pipeline in lane.buffer)
 
 
 @pytest.mark.feature("proxy: broker restart")
@@ -173,27 +176,37 @@ async def test_claim_3_nothing_is_handed_out_on_a_lock_of_before_a_broker_s_rest
         async with consuming(gateway, at.thrift, "a") as seen:
             await eventually(lambda: _trusting(proxy) == 1)
             (queue, figures), *_ = owned(proxy).items()
-            renew, proxy._client.lock = proxy._client.lock, _unanswered
-            await gateway.cluster.stop_broker(crash=True)
-            await eventually(lambda: _trusting(proxy) == 0, within_s=8)
-            await gateway.cluster.start_broker()
-            await thief.unlock(gateway.group, [queue])
-            await proxy._client.unlock(gateway.group, [queue])  # ours keeps its locks
-            assert (await thief.lock(gateway.group, [queue])).granted == {queue}
-            theirs = Own("thief@1#1", 500, 500, broker_start_ms=1, period=9)
-            epoch = await OwnershipLog(thief).append(gateway.group, queue, theirs)
-            await thief.unlock(gateway.group, [queue])
-            assert figures.epoch < epoch
-            assert _trusting(proxy) == 0
-            proxy._client.lock = renew
+            with patch.object(BrokerClient, "lock", _unanswered_to(proxy)):
+                await gateway.cluster.stop_broker(crash=True)
+                await eventually(lambda: _trusting(proxy) == 0, within_s=8)
+                await gateway.cluster.start_broker()
+                await thief.unlock(gateway.group, [queue])
+                as_proxy = await gateway.cluster.client(proxy.client_id)
+                await as_proxy.unlock(gateway.group, [queue])  # the embedded broker keeps its locks
+                assert (await thief.lock(gateway.group, [queue])).granted == {queue}
+                theirs = Own("thief@1#1", 500, 500, broker_start_ms=1, period=9)
+                epoch = await OwnershipLog(thief).append(gateway.group, queue, theirs)
+                await thief.unlock(gateway.group, [queue])
+                assert figures.epoch < epoch
+                assert _trusting(proxy) == 0
             await gateway.send(["a"])
             await eventually(lambda: seen.handled == 1)
 
             assert owned(proxy)[queue].epoch > epoch
 
 
-async def _unanswered(_group: Group, queues: Iterable[QueueName], **_: float) -> LockAnswer:
-    return LockAnswer(unanswered=frozenset(queues))
+def _unanswered_to(proxy: Proxy) -> Callable[..., Awaitable[LockAnswer]]:
+    """``BrokerClient.lock``, without an answer for *proxy*."""
+    lock = BrokerClient.lock
+
+    async def lock_others(
+        client: BrokerClient, group: Group, queues: Iterable[QueueName], **options: Any
+    ) -> LockAnswer:
+        if client.client_id == proxy.client_id:
+            return LockAnswer(unanswered=frozenset(queues))
+        return await lock(client, group, queues, **options)
+
+    return lock_others
 
 
 @pytest.mark.feature("proxy: broker restart")
@@ -270,7 +283,7 @@ async def test_a_snapshot_counts_however_far_the_record_of_its_owner_stands_ahea
         second = await own(2)
         at = await log.append(gateway.group, queue, *parts(Snapshot(second, 0, 5, (0, 1))))
         await log.append(gateway.group, queue, *parts(Snapshot(first, 0, 4)))
-        for number in range(_TAIL - 4):
+        for number in range(TAIL - 4):
             delta = Delta(second, at, 0, 5 + number, after=at + number + bool(number))
             await log.append(gateway.group, queue, delta)
         at = await log.append(gateway.group, queue, *parts(Snapshot(second, 1, 90, (1, 3, 7))))
@@ -280,7 +293,7 @@ async def test_a_snapshot_counts_however_far_the_record_of_its_owner_stands_ahea
 
         last, _ = await log.last(gateway.group, queue, before=end)
 
-        assert (at, end) == (_TAIL + 1, _TAIL + 4)
+        assert (at, end) == (TAIL + 1, TAIL + 4)
         assert last is not None
         assert (last.damage, last.forgotten, last.snapshot_at) == (None, False, at)
         assert last.snapshot == Snapshot(third, 3, 90, (3, 7))

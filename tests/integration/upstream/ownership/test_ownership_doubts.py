@@ -33,14 +33,16 @@ from tests.integration.upstream.upstreams import (
 )
 
 
-async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard() -> None:
+async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """P5: Apache RocketMQ shows a message a moment after it is stored."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     own = Own("rival@1#1", 5000, 60_000, broker_start_ms=1, period=1)
     write(brokers, queue, own, *parts(Snapshot(Epoch(0), 3, 7, (3, 5))), Clean(Epoch(0)))
     async with upstream(brokers) as us:
-        us.client.max_offset = showing(us, twin_of(brokers, queue), 1)
+        monkeypatch.setattr(us.client, "max_offset", showing(us, twin_of(brokers, queue), 1))
         _, pipeline = await us.owned(queue)
         await eventually(lambda: pipeline.position == 9)
 
@@ -49,13 +51,15 @@ async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard() -> None
         assert len(brokers.logs[twin_of(brokers, queue)]) == 4
 
 
-async def test_an_own_record_that_is_not_shown_yet_is_nobody_elses() -> None:
+async def test_an_own_record_that_is_not_shown_yet_is_nobody_elses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """P5: else each record of ours would be followed by another, and by a longer wait."""
     brokers, queue = one_queue()
     twin = twin_of(brokers, queue)
     write(brokers, queue, rival(1))  # nothing of it is shown either, so there seems to be no owner
     async with upstream(brokers) as us:
-        us.client.max_offset = showing(us, twin, 0)
+        monkeypatch.setattr(us.client, "max_offset", showing(us, twin, 0))
         _, pipeline = await us.owned(queue)
 
         assert len(brokers.logs[twin]) == 3, "a record that did not know of the rival, and one more"
@@ -64,12 +68,14 @@ async def test_an_own_record_that_is_not_shown_yet_is_nobody_elses() -> None:
         assert now_ns() < pipeline.hold_until_ns <= now_ns() + most * SECOND
 
 
-async def test_an_owner_whose_record_is_not_shown_yet_is_found_after_a_doubt() -> None:
+async def test_an_owner_whose_record_is_not_shown_yet_is_found_after_a_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """P1: the number of shown records is not that of the stored ones."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
         owned, pipeline = await us.owned(queue)
-        us.client.max_offset = showing(us, twin_of(brokers, queue), 1)
+        monkeypatch.setattr(us.client, "max_offset", showing(us, twin_of(brokers, queue), 1))
         owned.connection_lost()
         write(brokers, queue, rival(9))
         owned.renewed(now_ns() + FOR_LONG_NS)

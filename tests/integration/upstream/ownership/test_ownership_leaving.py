@@ -6,8 +6,6 @@ import pytest
 
 from broker_core import clock
 from broker_core.tasks import spawn
-from proxy.core.keys.ids import LeaseId
-from proxy.lane.listener import Verdicts
 from proxy.upstream.ownership import group_ownership as ownership_module
 from testkit.eventually import eventually
 from testkit.lanes import TOPIC
@@ -31,8 +29,7 @@ async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues()
         assert brokers.holders.keys() == {(BILLING, busy)}
         assert not leaving.done()
 
-        qid = us.pipeline(busy).qid
-        us.lane.settle(Verdicts(TOPIC, qid, acked=[LeaseId(1)]), connection=1)
+        assert us.ack_last(us.pipeline(busy)) == []
         await leaving
         assert not brokers.holders
         assert us.client.asked["leave"] == 1
@@ -42,9 +39,7 @@ async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None
     """P2: the queue is free at once, and its next owner holds back what a client still has."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
-    async with upstream(brokers) as us:
-        drain = us.context.settings.ownership.model_copy(update={"drain_s": 0.05})
-        us.context.settings = us.context.settings.model_copy(update={"ownership": drain})
+    async with upstream(brokers, ownership={"drain_s": 0.05}) as us:
         owned, _ = await us.owned(queue)
         await eventually(lambda: us.ready(queue))
         assert us.lease() == 1
@@ -64,21 +59,18 @@ async def test_an_ack_after_the_last_record_is_refused() -> None:
     """P5: the next owner hands the message out again; whoever was told otherwise would be wrong."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
-    async with upstream(brokers) as us:
-        drain = us.context.settings.ownership.model_copy(update={"drain_s": 0.05})
-        us.context.settings = us.context.settings.model_copy(update={"ownership": drain})
+    async with upstream(brokers, ownership={"drain_s": 0.05}) as us:
         owned, pipeline = await us.owned(queue)
         await eventually(lambda: us.ready(queue))
         assert us.lease() == 1
         refused: list[list[int]] = []
 
         async def acked(*_: object) -> None:
-            verdicts = Verdicts(TOPIC, pipeline.qid, acked=[LeaseId(1)])
-            refused.append(us.lane.settle(verdicts, connection=1))
+            refused.append(us.ack_last(pipeline))
 
         us.client.before["send"] = acked
         await owned.hand_over()
-        assert refused == [[1], [1]], "with the last record, and with the clean end"
+        assert refused == [us.taken] * 2, "with the last record, and with the clean end"
     async with upstream(brokers, client_id="next@1#1") as us:
         _, pipeline = await us.owned(queue)
         await eventually(lambda: us.pipeline(queue).position == 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -86,7 +87,9 @@ async def test_a_queue_that_comes_back_at_once_waits_for_the_leases_it_had_here(
         began_ns = now_ns()
         await eventually(lambda: us.lease() == 1)  # trust is short: it may lapse in between
         first = us.pipeline(queue)
-        await ownership._queues[queue].lose("reading failed")
+        owned = ownership.owned(queue)
+        assert owned is not None
+        await owned.lose("reading failed")
         ownership.wake()
         await eventually(lambda: us.ready(queue))
 
@@ -174,7 +177,9 @@ async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -
 # ---- where a group begins -----------------------------------------------------------------------
 
 
-async def test_latest_is_latest_in_all_queues_whoever_comes_first() -> None:
+async def test_latest_is_latest_in_all_queues_whoever_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Another owner fixes the beginning of all queues between two looks of ours."""
     brokers = MemoryBrokers()
     first, second = brokers.add_topic(TOPIC, 2)
@@ -190,7 +195,7 @@ async def test_latest_is_latest_in_all_queues_whoever_comes_first() -> None:
                 await other.owned(first)
             return offset
 
-        us.client.committed_offset = answered_late
+        monkeypatch.setattr(us.client, "committed_offset", answered_late)
         _, pipeline = await us.owned(second)
 
         assert pipeline.committed == 50
@@ -271,11 +276,9 @@ async def test_a_broker_that_does_not_answer_stops_no_queue_of_another() -> None
             if queue.broker == "broker-a":
                 await asyncio.Event().wait()
 
-        real_lock = us.client.lock
-        us.client.lock = unanswered()
-        await eventually(lambda: not trusting(us.lane))
-        us.client.before["send"] = stuck
-        us.client.lock = real_lock
+        with patch.object(us.client, "lock", unanswered()):
+            await eventually(lambda: not trusting(us.lane))
+            us.client.before["send"] = stuck
 
         await eventually(lambda: trusting(us.lane) == {"broker-b"})
 
@@ -295,7 +298,9 @@ async def test_a_topic_whose_broker_is_down_keeps_no_other_topic_waiting() -> No
             await eventually(lambda: trusting(us.lane) == {"broker-b"})
 
 
-async def test_a_member_that_comes_and_goes_costs_the_others_no_queue() -> None:
+async def test_a_member_that_comes_and_goes_costs_the_others_no_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its link loses answers: the broker drops it and it registers again, many times a second."""
     brokers = MemoryBrokers()
     brokers.add_topic(TOPIC, 2)
@@ -309,7 +314,7 @@ async def test_a_member_that_comes_and_goes_costs_the_others_no_queue() -> None:
             looks += 1
             return [us.client_id, "a@1#1"][: 1 + looks % 2]
 
-        us.client.consumer_ids = flickering
+        monkeypatch.setattr(us.client, "consumer_ids", flickering)
         for number in range(1, 30):
             ownership.wake()
             await eventually(lambda least=number: looks >= least)
@@ -317,7 +322,9 @@ async def test_a_member_that_comes_and_goes_costs_the_others_no_queue() -> None:
         assert not any(pipeline.closed for pipeline in before)
 
 
-async def test_on_brokers_that_keep_no_signs_members_share_every_topic() -> None:
+async def test_on_brokers_that_keep_no_signs_members_share_every_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """This proxy shows that it wants the topic, and is never listed so."""
     brokers = MemoryBrokers()
     brokers.add_topic(TOPIC, 4)
@@ -329,7 +336,8 @@ async def test_on_brokers_that_keep_no_signs_members_share_every_topic() -> None
         async def nobody(_sign: Group, _topic: Topic) -> list[str]:
             return []
 
-        us.client.consumer_ids, us.client.producer_ids = both, nobody
+        monkeypatch.setattr(us.client, "consumer_ids", both)
+        monkeypatch.setattr(us.client, "producer_ids", nobody)
         async with taking_part(us):
             began_ns = now_ns()
             await eventually(lambda: len(list(us.lane.buffer)) == 2, within_s=60)
@@ -354,9 +362,10 @@ async def test_what_a_broker_forgot_in_a_crash_is_committed_again() -> None:
 
 async def test_one_commit_of_a_queue_at_a_time_however_many_want_one() -> None:
     brokers, queue = one_queue()
-    brokers.logs[queue] = [b"x"] * 3
+    brokers.logs[queue] = [b"x"] * 9
     async with upstream(brokers) as us:
         _, pipeline = await us.owned(queue)
+        await eventually(lambda: pipeline.position == 9)
         under_way = most = 0
 
         async def slow(*_: Any) -> None:
@@ -368,12 +377,13 @@ async def test_one_commit_of_a_queue_at_a_time_however_many_want_one() -> None:
             under_way -= 1
 
         us.client.before["commit_offset"] = slow
-        pipeline.committed = -1
 
-        async def later() -> None:
+        async def work() -> None:
             for _ in range(3):
-                pipeline.committed = -1
+                assert us.lease() == 1  # all are of one key
+                assert us.ack_last(pipeline) == []
                 await us.committer.commit(us.lane, pipeline)
 
-        await asyncio.gather(*(later() for _ in range(3)))
+        await asyncio.gather(*(work() for _ in range(3)))
         assert most == 1
+        assert brokers.committed[BILLING, queue] == 9

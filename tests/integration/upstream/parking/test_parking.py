@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from broker_core.client import BrokerClient
@@ -36,6 +38,7 @@ from tests.integration.upstream.parking.parking_desk import (
     view,
 )
 from tests.support.consumers import consuming
+from tests.support.verbs import orderlane
 
 #: No queue is in doubt where a machine stands still for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
@@ -187,8 +190,11 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
                 "orders/broker-a_0: 2 messages of parked keys wait until copies of them can be"
                 r" stored in %PARK%[0-9a-f]{16}: .* you may not create topics"
             )
-            with pytest.raises(OrderlaneError, match=told):
-                await asyncio.to_thread(doctor._groups, at.http)
+            where = ("--http", at.http, "--nameserver", gateway.cluster.nameserver)
+            _, out, _ = await orderlane("doctor", *where, "-o", "json")
+            (found,) = (row for row in orjson.loads(out) if row["check"] == "groups")
+            assert found["result"] == "wrong"
+            assert re.search(told, found["finding"])
             assert (copied(proxy, gateway), desk.failed["a"]) == (0, 2)
 
             allowed.set()
@@ -249,13 +255,13 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
             await eventually(lambda: desk.failed["a"] == 1 and len(desk.done["b"]) == 2)
             found = parking(proxy, gateway)
             await eventually(lambda: bool(found.pipeline.leases.attempts))
-            await look_at(proxy._context, found)
+            await look_at(proxy.context, found)
             assert not found.keys()  # the broker never deleted anything
             monkeypatch.setattr(BrokerClient, "min_offset", first_is_kept)
             monkeypatch.setattr(
                 "proxy.upstream.parking.retention.wall_ms", lambda: wall_ms() + 3_600_000
             )
-            await look_at(proxy._context, found)
+            await look_at(proxy.context, found)
             lane = found.lane
             assert lane.counts[gateway.topic].near_retention == 1
             assert found.keys() == ({b"a": False} if policy == "park" else {})
@@ -263,7 +269,7 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
                 await eventually(lambda: copied(proxy, gateway) == 1)
                 assert view(proxy, gateway)["by"] == "retention margin"
                 await eventually(lambda: view(proxy, gateway)["copies"] == 1)
-                await look_at(proxy._context, found)  # and so does its copy
+                await look_at(proxy.context, found)  # and so does its copy
                 assert lane.counts[gateway.topic].near_retention == 2
             assert sum(figures.near_retention for figures in lane.statistics()) == 1
             (finding,) = doctor.findings(groups_view([lane])[gateway.group])

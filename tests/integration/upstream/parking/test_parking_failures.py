@@ -29,7 +29,7 @@ async def test_a_twin_that_lost_its_tail_is_opened_anew_whatever_fails_meanwhile
 
         us.client.before["send"] = once(fail)
         us.client.before["commit_offset"] = once(fail)
-        parking._reset(0)
+        parking.lost_tail(0)
         parking.wake()
         await eventually(lambda: pipeline.twin not in (None, first))
         assert first is not None
