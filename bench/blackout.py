@@ -92,7 +92,7 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
                 f"{arm}: {run.others_per_s:,.0f} others/s, blackout {run.blackout_s:.1f} s,"
                 f" memory {run.memory_mb:.0f} MB, {run.released} released in order"
             )
-    summary = _summaries(plan, runs)
+    summary = summaries(plan, runs)
     write_result(
         out,
         "blackout",
@@ -112,7 +112,7 @@ def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "others/s": shown(each["others_per_s"], digits=0),
             "of free": "" if each["ratio"] is None else shown(each["ratio"]),
             "CPU µs each": shown(each["cpu_us"], digits=0),
-            "blackout s": _blackout(each),
+            "blackout s": shown_blackout(each),
             "memory MB": shown(each["memory_mb"], digits=0),
             "read past s": shown(each["read_past_s"]),
             "released in order": shown(each["released"], digits=0),
@@ -122,19 +122,19 @@ def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _blackout(summary: dict[str, Any]) -> str:
+def shown_blackout(summary: dict[str, Any]) -> str:
     if not summary["finished"]:
         return "for good"
     longest = summary["blackout_s"]["max"]
     return "none" if longest < _BLACKOUT_S else f"{longest:.1f}"
 
 
-def _summaries(plan: Plan, runs: list[Run]) -> list[dict[str, Any]]:
+def summaries(plan: Plan, runs: list[Run]) -> list[dict[str, Any]]:
     free = {run.round: run.others_per_s for run in runs if run.arm == "free"}
-    summaries = []
+    found = []
     for arm in plan.arms:
         of_arm = [run for run in runs if run.arm == arm]
-        summaries.append(
+        found.append(
             {
                 "arm": arm,
                 "finished": all(run.finished for run in of_arm),
@@ -149,7 +149,7 @@ def _summaries(plan: Plan, runs: list[Run]) -> list[dict[str, Any]]:
                 "violations": sum(run.violations or 0 for run in of_arm),
             }
         )
-    return summaries
+    return found
 
 
 def _ratio(runs: list[Run], free: dict[int, float]) -> dict[str, float] | None:
@@ -199,15 +199,15 @@ def _consume(plan: Plan, site: Site, backlog: Backlog, arm: str, number: int) ->
     if plan.histories:
         violations = sum(each.count for each in site.verdict().violations.values())
     window = [each for each in samples if each["t_s"] <= before["t_s"]]
-    span = _Span.of(window, others)
+    span = Span.of(window, others)
     return Run(
         arm=arm,
         round=number,
         finished=finished,
         others_per_s=round(span.messages / span.seconds) if span else 0,
-        cpu_us=round(_cpu_s(usages, span) * 1e6 / span.messages, 1) if span else 0.0,
-        blackout_s=round(_longest_pause(window), 3),
-        memory_mb=round(_growth_bytes(usages) / _MB, 1),
+        cpu_us=round(cpu_s(usages, span) * 1e6 / span.messages, 1) if span else 0.0,
+        blackout_s=round(longest_pause_s(window), 3),
+        memory_mb=round(growth_bytes(usages) / _MB, 1),
         read_past_s=round(_first_s(window) - began_s, 3),
         released=released,
         stuck=stuck,
@@ -263,7 +263,7 @@ def _watched(proxy: ProxyProcess) -> Iterator[list[Usage]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class Span:
     """From a tenth to nine tenths of the others' messages."""
 
     begin_s: float
@@ -275,7 +275,7 @@ class _Span:
         return self.end_s - self.begin_s
 
     @classmethod
-    def of(cls, samples: list[dict[str, Any]], others: int) -> _Span | None:
+    def of(cls, samples: list[dict[str, Any]], others: int) -> Span | None:
         """None if they never came so far."""
         inside = [each for each in samples if others * 0.1 <= each["others"] <= others * 0.9]
         if len(inside) < 2 or inside[0]["others"] == inside[-1]["others"]:
@@ -284,7 +284,7 @@ class _Span:
         return cls(first["t_s"], last["t_s"], last["others"] - first["others"])
 
 
-def _cpu_s(usages: list[Usage], span: _Span) -> float:
+def cpu_s(usages: list[Usage], span: Span) -> float:
     inside = [each for each in usages if span.begin_s <= each.t_s <= span.end_s]
     if len(inside) < 2:
         return 0.0
@@ -292,11 +292,11 @@ def _cpu_s(usages: list[Usage], span: _Span) -> float:
     return (inside[-1].cpu_s - inside[0].cpu_s) * share
 
 
-def _growth_bytes(usages: list[Usage]) -> int:
+def growth_bytes(usages: list[Usage]) -> int:
     return max(each.resident_bytes for each in usages) - usages[0].resident_bytes
 
 
-def _longest_pause(samples: list[dict[str, Any]]) -> float:
+def longest_pause_s(samples: list[dict[str, Any]]) -> float:
     """The longest time without one of them, from the first to the last."""
     times = [
         later["t_s"] for earlier, later in pairwise(samples) if later["others"] > earlier["others"]

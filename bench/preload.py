@@ -67,7 +67,7 @@ class Backlog:
     async def _fill(
         self, client: BrokerClient, queue: QueueName, queues: int, history: History
     ) -> None:
-        keys = list(self._keys(queue.queue_id, queues))
+        keys = list(self.keys_in(queue.queue_id, queues))
         for start in range(0, len(keys), _BATCH):
             batch = [self._message(queue.topic, key) for key in keys[start : start + _BATCH]]
             receipts = await client.send_batch(queue, batch, timeout_s=30)
@@ -80,7 +80,7 @@ class Backlog:
                 place = {"queue": queue.qid, "offset": receipt.offset} if sure else {}
                 history.write("send_ok" if sure else "send_info", **each, **place)
 
-    def _keys(self, queue_id: int, queues: int) -> Iterator[str]:
+    def keys_in(self, queue_id: int, queues: int) -> Iterator[str]:
         """The keys of one queue's messages, in order. Each key has one queue."""
         chooser = random.Random(f"{self.seed}/{queue_id}")
         stuck = f"{STUCK}{queue_id}"
@@ -94,7 +94,7 @@ class Backlog:
 
     def bodies(self, queue_id: int, queues: int) -> Iterator[tuple[str, bytes]]:
         """Keys and bodies of one queue's messages, in order, for who stores them elsewhere."""
-        for key in self._keys(queue_id, queues):
+        for key in self.keys_in(queue_id, queues):
             yield key, self._body(key)
 
     def _message(self, topic: Topic, key: str) -> OutgoingMessage:

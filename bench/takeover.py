@@ -237,7 +237,7 @@ def _judge(
     report = site.verdict()
     # Stuck keys come at their own times.
     deliveries = [each for each in site.events("deliver") if not Backlog.is_stuck(each["order"])]
-    gaps = sorted(_gaps(deliveries, victim.node, ended_ns=ended_ns))
+    gaps = sorted(gaps_s(deliveries, victim.node, ended_ns=ended_ns))
     places = {(each["queue"], each["offset"]) for each in deliveries}
     taken = [each["t_ns"] for each in site.events("own+") if each["t_ns"] > ended_ns]
     return Run(
@@ -245,7 +245,7 @@ def _judge(
         round=number,
         gap_worst_s=round(gaps[-1], 3),
         gap_median_s=round(statistics.median(gaps), 3),
-        pause_s=round(_longest_pause(deliveries, ended_ns), 3),
+        pause_s=round(longest_pause_s(deliveries, ended_ns), 3),
         owned_again_s=round((min(taken) - ended_ns) / 1e9, 3),
         again=len(deliveries) - len(places),
         duplicates=report.counts.duplicates,
@@ -254,7 +254,7 @@ def _judge(
     )
 
 
-def _gaps(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> Iterator[float]:
+def gaps_s(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> Iterator[float]:
     """Seconds that each queue of *victim* stood still, by the hand-outs of two periods."""
     lasts: dict[str, tuple[int, int]] = {}  # of the period in which the proxy ended: epoch, time
     for each in deliveries:
@@ -272,7 +272,7 @@ def _gaps(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> It
             yield (first_ns - last_ns) / 1e9
 
 
-def _longest_pause(deliveries: list[dict[str, Any]], ended_ns: int) -> float:
+def longest_pause_s(deliveries: list[dict[str, Any]], ended_ns: int) -> float:
     """Seconds; more than the gap if a queue stood still again, such as when a proxy woke up."""
     times: defaultdict[str, list[int]] = defaultdict(list)
     for each in deliveries:

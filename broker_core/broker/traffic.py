@@ -59,6 +59,10 @@ class Tally(Generic[K]):
         self._last_ms = now_ms
         self._series: dict[K, Series] = {}
 
+    def __len__(self) -> int:
+        """Names with samples: those whose counts rose within a day."""
+        return len(self._series)
+
     def sample(self, totals: Mapping[K, int], *, now_ms: int) -> None:
         """Note all counts; names that are missing are forgotten."""
         for name, total in totals.items():

@@ -45,8 +45,8 @@ from broker_core.remoting.message import OutgoingMessage
 #: How long a send may take in all, as RocketMQ's producers have it.
 DEFAULT_TIMEOUT_S = 3.0
 
-_FIRST_PAUSE_S = 0.05
-_MAX_PAUSE_S = 1.0
+FIRST_PAUSE_S = 0.05
+MAX_PAUSE_S = 1.0
 
 #: A receipt, or why there is none.
 Outcome = SendReceipt | RemotingError
@@ -101,6 +101,11 @@ class Producer:
         self._slow = SlowBrokers()
         self._limits = BatchLimits()
         self._round = count()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while no send is under way or waits for another one."""
+        return not (len(self._lanes) or self._waiting)
 
     async def send(
         self,
@@ -169,12 +174,12 @@ class Producer:
         again what stood in queues that are not there.
         """
         those = [i for i, each in enumerate(batch.messages) if each.lane not in turn.overtaken]
-        pause_s = _FIRST_PAUSE_S
+        pause_s = FIRST_PAUSE_S
         while those := await self._send_to_queues(those, batch):
             if batch.left_s() <= pause_s:
                 return
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _send_to_queues(self, those: Sequence[int], batch: _Batch) -> list[int]:
         """Send *those* of *batch*; returns which of them were for queues that are not there, so
@@ -239,7 +244,7 @@ class Producer:
         self, queue: QueueName, indexes: Sequence[int], batch: _Batch, *, movable: bool
     ) -> list[SendReceipt]:
         messages = [batch.messages[i].message for i in indexes]
-        pause_s = _FIRST_PAUSE_S
+        pause_s = FIRST_PAUSE_S
         while True:
             # What may go to another broker leaves time for it.
             timeout_s = batch.left_s() / (2 if movable else 1)
@@ -264,7 +269,7 @@ class Producer:
                 self._slow.answered(queue.broker, after_ns=after_ns, now_ns=ended_ns)
                 return receipts
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
             if movable:
                 route = await self._find_queues(queue.topic)
                 queue = self._choose(route, batch.messages[indexes[0]])

@@ -13,7 +13,7 @@ _STATUSES = frozenset(PullStatus)
 # Apache RocketMQ looks at held pulls every 5 s only, so their answers may come that much late.
 _ANSWER_S = 10.0
 #: What compressed bodies of one answer may take: a mebibyte of them can say many gigabytes.
-_INFLATED_BYTES = 64 * 1024 * 1024
+INFLATED_BYTES = 64 * 1024 * 1024
 
 
 async def pull(
@@ -70,7 +70,7 @@ def decoded(pulled: PulledRecords) -> PullResult:
     Where compressed bodies take too much, these are the first of them, and the next pull, at
     ``next_offset``, gives the others.
     """
-    messages = decode_messages(pulled.records, most_inflated_bytes=_INFLATED_BYTES)
+    messages = decode_messages(pulled.records, most_inflated_bytes=INFLATED_BYTES)
     next_offset = pulled.next_offset
     if sum(message.size for message in messages) < len(pulled.records):
         next_offset = messages[-1].queue_offset + 1

@@ -28,7 +28,7 @@ def _optional(name: str) -> Any:
     return None
 
 
-_lz4, _zstd = _optional("lz4.frame"), _optional("zstandard")
+lz4_frame, zstandard = _optional("lz4.frame"), _optional("zstandard")
 
 #: A body that would grow beyond this is not inflated: a few bytes can say gigabytes. As much as a
 #: frame of the protocol holds.
@@ -64,9 +64,9 @@ def check_installed(sys_flag: int) -> None:
     """Raises CodecMissing if no body compressed so could be inflated here, whatever it holds."""
     kind = sys_flag & SYS_COMPRESSION_TYPE
     if kind == LZ4:
-        _needed(_lz4, "LZ4", "lz4")
+        _needed(lz4_frame, "LZ4", "lz4")
     elif kind == ZSTD:
-        _needed(_zstd, "ZSTD", "zstandard")
+        _needed(zstandard, "ZSTD", "zstandard")
 
 
 def deflate(body: bytes, sys_flag: int) -> bytes:
@@ -74,9 +74,9 @@ def deflate(body: bytes, sys_flag: int) -> bytes:
     kind = sys_flag & SYS_COMPRESSION_TYPE
     if kind == LZ4:
         # lz4-java, which reads it at RocketMQ's consumers, knows no blocks that depend on others.
-        return bytes(_needed(_lz4, "LZ4", "lz4").compress(body, block_linked=False))
+        return bytes(_needed(lz4_frame, "LZ4", "lz4").compress(body, block_linked=False))
     if kind == ZSTD:
-        return bytes(_needed(_zstd, "ZSTD", "zstandard").ZstdCompressor().compress(body))
+        return bytes(_needed(zstandard, "ZSTD", "zstandard").ZstdCompressor().compress(body))
     return zlib.compress(body)
 
 
@@ -90,7 +90,7 @@ def _by_zlib(body: bytes, limit: int) -> bytes:
 
 
 def _by_lz4(body: bytes, limit: int) -> bytes:
-    inflater = _needed(_lz4, "LZ4", "lz4").LZ4FrameDecompressor()
+    inflater = _needed(lz4_frame, "LZ4", "lz4").LZ4FrameDecompressor()
     try:
         plain = inflater.decompress(body, max_length=limit + 1)
     except RuntimeError as error:
@@ -99,7 +99,7 @@ def _by_lz4(body: bytes, limit: int) -> bytes:
 
 
 def _by_zstd(body: bytes, limit: int) -> bytes:
-    module = _needed(_zstd, "ZSTD", "zstandard")
+    module = _needed(zstandard, "ZSTD", "zstandard")
     # The window is what the codec allocates beside the result, and the frame says how much.
     inflater = module.ZstdDecompressor(max_window_size=MAX_INFLATED_BYTES).decompressobj()
     parts: list[bytes] = []

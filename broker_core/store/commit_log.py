@@ -36,7 +36,7 @@ from broker_core.store.segments import (
 FILLER = struct.Struct(">iI")
 #: Copying so much from the page cache takes as long as another read; and how much goes at once.
 _NEAR_BYTES = 4096
-_READ_AT_ONCE_BYTES = 120 * 1024  # allocated without new pages, and copied out of a cache
+READ_AT_ONCE_BYTES = 120 * 1024  # allocated without new pages, and copied out of a cache
 #: No room: of the disk, of a quota, or up to the largest size a process may give a file.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -252,7 +252,7 @@ class CommitLog:
         while at < count:
             start, size = pieces[at]
             first, end = at, start + size
-            limit = min(start + _READ_AT_ONCE_BYTES, self._end_of_segment_at(start))
+            limit = min(start + READ_AT_ONCE_BYTES, self._end_of_segment_at(start))
             at += 1
             while at < count:
                 place, size = pieces[at]

@@ -31,7 +31,7 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
     """
     segment = log.leave_first_segment()
     reader.log_was_shortened()
-    delete = _delete_behind_unsynced if log.deletion_unsynced else _delete_file
+    delete = _delete_behind_unsynced if log.deletion_unsynced else delete_file
     try:
         # In a thread: 256 MB take 20 ms, in which nobody's lock would be renewed.
         await asyncio.get_running_loop().run_in_executor(thread, delete, segment.path)
@@ -45,7 +45,8 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
     log.deleted_first_segment(synced=True)
 
 
-def _delete_file(path: Path) -> None:
+def delete_file(path: Path) -> None:
+    """Delete the file of a segment, for good once this returns. Raises OSError."""
     path.unlink()
     # Segments must go in their order: with a younger one gone alone a start would find a hole.
     sync_folder(path.parent)
@@ -53,4 +54,4 @@ def _delete_file(path: Path) -> None:
 
 def _delete_behind_unsynced(path: Path) -> None:
     sync_folder(path.parent)  # else the one before may come back alone
-    _delete_file(path)
+    delete_file(path)

@@ -28,9 +28,9 @@ from broker_core.store.key_index import KeyIndex
 from broker_core.store.reader import StoreReader
 from broker_core.tasks import cancel_and_wait, spawn
 
-_CHUNK_BYTES = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 _SLICE_NS = 2_000_000  # so long others wait for a turn of the loop
-_PAUSE_S, _BUSY_PAUSE_S, _IDLE_S, _RETRY_S = 0.002, 0.038, 0.25, 5.0
+_PAUSE_S, _BUSY_PAUSE_S, _IDLE_S, RETRY_S = 0.002, 0.038, 0.25, 5.0
 _LOOKS = 64  # at messages, before others have a turn
 
 _log = structlog.get_logger("store")
@@ -126,7 +126,7 @@ class KeyIndexer:
                 self._index.delete_before(self._log.first_offset)
             except (OSError, StoreError, struct.error, IndexError) as error:
                 _log.error("keys not indexed, will be tried again", reason=str(error))
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(RETRY_S)
                 continue
             self._moved.set()
             if not behind:
@@ -156,7 +156,7 @@ class KeyIndexer:
             if segment is None:  # deleted before it was read
                 index.delete_before(self._log.first_offset)
                 continue
-            size = min(_CHUNK_BYTES, segment.end - index.position, end - index.position)
+            size = min(CHUNK_BYTES, segment.end - index.position, end - index.position)
             at_end = self._enter(self._log.read(index.position, size), segment.end)
             index.write_due()
             if at_end or now_ns() >= until_ns:

@@ -34,7 +34,7 @@ _ENTRY_BYTES = 8
 #: Entries of a run; in memory until they are together.
 RUN_ENTRIES = 16_384
 #: A run is searched from where its hash should stand, if hashes are spread evenly, so far around.
-_WINDOW = 256
+WINDOW = 256
 
 
 class Run(NamedTuple):
@@ -201,7 +201,7 @@ class KeyIndex:
         """The entries of hash *wanted* in *run*."""
         low, high = wanted << 32, (wanted + 1) << 32
         guess = wanted * run.entries >> 32
-        start, stop = max(0, guess - _WINDOW), min(run.entries, guess + _WINDOW)
+        start, stop = max(0, guess - WINDOW), min(run.entries, guess + WINDOW)
         descriptor = self._files.descriptor(self._path(run.segment))
         while True:
             entries = _unpacked(

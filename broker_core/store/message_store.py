@@ -42,7 +42,7 @@ Flush = Literal["sync", "async"]
 
 CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
 _ASYNC_FLUSH_EVERY_S = 0.5
-_VISIBLE_WITHIN_S = 5.0  # of a deletion on disk: without replicas at once
+VISIBLE_WITHIN_S = 5.0  # of a deletion on disk: without replicas at once
 
 
 class MessageStore:
@@ -61,28 +61,26 @@ class MessageStore:
         entries_per_file: int = ENTRIES_PER_FILE,
     ) -> None:
         opened = open_store(folder, segment_bytes=segment_bytes, entries_per_file=entries_per_file)
-        self._data, self._log, self._queues = opened.data, opened.log, opened.queues
+        self._data, self.log, self.queues = opened.data, opened.log, opened.queues
         self.key_folder = folder / "index"  # as at RocketMQ's brokers
         self._checkpoint_table, self._checkpoint = opened.checkpoint_table, opened.checkpoint
         self.recovery = opened.recovery
         #: What others that copy this log may ask.
-        self.copies = LogCopies(self._log, self._queues, rejoin=opened.rejoin_table)
+        self.copies = LogCopies(self.log, self.queues, rejoin=opened.rejoin_table)
         #: Up to here messages are as safe as ``flush`` promises.
-        self.durable_end = self._log.end_offset
-        self._appender = Appender(
-            self._log, self._queues, last_store_ms=self.recovery.last_store_ms
-        )
+        self.durable_end = self.log.end_offset
+        self._appender = Appender(self.log, self.queues, last_store_ms=self.recovery.last_store_ms)
         self._next_offsets = self._appender.next_offsets
         self._gathered = GatheredPuts(self._append)
-        self.reader = StoreReader(self._log, self._queues, next_offsets=self._next_offsets)
-        self.delays = DelayIndex(self._queues)
-        self._ended = ended_queue(self._queues)
+        self.reader = StoreReader(self.log, self.queues, next_offsets=self._next_offsets)
+        self.delays = DelayIndex(self.queues)
+        self._ended = ended_queue(self.queues)
         self._flush = flush
-        self._visible_end = self._log.end_offset
+        self._visible_end = self.log.end_offset
         self._was_visible = opened.visible_end
-        self._changed = set(self._queues)  # since the last checkpoint
+        self._changed = set(self.queues)  # since the last checkpoint
         #: Files of consume queues, and their folder if some were dropped.
-        self._unsynced = {self._queues.folder} if self.recovery.deletions else set[Path]()
+        self._unsynced = {self.queues.folder} if self.recovery.deletions else set[Path]()
         self._deleting: dict[Topic, asyncio.Future[None]] = {}  # until their messages are gone
         self._file_thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._group_commit: GroupCommit | None = None
@@ -105,7 +103,7 @@ class MessageStore:
         """
         self._on_arrival, self._on_durable, self._replicas = on_arrival, on_durable, replicas
         self._group_commit = GroupCommit(
-            self._log, before_sync=self._append_gathered, on_synced=self._made_durable
+            self.log, before_sync=self._append_gathered, on_synced=self._made_durable
         )
         self._tasks.append(spawn(self._checkpoint_regularly(), name="store checkpoint"))
         if self._flush == "async":
@@ -132,7 +130,7 @@ class MessageStore:
     @property
     def end_offset(self) -> int:
         """The log's offset behind the last message that was put."""
-        return self._log.end_offset
+        return self.log.end_offset
 
     @property
     def visible_end(self) -> int:
@@ -142,13 +140,13 @@ class MessageStore:
     @property
     def largest_put_bytes(self) -> int:
         """How many bytes of stored messages one ``put_all`` may have."""
-        return self._log.largest_append_bytes
+        return self.log.largest_append_bytes
 
     def next_to_expire(self, *, before_ms: int | None, keep_bytes: int | None) -> Segment | None:
         """The segment that ``delete_expired`` would delete first; None without one."""
-        if not self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
+        if not self.log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
             return None
-        return self._log.segments[0]
+        return self.log.segments[0]
 
     @property
     def tables_folder(self) -> Path:
@@ -165,7 +163,7 @@ class MessageStore:
         Call it once, before ``start``. Blocks, and raises OSError.
         """
         folder = self.key_folder
-        return KeyIndexer(folder, self._log, self.reader, visible_end=lambda: self._visible_end)
+        return KeyIndexer(folder, self.log, self.reader, visible_end=lambda: self._visible_end)
 
     async def put(
         self, envelope: Envelope, entries: Sequence[BatchEntry], *, store_ms: int
@@ -227,9 +225,9 @@ class MessageStore:
 
     async def _as_flushed(self, group_commit: GroupCommit) -> None:
         if self._flush == "sync":
-            await group_commit.wait(self._log.end_offset)
+            await group_commit.wait(self.log.end_offset)
         else:
-            self._made_durable(self._log.end_offset)
+            self._made_durable(self.log.end_offset)
 
     def is_deleting(self, topic: Topic) -> bool:
         """True while *topic* takes nothing, for its messages are being deleted."""
@@ -255,27 +253,27 @@ class MessageStore:
             gone = asyncio.get_running_loop().create_future()
             self._append([deletion_of(topic)], store_ms, deletes=topic)
             self._deleting[topic] = gone
-        await self._group_commit.wait(self._log.end_offset)
+        await self._group_commit.wait(self.log.end_offset)
         try:
-            async with asyncio.timeout(_VISIBLE_WITHIN_S):
+            async with asyncio.timeout(VISIBLE_WITHIN_S):
                 await asyncio.shield(gone)
         except TimeoutError:
             raise OSError(errno.ETIMEDOUT, "no replica has confirmed it yet") from None
         # A start with an older checkpoint reads the whole log: entries that it counts are gone.
         await self._checkpoint_or_log()
         await asyncio.get_running_loop().run_in_executor(
-            self._file_thread, self._queues.delete_dropped
+            self._file_thread, self.queues.delete_dropped
         )
 
     async def sync(self) -> None:
         """Bring all messages to disk. Raises OSError if it refuses."""
         if self._group_commit is not None:
-            await self._group_commit.wait(self._log.end_offset)
+            await self._group_commit.wait(self.log.end_offset)
 
     async def checkpoint(self) -> None:
         """Bring all to disk and note how far that is. Raises OSError if the disk refuses."""
         await self.sync()
-        checkpoint = Checkpoint(self._visible_end, count_visible(self._queues, self._visible_end))
+        checkpoint = Checkpoint(self._visible_end, count_visible(self.queues, self._visible_end))
         if checkpoint == self._checkpoint:
             return
         changed, self._changed = self._changed, set()
@@ -303,23 +301,23 @@ class MessageStore:
         those beyond the newest *keep_bytes* of the log, up to the message at *keep_from*; return
         how many. Call it again only after it returned. Raises OSError.
         """
-        deleted, first = 0, self._log.first_offset
+        deleted, first = 0, self.log.first_offset
         try:
-            while self._log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
-                end = self._log.segments[0].end
+            while self.log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
+                end = self.log.segments[0].end
                 if keep_from is not None and end > keep_from:
                     break
                 if not self._checkpoint or self._checkpoint.physical < min(end, self._visible_end):
                     await note_entries(self.checkpoint)
-                await delete_first_segment(self._log, reader=self.reader, thread=self._file_thread)
+                await delete_first_segment(self.log, reader=self.reader, thread=self._file_thread)
                 deleted += 1
         finally:  # the last one may be gone though its deletion failed
-            if (now := self._log.first_offset) > first:
-                for queue in self._queues:
+            if (now := self.log.first_offset) > first:
+                for queue in self.queues:
                     queue.delete_before(queue.first_at_or_behind(now))
                 _log.info("old segments deleted", segments=deleted, log_now_starts_at=now)
         if before_ms is not None:
-            self._log.delete_dropped(before_ms=before_ms)
+            self.log.delete_dropped(before_ms=before_ms)
         return deleted
 
     def _append(
@@ -335,7 +333,7 @@ class MessageStore:
             assert self._group_commit is not None
             self._group_commit.call_when(told[-1][1].log_end, partial(tell_all, told))
         elif told:
-            self._made_durable(self._log.end_offset)
+            self._made_durable(self.log.end_offset)
             tell_all(told, None)
 
     def _made_durable(self, log_end: int) -> None:
@@ -367,9 +365,9 @@ class MessageStore:
 
     def _drop_queues(self, topic: Topic, *, at: int) -> None:
         self.reader.log_was_shortened()
-        self._unsynced.add(self._queues.folder)
+        self._unsynced.add(self.queues.folder)
         try:
-            dropped = self._queues.drop(topic, at=at)
+            dropped = self.queues.drop(topic, at=at)
         except OSError as error:
             # The topic takes nothing until a start has done it: its old entries are in the way.
             _log.error("files of a deleted topic stay", topic=topic, reason=str(error))
@@ -407,5 +405,5 @@ class MessageStore:
         if self._group_commit is not None:
             self._group_commit.close()
         self._file_thread.shutdown()
-        self._queues.close()
-        self._log.close()
+        self.queues.close()
+        self.log.close()

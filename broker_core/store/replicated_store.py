@@ -38,7 +38,7 @@ class ReplicatedStore(MessageStore):
         #: In the log, not visible, before all that is pending.
         self._copied: deque[Copied] = deque()
         ended: list[bytes] = []
-        for message in taken_back(self._log, self._queues, behind=self._visible_end):
+        for message in taken_back(self.log, self.queues, behind=self._visible_end):
             one = copied(message)
             if one.deletes is not None:  # the recovery has dropped what stood before
                 self._leave_out(one.deletes)
@@ -72,11 +72,11 @@ class ReplicatedStore(MessageStore):
         if left_out:
             self._copied = deque(each for each in self._copied if each.topic != topic)
         for queue_id in left_out:
-            self._next_offsets.pop(self._queues.obtain(topic, queue_id), None)
+            self._next_offsets.pop(self.queues.obtain(topic, queue_id), None)
 
     def _hold(self, message: Copied) -> None:
         self._copied.append(message)
-        queue = self._queues.obtain(message.topic, message.queue_id)
+        queue = self.queues.obtain(message.topic, message.queue_id)
         self._next_offsets[queue] = message.queue_offset + 1
 
     def _make_visible(self, log_end: int) -> None:
@@ -92,7 +92,7 @@ class ReplicatedStore(MessageStore):
             super()._make_visible(log_end)
 
     def _enter(self, message: Copied) -> None:
-        queue = self._queues.obtain(message.topic, message.queue_id)
+        queue = self.queues.obtain(message.topic, message.queue_id)
         if queue.end_offset < message.queue_offset and queue.is_empty:
             # Retention at the master took what stood before, confirmed or not.
             queue.start_at(message.queue_offset)

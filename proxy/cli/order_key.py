@@ -33,11 +33,11 @@ app = typer.Typer(
     help="Show, compare, simulate and change the order key of a group.",
 )
 
-_LINT = (
+LINT_COLUMNS = (
     *("candidate", "present", "types", "keys", "top 1", "top 10", "top 100", "in several queues"),
     *("chains", "longest chain", "ceiling"),
 )
-_SIMULATED = (
+SIMULATION_COLUMNS = (
     *("candidate", "order", "seconds", "messages/s", "busy", "waiting", "p50 ms", "p90 ms"),
     *("p99 ms", "max ms", "longest chain"),
 )
@@ -86,8 +86,8 @@ def lint(
     if output is OutputFormat.JSON:
         print_json(report.as_dict())
         return
-    print_rows([_lint_row(each) for each in report.candidates], columns=_LINT, output=output)
-    for sentence in _lint_sentences(report):
+    print_rows([lint_row(each) for each in report.candidates], columns=LINT_COLUMNS, output=output)
+    for sentence in lint_sentences(report):
         say(sentence)
 
 
@@ -146,8 +146,8 @@ def simulate(
     if output is OutputFormat.JSON:
         print_json(report.as_dict())
         return
-    print_rows(_simulated_rows(report), columns=_SIMULATED, output=output)
-    for sentence in _simulation_sentences(report):
+    print_rows(simulated_rows(report), columns=SIMULATION_COLUMNS, output=output)
+    for sentence in simulation_sentences(report):
         say(sentence)
 
 
@@ -160,7 +160,8 @@ def _report(sample: Sample, topic: str, workers: int, missing: MissingKey) -> Tu
     return sample.report(source=source, workers=workers, missing=missing)
 
 
-def _lint_row(figures: Figures) -> dict[str, Any]:
+def lint_row(figures: Figures) -> dict[str, Any]:
+    """A candidate as a row of ``LINT_COLUMNS``."""
     return {
         "candidate": figures.candidate,
         "present": _percent(1 - figures.missing_share),
@@ -176,7 +177,8 @@ def _lint_row(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _lint_sentences(report: TuningReport) -> Iterable[str]:
+def lint_sentences(report: TuningReport) -> Iterable[str]:
+    """The lines below the table of ``order-key lint``."""
     yield f"{number(report.messages, 'message')}: {report.source}"
     for judged in report.advice.judgements:
         verdict = "" if judged.keeps_order else " keeps no order here;"
@@ -196,7 +198,8 @@ def _quiet(_run: Simulated) -> None:
     return
 
 
-def _simulated_rows(report: SimulationReport) -> list[dict[str, Any]]:
+def simulated_rows(report: SimulationReport) -> list[dict[str, Any]]:
+    """The candidates of a simulation as rows of ``SIMULATION_COLUMNS``."""
     return [
         {
             "candidate": each.candidate,
@@ -215,7 +218,8 @@ def _simulated_rows(report: SimulationReport) -> list[dict[str, Any]]:
     ]
 
 
-def _simulation_sentences(report: SimulationReport) -> Iterable[str]:
+def simulation_sentences(report: SimulationReport) -> Iterable[str]:
+    """The lines below the table of ``order-key simulate``."""
     yield (
         f"{number(report.messages, 'message')}, {number(report.workers, 'handler')},"
         f" {report.service} per message, {report.round_trip_ms:g} ms between messages of a key"

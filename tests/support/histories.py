@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,21 @@ class Story:
         """One event of any kind."""
         self.now_ns += 1
         self.events.append({"e": event, "t_ns": self.now_ns, "wall_ms": 0, "node": "n", **fields})
+        return self
+
+    def leave_out(self, which: Callable[[dict[str, Any]], bool]) -> Story:
+        """As if the events for which *which* is true had not been written."""
+        self.events = [each for each in self.events if not which(each)]
+        return self
+
+    def by(self, epoch: int) -> Story:
+        """What follows is of the owner with that *epoch*."""
+        self.epoch = epoch
+        return self
+
+    def set_attempts(self, attempts: Mapping[int, int]) -> Story:
+        """So many hand-outs of the messages at these offsets count, and none of others."""
+        self._attempts = Counter(attempts)
         return self
 
     def wait(self, seconds: float) -> Story:

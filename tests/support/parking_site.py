@@ -78,13 +78,21 @@ class ParkingSite:
         self.done: set[int] = set()  # offsets that a client handled
         self.done_now: set[int] = set()  # the same, in this period
         self.durable: set[int] = set()  # the same, and records of both queues were written since
-        self.broken: set[str] = set()
+        self.broken: set[str] = set()  # keys whose messages fail
         self.asked: set[bytes] = set()  # keys that were redriven since they were parked
         self.leases: list[tuple[QueuePipeline, Lease]] = []
         self.refills: list[tuple[QueuePipeline, Refill]] = []
         self.hastened: list[tuple[QueuePipeline, Job]] = []
         self.told: set[bytes] = set()  # keys to look at for copies
         self.begin()
+
+    def put(self, keys: Iterable[str]) -> None:
+        """A message of each of *keys* stands in the queue."""
+        self.sent.extend(keys)
+
+    def toggle(self, key: str) -> None:
+        """Messages of *key* fail from now on, or do no longer."""
+        self.broken ^= {key}
 
     # ---- ownership periods ----------------------------------------------------------------------
 

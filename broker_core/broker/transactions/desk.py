@@ -85,6 +85,10 @@ class TransactionDesk:
         """Undecided transactions, as far as they were read."""
         return len(self._table)
 
+    def undecided(self) -> list[Half]:
+        """The half messages of undecided transactions, as far as they were read."""
+        return self._table.undecided()
+
     def load(self) -> None:
         """Find what is undecided, before anything is served. Reads what came since the last save.
 

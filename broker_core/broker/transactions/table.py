@@ -125,6 +125,10 @@ class TransactionTable:
         known = self._open.get(number)
         return None if known is None or number in self._begun else known.newest
 
+    def undecided(self) -> list[Half]:
+        """The half messages of open transactions, the oldest first. O(open transactions)."""
+        return [half for number in self._open if (half := self.newest(number)) is not None]
+
     def decision(self, number: int) -> Decision | None:
         """How it ended; None if that is open, or longer ago than is remembered."""
         return self._begun.get(number) or self._remembered.get(number)

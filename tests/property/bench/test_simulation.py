@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +15,16 @@ import pytest
 
 from bench.report import ROOT
 from bench.simulation.events import SECOND
-from bench.simulation.links import Surroundings
+from bench.simulation.held import Held
+from bench.simulation.links import Links, Surroundings
 from bench.simulation.model import Model, measured_costs
 from bench.simulation.periods import Periods
-from bench.simulation.proxies import Proxy
 from bench.simulation.scenarios import run_all
 from bench.simulation.world import World
 from broker_core.broker.groups.queue_locks import QueueLocks
 from proxy.core.ownership.group_share import GroupShare
 from proxy.core.ownership.trust import Trust
+from tests.support.stand_ins import stand_in
 
 #: What a machine may show; results come and go, and seeds here say always the same.
 COEFFICIENTS = {
@@ -97,57 +99,61 @@ def test_who_is_cut_off_serves_no_longer_than_it_may() -> None:
     assert cut_off(World(small(3))) == []
 
 
-class Credulous(Proxy):
+class Credulous(Periods):
     """Trusts its locks for longer than a broker keeps them."""
 
-    def __init__(self, name: str, around: Surroundings) -> None:
-        super().__init__(name, around)
-        self._periods._trust_ns = 30 * SECOND
+    def __init__(self, links: Links, around: Surroundings, wake: Callable[[], None]) -> None:
+        super().__init__(links, around, wake)
+        self._trust_ns = 30 * SECOND
 
 
-def generous(monkeypatch: pytest.MonkeyPatch) -> type[Proxy]:
-    """Brokers give locks away that others hold."""
-    monkeypatch.setattr(QueueLocks, "_has_ended", lambda *_: True)
-    return Proxy
+class Generous(QueueLocks):
+    """Gives locks away that others hold."""
+
+    def _has_ended(self, lock: object, now_ns: int) -> bool:
+        return True
 
 
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> type[Proxy]:
-    """A lapse of trust is nothing to proxies."""
+class Blind(Trust):
+    """Is not doubtful after a lapse."""
 
-    def granted(trust: Trust, until_ns: int, *, now_ns: int) -> None:
-        trust.until_ns = until_ns
+    def granted(self, until_ns: int, *, now_ns: int) -> None:
+        self.until_ns = until_ns
 
-    def lose(_periods: Periods, _held: object) -> None:
+
+class Forgetful(Periods):
+    """A lapse of trust, which is long, loses no queue."""
+
+    def __init__(self, links: Links, around: Surroundings, wake: Callable[[], None]) -> None:
+        super().__init__(links, around, wake)
+        self._trust_ns = 30 * SECOND
+
+    def _lose(self, held: Held) -> None:
         return
 
-    monkeypatch.setattr(Trust, "granted", granted)
-    monkeypatch.setattr(Periods, "_lose", lose)
-    return Credulous
 
-
-def credulous(_monkeypatch: pytest.MonkeyPatch) -> type[Proxy]:
-    return Credulous
-
-
-@pytest.mark.parametrize("bug", [credulous, generous, forgetful])
-def test_a_planted_bug_is_found(
-    bug: Callable[[pytest.MonkeyPatch], type[Proxy]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = cut_off(World(small(3), proxy=bug(monkeypatch)))
+@pytest.mark.parametrize("bugs", [[Credulous], [Generous], [Blind, Forgetful]])
+def test_a_planted_bug_is_found(bugs: list[type]) -> None:
+    with ExitStack() as planted:
+        for each in bugs:
+            planted.enter_context(stand_in(each, "bench.simulation"))
+        faults = cut_off(World(small(3)))
     assert any("both" in each for each in faults)
 
 
-def test_queues_that_nobody_goes_for_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A share that is computed wrongly leaves queues behind."""
-    real = GroupShare.look_at
+class Short(GroupShare):
+    """Leaves a queue out of each share."""
 
-    def look_at(share: GroupShare, *arguments: Any, **named: Any) -> bool:
-        listed = real(share, *arguments, **named)
-        share.share = set(sorted(share.share)[1:])
+    def look_at(self, *arguments: Any, **named: Any) -> bool:
+        listed = super().look_at(*arguments, **named)
+        self.share = set(sorted(self.share)[1:])
         return listed
 
-    monkeypatch.setattr(GroupShare, "look_at", look_at)
-    world = World(small(3))
-    world.start_proxy()
+
+def test_queues_that_nobody_goes_for_are_seen() -> None:
+    """A share that is computed wrongly leaves queues behind."""
+    with stand_in(Short, "bench.simulation"):
+        world = World(small(3))
+        world.start_proxy()
     world.run(10)
     assert world.unserved() == 1

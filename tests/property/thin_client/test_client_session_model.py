@@ -6,10 +6,15 @@ from hypothesis import HealthCheck, settings
 
 from tests.property.thin_client.session_machine import SessionMachine
 
-TestSession = SessionMachine.TestCase
-TestSession.settings = settings(
+
+@settings(
     max_examples=80,
     stateful_step_count=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+class PlainMachine(SessionMachine):
+    """Nothing beside its rules."""
+
+
+TestSession = PlainMachine.TestCase

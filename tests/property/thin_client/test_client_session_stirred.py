@@ -13,6 +13,12 @@ from tests.property.thin_client.session_machine import OUTCOMES, SessionMachine
 from thin_client.message import Outcome
 
 
+@settings(
+    max_examples=40,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 class StirredMachine(SessionMachine):
     """Handlers that go from message to message, beside all else that may happen."""
 
@@ -51,9 +57,3 @@ class StirredMachine(SessionMachine):
 
 
 TestStirred = StirredMachine.TestCase
-TestStirred.settings = settings(
-    max_examples=40,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)

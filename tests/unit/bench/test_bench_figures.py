@@ -33,40 +33,40 @@ def test_a_gap_is_from_the_last_of_the_old_owner_to_the_first_of_the_new_one() -
         delivery("other", "q2", 1, 4),  # never the victim's
         delivery("other", "q2", 1, 99),
     ]
-    assert sorted(takeover._gaps(events, "victim", ended_ns=5 * SECOND)) == [2.0, 3.5]
+    assert sorted(takeover.gaps_s(events, "victim", ended_ns=5 * SECOND)) == [2.0, 3.5]
 
 
 def test_the_gap_of_a_queue_that_nobody_took_is_until_its_owner_goes_on() -> None:
     events = [delivery("victim", "q0", 2, at_s) for at_s in (1, 2, 22, 23)]
-    assert list(takeover._gaps(events, "victim", ended_ns=3 * SECOND)) == [20.0]
+    assert list(takeover.gaps_s(events, "victim", ended_ns=3 * SECOND)) == [20.0]
 
 
 def test_the_longest_pause_sees_a_second_one_and_none_before_the_end() -> None:
     events = [delivery("a", "q0", 2, at_s) for at_s in (1, 9, 11, 12, 17)]
-    assert takeover._longest_pause(events, 10 * SECOND) == 5.0
+    assert takeover.longest_pause_s(events, 10 * SECOND) == 5.0
 
 
 def test_throughput_counts_without_a_tenth_at_both_ends() -> None:
     samples = [sample(0, 0), sample(1, 5), sample(2, 10), sample(6, 90), sample(60, 100)]
-    span = blackout._Span.of(samples, 100)
+    span = blackout.Span.of(samples, 100)
     assert span is not None
     assert (span.messages, span.seconds) == (80, 4)
-    assert blackout._Span.of([sample(0, 0), sample(9, 0)], 100) is None
+    assert blackout.Span.of([sample(0, 0), sample(9, 0)], 100) is None
 
 
 def test_processor_time_is_that_of_the_same_span() -> None:
     usages = [Usage(t_s, 0, cpu_s) for t_s, cpu_s in ((0, 9.0), (2, 10.0), (4, 11.0), (7, 20.0))]
-    assert blackout._cpu_s(usages, blackout._Span(1.5, 5.5, 10)) == pytest.approx(2.0)
+    assert blackout.cpu_s(usages, blackout.Span(1.5, 5.5, 10)) == pytest.approx(2.0)
 
 
 def test_a_pause_is_between_two_handlings() -> None:
     samples = [sample(0, 0), sample(5, 0), sample(6, 1), sample(9, 1), sample(10, 2)]
-    assert blackout._longest_pause(samples) == 4
+    assert blackout.longest_pause_s(samples) == 4
 
 
 def test_memory_grows_from_its_first_value_to_its_peak() -> None:
     usages = [Usage(0, resident, 0.0) for resident in (50, 40, 90, 60)]
-    assert blackout._growth_bytes(usages) == 40
+    assert blackout.growth_bytes(usages) == 40
 
 
 def test_a_ratio_is_to_the_free_arm_of_the_same_round() -> None:
@@ -75,16 +75,16 @@ def test_a_ratio_is_to_the_free_arm_of_the_same_round() -> None:
 
     runs = [run("free", 0, 100), run("stuck", 0, 90), run("stuck", 1, 30), run("free", 1, 20)]
     plan = blackout.Plan("embedded", ("free", "stuck"))
-    free, stuck = blackout._summaries(plan, runs)
+    free, stuck = blackout.summaries(plan, runs)
     assert free["ratio"] is None
     assert stuck["ratio"] == {"median": 1.2, "min": 0.9, "max": 1.5}
 
 
 def test_a_blackout_that_did_not_end_is_no_number() -> None:
     summary: dict[str, Any] = {"finished": False, "blackout_s": spread([0.2])}
-    assert blackout._blackout(summary) == "for good"
-    assert blackout._blackout({**summary, "finished": True}) == "none"
-    assert blackout._blackout({"finished": True, "blackout_s": spread([0.2, 1.5])}) == "1.5"
+    assert blackout.shown_blackout(summary) == "for good"
+    assert blackout.shown_blackout({**summary, "finished": True}) == "none"
+    assert blackout.shown_blackout({"finished": True, "blackout_s": spread([0.2, 1.5])}) == "1.5"
 
 
 def test_a_bulk_reader_is_judged_by_the_stretch_without_it_in_the_same_round() -> None:
@@ -118,12 +118,12 @@ def test_a_spread_is_shown_with_its_ends_if_it_has_some() -> None:
 
 def test_each_queue_has_one_stuck_key_and_others_of_its_own() -> None:
     backlog = Backlog(6, 400, 0.1, keys=10, seed=1)
-    keys = [list(backlog._keys(queue_id, 2)) for queue_id in (0, 1)]
+    keys = [list(backlog.keys_in(queue_id, 2)) for queue_id in (0, 1)]
     assert [len(each) for each in keys] == [203, 203]
     assert keys[0][:3] == ["stuck-0"] * 3
     assert not set(keys[0]) & set(keys[1])
     assert 5 < sum(map(backlog.is_stuck, keys[1][3:])) < 45
-    assert keys == [list(backlog._keys(queue_id, 2)) for queue_id in (0, 1)], "seeded"
+    assert keys == [list(backlog.keys_in(queue_id, 2)) for queue_id in (0, 1)], "seeded"
 
 
 def test_sources_are_compared_within_a_round() -> None:

@@ -40,6 +40,7 @@ def test_what_it_remembers_is_bounded(clock: list[int]) -> None:
         warnings = RareWarnings("remoting")
         for host in range(3000):
             warnings.warn("broken", peer=f"{host}:1")
-        warnings.warn("broken", peer="2999:1")
-    assert len(logs) == 3000
-    assert len(warnings._said) == 1024
+        assert len(logs) == 3000
+        for host in (2999, 1976, 1975):
+            warnings.warn("broken", peer=f"{host}:2")
+    assert [line["peer"] for line in logs[3000:]] == ["1975:2"], "it remembers the last 1024"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.broker.admin.runtime_table import Facts, runtime_table
-from broker_core.broker.traffic import DAY_MS, HOUR_MS, MINUTE_MS, Traffic
+from broker_core.broker.traffic import DAY_MS, HOUR_MS, MINUTE_MS, Sample, Tally, Traffic
 from broker_core.names import Group, Topic
 from broker_core.remoting.admin_bodies import Pace
 
@@ -55,12 +55,14 @@ def test_a_topic_made_anew_counts_from_nothing() -> None:
 
 
 def test_what_stands_still_for_a_day_costs_nothing() -> None:
-    traffic = made(orders=0, others=0)
-    traffic.sample({ORDERS: 1, OTHERS: 1}, now_ms=_TEN_S, day=1)
+    tally = Tally({ORDERS: 0, OTHERS: 0}, now_ms=0)
+    tally.sample({ORDERS: 1, OTHERS: 1}, now_ms=_TEN_S)
+    assert len(tally) == 2
     for minute in range(1, 25 * 60):
-        traffic.sample({ORDERS: 1, OTHERS: minute}, now_ms=minute * MINUTE_MS, day=1)
-    assert list(traffic._topics._series) == [OTHERS]
-    assert traffic.put_pace(ORDERS, 1, DAY_MS, now_ms=25 * HOUR_MS).messages == 0
+        tally.sample({ORDERS: 1, OTHERS: minute}, now_ms=minute * MINUTE_MS)
+    assert len(tally) == 1
+    assert tally.over(ORDERS, DAY_MS, Sample(25 * HOUR_MS, 1)).messages == 0
+    assert tally.over(OTHERS, DAY_MS, Sample(25 * HOUR_MS, 1499)).messages > 1400
 
 
 def test_midnight_is_remembered_twice() -> None:

@@ -40,8 +40,8 @@ def sentences() -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("verb", "rows", "columns"),
     [
-        ("lint", lambda: [order_key._lint_row(each) for each in LINT.candidates], order_key._LINT),
-        ("simulate", lambda: order_key._simulated_rows(SIMULATION), order_key._SIMULATED),
+        ("lint", lambda: list(map(order_key.lint_row, LINT.candidates)), order_key.LINT_COLUMNS),
+        ("simulate", lambda: order_key.simulated_rows(SIMULATION), order_key.SIMULATION_COLUMNS),
     ],
 )
 def test_tables_are_those_of_the_reports(
@@ -56,7 +56,7 @@ def test_tables_are_those_of_the_reports(
 
 
 def test_sentences_are_those_of_the_reports() -> None:
-    told = {*order_key._lint_sentences(LINT), *order_key._simulation_sentences(SIMULATION)}
+    told = {*order_key.lint_sentences(LINT), *order_key.simulation_sentences(SIMULATION)}
     lint, simulation = sentences()[:2]
     assert set(lint) < told
-    assert list(simulation) == list(order_key._simulation_sentences(SIMULATION))
+    assert list(simulation) == list(order_key.simulation_sentences(SIMULATION))

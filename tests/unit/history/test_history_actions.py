@@ -87,7 +87,7 @@ def test_a_former_owner_may_say_late_where_an_action_failed(
     story.own(2, begin=0, **RULES)
     at_ns = story.now_ns + 1 if decided_after else decided_ns
     story.fails(0, 1, epoch=1, at_ns=at_ns)
-    story._attempts.clear()  # the new owner knows nothing of it
+    story.set_attempts({})  # the new owner knows nothing of it
     assert story.through(0, 1, 2).found() == found
 
 

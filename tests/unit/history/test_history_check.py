@@ -269,7 +269,7 @@ def test_w1_an_epoch_that_does_not_rise() -> None:
 def test_w2_an_act_of_an_owner_that_is_none_any_more(late: str) -> None:
     story = owned(1).own(2)
     story.through(0).commit(1)
-    story.epoch = 1
+    story.by(1)
     getattr(story, late)(0)
     assert story.found() == {"W2"}
 

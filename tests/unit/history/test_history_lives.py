@@ -34,7 +34,7 @@ def topic(story: Story, what: str) -> Story:
 def anew(story: Story, messages: int = 4, *, own: bool = True, **fields: Any) -> Story:
     """The topic is deleted and created, so many messages are sent, and it has an owner."""
     topic(topic(story, "deleted"), "created")
-    story._attempts.clear()
+    story.set_attempts({})
     for offset in range(messages):
         story.sent(offset, msg=f"n{offset}")
     return story.own(story.epoch + 1, **fields) if own else story
@@ -124,10 +124,10 @@ def test_what_a_client_had_in_hand_may_be_acked_after_the_new_owner_began() -> N
     story = first_life(2).sent(2)
     running = story.deliver(2)
     anew(story)
-    story.epoch = 1
+    story.by(1)
     story.add("ack_ok", **LANE, epoch=1, lease=running, offset=2, outcome="ok")
-    story.epoch = 2
-    story._attempts.clear()
+    story.by(2)
+    story.set_attempts({})
     assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
 
 
@@ -231,7 +231,7 @@ def test_g1_is_said_once_of_a_lease(late: str) -> None:
         story.ack(0, lease, outcome="retry")
     else:
         story.add(late, **LANE, epoch=story.epoch, lease=lease, offset=0)
-    story._attempts.clear()
+    story.set_attempts({})
     assert found(through(story, 0, 1, 2, 3)) == {"G1"}
     assert story.report().violations["G1"].count == 1
 
@@ -240,7 +240,7 @@ def test_an_old_owner_that_is_cut_off_hands_on_what_it_read_while_it_trusts_its_
     story = anew(first_life(4).sent(4).sent(5), own=False).wait(4)
     story.ack(4, story.deliver(4)).finish(5, outcome="filtered", by="tags")
     story.own(2)
-    story._attempts.clear()
+    story.set_attempts({})
     assert found(through(story, 0, 1, 2, 3)) <= {"D2"}  # its rules may filter nothing
 
 
@@ -248,7 +248,7 @@ def test_g1_the_old_owner_hands_on_what_it_read() -> None:
     story = anew(first_life(4).sent(4), own=False).wait(6)
     story.deliver(4)
     story.own(2)
-    story._attempts.clear()
+    story.set_attempts({})
     assert found(through(story, 0, 1, 2, 3)) == {"G1"}
 
 
@@ -267,7 +267,7 @@ def test_g1_an_old_parked_copy_is_redriven() -> None:
     anew(story).add("own+", **twin, epoch=2, owner="p", period=2)
     story.add("redrive", **LANE, order="k", by="me", audit=None, state="started", epoch=2)
     story.deliver(0, queue="broker-a_0p", msg="m2", origin_offset=2)
-    story._attempts.clear()
+    story.set_attempts({})
     assert found(through(story, 0, 1, 2, 3)) - {"R5"} == {"G1"}
 
 
@@ -305,7 +305,7 @@ def test_a_deletion_at_another_broker_ends_no_life_here() -> None:
 def test_a_deletion_at_its_broker_ends_the_life_of_a_queue() -> None:
     story = first_life(10)
     at_broker(at_broker(story, "deleted", "broker-a"), "created", "broker-a")
-    story._attempts.clear()
+    story.set_attempts({})
     for offset in range(3):
         story.sent(offset, msg=f"n{offset}")
     story.own(2)
@@ -318,7 +318,7 @@ def test_a_deletion_at_its_broker_ends_the_life_of_a_queue() -> None:
 def test_lives_of_the_queues_of_two_brokers_are_numbered_apart() -> None:
     story = first_life(2).sent(0, msg="b0", queue="broker-b_0")
     at_broker(at_broker(story, "deleted", "broker-a"), "created", "broker-a")
-    story._attempts.clear()
+    story.set_attempts({})
     story.sent(0, msg="n0").own(2)
     story.add("own+", **{**LANE, "queue": "broker-b_0"}, epoch=1, owner="p")
     through(story, 0)
@@ -342,7 +342,7 @@ def test_g1_what_an_owner_hands_out_when_it_trusts_its_lock_no_more(
     anew(story, own=False).wait(after_s)
     story.ack(2, story.deliver(2))
     story.own(2, trust_ms=2000)
-    story._attempts.clear()
+    story.set_attempts({})
     assert found(through(story, 0, 1, 2, 3)) == (set() if allowed else {"G1"})
 
 
@@ -350,5 +350,5 @@ def test_g1_another_owner_hands_out_what_the_former_life_had_at_once() -> None:
     """Who took over after the creation has no lock of the former life to trust."""
     story = anew(first_life(4).sent(4))
     story.deliver(4)
-    story._attempts.clear()
+    story.set_attempts({})
     assert found(through(story, 0, 1, 2, 3)) == {"G1"}

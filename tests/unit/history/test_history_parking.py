@@ -37,7 +37,7 @@ def test_r3_a_message_handed_out_although_its_key_is_parked() -> None:
 
 def test_r3_parked_before_its_key_was() -> None:
     story = Parked()
-    story.events = [event for event in story.events if event["e"] != "park"]
+    story.leave_out(lambda event: event["e"] == "park")
     assert "R3" in story.found()
 
 
@@ -51,7 +51,7 @@ def test_a_new_owner_says_what_it_found_parked_by_one_that_could_not_say_so() ->
 def test_r3_a_new_owner_that_forgot_a_parked_key() -> None:
     story = Parked(parked=2)
     story.add("own-", **story.lane, epoch=1).add("own+", **story.lane, epoch=2, owner="q")
-    story.epoch = 2
+    story.by(2)
     story.deliver(2, queue="broker-a_3")
     assert "R3" in story.found()
 

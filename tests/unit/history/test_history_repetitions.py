@@ -266,8 +266,7 @@ def test_what_was_decided_before_the_next_grant_and_written_later_takes_no_effec
     story.deliver(1, epoch=1, at_ns=decided_ns)
     story.add("ack_ok", **LANE, epoch=1, lease=lease, offset=0, outcome="ok")
     story.finish(0, epoch=1).commit(0, epoch=1, asked_ns=decided_ns)
-    story._attempts.update({0: 1})
-    story._attempts[1] = 0
+    story.set_attempts({0: 1, 1: 0})
     report = story.through(0, 1).commit(2).report()
     assert report.clean, report.as_dict()
     assert report.counts.void == 1
@@ -322,5 +321,5 @@ def test_w2_what_an_owner_decided_before_it_stood_still_takes_no_effect() -> Non
     """Its process was stopped between the decision and the event."""
     story = owned(1)
     story.own(2).through(0).commit(1)
-    story.epoch = 1
+    story.by(1)
     assert story.finish(0, at_ns=1).found() == set()

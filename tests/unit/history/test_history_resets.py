@@ -20,7 +20,7 @@ def moved(story: Story, to: int, *, audit: str = "a", **fields: object) -> Story
     if audit:
         story.add("audit", id=audit, phase="begin", verb="offsets reset", group="billing", **why)
     story.add("reset", **place, **{"from": 0, "to": to, "audit": audit, **fields})
-    story._attempts.clear()
+    story.set_attempts({})
     return story.own(story.epoch + 1)
 
 

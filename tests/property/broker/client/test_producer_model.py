@@ -39,8 +39,8 @@ STEPS = st.one_of(
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer, "_FIRST_PAUSE_S", 0)
-    monkeypatch.setattr(producer, "_MAX_PAUSE_S", 0)
+    monkeypatch.setattr(producer, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(producer, "MAX_PAUSE_S", 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -164,8 +164,7 @@ class Play:
 
     def _check_the_end(self) -> None:
         assert all(call.task.done() for call in self.calls)
-        assert len(self.producer._lanes) == 0
-        assert not self.producer._waiting
+        assert self.producer.is_idle
         stored = {body for log in self.brokers.log.values() for body in log}
         queue_of: dict[bytes, set[QueueName]] = defaultdict(set)
         for queue, log in self.brokers.log.items():

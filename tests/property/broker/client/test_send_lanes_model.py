@@ -25,6 +25,7 @@ class Modelled:
         return self.keys - self.overtaken
 
 
+@settings(max_examples=150, stateful_step_count=30, deadline=None)
 class Lanes(RuleBasedStateMachine):
     """Turns stand in one list in the order of asking; who may go is found by looking at all."""
 
@@ -69,4 +70,3 @@ class Lanes(RuleBasedStateMachine):
 
 
 TestLanes = Lanes.TestCase
-TestLanes.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

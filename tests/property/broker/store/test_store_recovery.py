@@ -168,7 +168,7 @@ def recovered(folder: Path) -> list[bytes]:
     store = MessageStore(folder, segment_bytes=9001, flush="async")
     try:
         bodies = all_bodies(store, 0)[1:]
-        chunk = read_chunk(store._log, 9001, limit=store.end_offset, max_bytes=9001)
+        chunk = read_chunk(store.log, 9001, limit=store.end_offset, max_bytes=9001)
         assert chunk is not None
         assert [message.body for message in messages_of(chunk)[0]] == bodies
         return bodies

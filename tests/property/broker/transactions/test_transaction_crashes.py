@@ -30,7 +30,7 @@ from broker_core.broker.check_rules import CheckRules
 from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
-from broker_core.broker.topics.topics import UNDECIDED_TOPIC
+from broker_core.broker.topics.topics import HALF_TOPIC, UNDECIDED_TOPIC
 from broker_core.broker.transactions.desk import TransactionDesk
 from broker_core.broker.transactions.records import half_part
 from broker_core.errors import BrokerError
@@ -100,18 +100,17 @@ class Site:
         return Counter(message.body for message in decode_messages(found.body))
 
     def open_bodies(self) -> set[bytes]:
-        table = self.desk._table
-        halves = [table.newest(number) for number in table._open]
-        return {self._body(half.offset) for half in halves if half is not None}
+        return {self._body(half.offset) for half in self.desk.undecided()}
 
     def _body(self, offset: int) -> bytes:
-        half = self.desk._half_at(offset)
-        assert half is not None
+        found = self.store.reader.read(HALF_TOPIC, 0, offset, max_messages=1)
+        (half,) = decode_messages(found.body)
+        assert half.queue_offset == offset
         return half.body
 
     @property
     def end(self) -> int:
-        return self.store._log.end_offset
+        return self.store.log.end_offset
 
 
 def ended(header: EndTransactionHeader, how: int) -> EndTransactionHeader:
@@ -227,9 +226,7 @@ async def judge(folder: Path, history: History, at: int) -> None:
                 assert (body in still_open) + seen[body] == 1
             assert (body in still_open) + seen[body] <= 1
         assert undecided <= still_open
-        for number in list(site.desk._table._open):
-            half = site.desk._table.newest(number)
-            assert half is not None
+        for half in site.desk.undecided():
             header = EndTransactionHeader(
                 producer_group=GROUP,
                 tran_state_table_offset=half.offset,

@@ -31,6 +31,7 @@ wishes = st.builds(
 )
 
 
+@settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
 class GroupBufferMachine(RuleBasedStateMachine):
     """Three topics of three queues that fill, drain, lose their trust and get it back."""
 
@@ -66,9 +67,12 @@ class GroupBufferMachine(RuleBasedStateMachine):
         self.buffer.refresh(here)
 
     @rule(number=st.integers(0, 8))
-    def trust_lapses_or_returns(self, number: int) -> None:
+    def trust_is_doubted_or_returns(self, number: int) -> None:
         here = self._pick(number)
-        here.trusted_until_ns = 0 if here.trusted_until_ns else FOR_EVER_NS
+        if here.doubtful:
+            here.trust_until(FOR_EVER_NS)
+        else:
+            here.doubt()
         self.buffer.refresh(here)
         self.missed.pop(here, None)
 
@@ -143,7 +147,4 @@ class GroupBufferMachine(RuleBasedStateMachine):
             assert (self.leases.used, len(self.buffer), self.buffer.has_ready) == (0, 0, False)
 
 
-GroupBufferMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False
-)
 TestGroupBuffer = GroupBufferMachine.TestCase

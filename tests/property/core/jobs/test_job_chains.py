@@ -28,6 +28,7 @@ def reactivation_bound(ahead: int) -> int:
     return jobs + -(-jobs // REACTIVATION_BURST)
 
 
+@settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
 class ChainsMachine(RuleBasedStateMachine):
     """Every job ever polled came from the front of one of two queues, in turn as promised."""
 
@@ -120,9 +121,6 @@ class ChainsMachine(RuleBasedStateMachine):
         assert (self.unfinished, len(self.chains.keys), self.chains.ready) == ({}, 0, 0)
 
 
-ChainsMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False
-)
 TestChains = ChainsMachine.TestCase
 
 
@@ -142,7 +140,7 @@ def test_with_both_queues_filled_the_main_queue_gets_one_of_burst_plus_one_polls
     for number in range(new):
         chains.submit(Job(1000 + number, None))
     from_main = []
-    while chains._main and chains._reactivated:
+    while all(chains.queues):
         job = chains.poll()
         assert job is not None
         from_main.append(job.key is None)

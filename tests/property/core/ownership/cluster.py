@@ -83,9 +83,34 @@ class Proxy:
         """kill -9: its leases live on in its clients' hands."""
         self.life += 1
         self.pipeline = self.taking = self.request = None
-        self.stopped = self.cut_off = self.slow = False
+        self.heal()
         self.copies, self.refills, self.known = [], [], set()
         self.trusted_until_ns = self.hold_until_ns = 0
+
+    def stop(self) -> None:
+        """Do nothing until ``resume``: time goes on."""
+        self.stopped = True
+
+    def resume(self) -> None:
+        self.stopped = False
+
+    def toggle(self, trouble: str) -> None:
+        """It stops, loses its broker, or hears from it late; or is well again."""
+        match trouble:
+            case "stop":
+                self.stopped = not self.stopped
+            case "cut":
+                self.cut_off = not self.cut_off
+            case "slow":
+                self.slow = not self.slow
+
+    def heal(self) -> None:
+        """End all trouble."""
+        self.stopped = self.cut_off = self.slow = False
+
+    def want(self, *, wanted: bool = True) -> None:
+        """Its share of the queues changes."""
+        self.wanted = wanted
 
     # ---- what its clients do ------------------------------------------------------------------
 
@@ -259,7 +284,7 @@ class Proxy:
         if records:
             at = len(self.broker.records)
             bodies = [encode(record) for record in records]
-            self.broker.records += bodies
+            self.broker.records.extend(bodies)
             self.recording.written(records, at=at)
 
     def _serve(self, owned: QueuePipeline, now_ns: int) -> None:
@@ -307,7 +332,7 @@ class Cluster:
         self.proxies = [
             Proxy(self.broker, self.judge, name, visibility_ns) for name in ("left", "right")
         ]
-        self.proxies[0].wanted = True
+        self.proxies[0].want()
 
     def produce(self, *keys: str) -> None:
         for key in keys:
@@ -316,7 +341,7 @@ class Cluster:
     def want(self, which: int) -> None:
         """The queue moves into the share of one proxy."""
         for number, each in enumerate(self.proxies):
-            each.wanted = number == which
+            each.want(wanted=number == which)
 
     def run(self, ms: int, *, step_ms: int = 500) -> None:
         for _ in range(0, ms, step_ms):
@@ -329,7 +354,7 @@ class Cluster:
         self.proxies[1].kill()
         self.want(0)
         healed = self.proxies[0]
-        healed.stopped = healed.cut_off = healed.slow = False
+        healed.heal()
         for _ in range(400):
             self.run(500)
             healed.pull(100, now_ns=self.now_ns)

@@ -17,6 +17,7 @@ PROXIES = st.integers(0, 1)
 VERDICTS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "release"])
 
 
+@settings(max_examples=80, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
 class ClusterMachine(RuleBasedStateMachine):
     """The checks are the judge's (``tests/property/core/ownership/cluster.py``)."""
 
@@ -49,19 +50,11 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(which=PROXIES, what=st.sampled_from(["stop", "cut", "slow"]))
     def trouble(self, which: int, what: str) -> None:
         """It stops (time goes on), loses its broker, or hears from it late; or is well again."""
-        troubled = self.cluster.proxies[which]
-        match what:
-            case "stop":
-                troubled.stopped = not troubled.stopped
-            case "cut":
-                troubled.cut_off = not troubled.cut_off
-            case "slow":
-                troubled.slow = not troubled.slow
+        self.cluster.proxies[which].toggle(what)
 
     @rule(which=PROXIES)
     def heal(self, which: int) -> None:
-        healed = self.cluster.proxies[which]
-        healed.stopped = healed.cut_off = healed.slow = False
+        self.cluster.proxies[which].heal()
 
     @rule(which=PROXIES)
     def kill(self, which: int) -> None:
@@ -75,7 +68,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def both_want_it(self) -> None:
         """Two proxies that see different members."""
         for each in self.cluster.proxies:
-            each.wanted = True
+            each.want()
 
     @rule()
     def restart_broker(self) -> None:
@@ -94,9 +87,6 @@ class ClusterMachine(RuleBasedStateMachine):
             self.cluster.finish()
 
 
-ClusterMachine.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=50, deadline=None, report_multiple_bugs=False
-)
 TestCluster = ClusterMachine.TestCase
 
 
@@ -185,7 +175,7 @@ def test_a_stopped_owner_is_waited_for_as_long_as_its_leases_can_live(
     """Its lock ran out, or was forgotten by a broker that restarted."""
     cluster = served(visibility_s=visibility_s, forgets_locks=forgets)
     left, right = cluster.proxies
-    left.stopped = True
+    left.stop()
     cluster.want(1)
     if forgets:
         cluster.broker.restart(cluster.now_ns)
@@ -193,7 +183,7 @@ def test_a_stopped_owner_is_waited_for_as_long_as_its_leases_can_live(
         cluster.run(100, step_ms=100)
     waited_s = first_hand_out(cluster, 1, within_s=40)
     assert wait_s <= waited_s <= wait_s + 1
-    left.stopped = False
+    left.resume()
     assert left.pull(10, now_ns=cluster.now_ns) == []
     cluster.finish()
 
@@ -202,9 +192,9 @@ def test_a_stopped_owner_that_nobody_replaced_goes_on_once_it_is_trusted_again()
     cluster = served(keys="abc")
     left = cluster.proxies[0]
     epoch = left.pipeline and left.pipeline.epoch
-    left.stopped = True
+    left.stop()
     cluster.run((TRUST_NS + EXPIRY_NS) // 1_000_000)
-    left.stopped = False
+    left.resume()
     assert left.pull(10, now_ns=cluster.now_ns) == []
     assert first_hand_out(cluster, 0, within_s=5) < 3
     assert left.pipeline is not None
@@ -216,8 +206,9 @@ def test_a_hand_over_in_the_middle_of_a_wait_does_not_cut_the_wait_short() -> No
     cluster = served(visibility_s=30, forgets_locks=True)
     left, right = cluster.proxies
     cluster.broker.restart(cluster.now_ns)
-    left.stopped = True
-    left.wanted, right.wanted = False, True
+    left.stop()
+    left.want(wanted=False)
+    right.want()
     cluster.run(2000)
     assert right.pipeline is not None
     left.kill()
@@ -232,9 +223,10 @@ def test_two_that_take_over_at_once_do_not_both_go_on() -> None:
     left, right = cluster.proxies
     cluster.run(500)  # the left one is granted the lock, and looks
     cluster.broker.restart(cluster.now_ns)
-    left.stopped, right.wanted = True, True
+    left.stop()
+    right.want()
     cluster.run(500)  # the right one does the same
-    left.stopped = False
+    left.resume()
     cluster.run(1000)  # both write that they own the queue
     assert left.pull(1, now_ns=cluster.now_ns), "trusted, and the first to write"
     assert first_hand_out(cluster, 1, within_s=20) > 5
@@ -245,13 +237,14 @@ def test_an_owner_that_lost_its_broker_looks_at_the_records_before_it_goes_on() 
     cluster = served(forgets_locks=True)
     left, right = cluster.proxies
     cluster.broker.restart(cluster.now_ns)
-    left.stopped, right.wanted = True, True
+    left.stop()
+    right.want()
     cluster.run(1000)
     assert right.pipeline is not None
     cluster.broker.restart(cluster.now_ns)
     right.kill()
     cluster.want(0)
-    left.stopped = False
+    left.resume()
     cluster.run(2500)
     assert len(cluster.broker.records) > 2, "the left one has a new epoch"
 
@@ -260,14 +253,14 @@ def test_a_stopped_owner_forgets_all_if_another_owned_the_queue_since() -> None:
     """Its lock is granted again, for the other one ended cleanly; what it holds is out of date."""
     cluster = served(keys="abc")
     left, right = cluster.proxies
-    left.stopped = True
+    left.stop()
     cluster.want(1)
     cluster.run(12_000)
     assert len(right.pull(10, now_ns=cluster.now_ns)) == 3
     right.settle(["ack"] * 3, now_ns=cluster.now_ns)
     cluster.want(0)
     cluster.run(1000)
-    left.stopped = False
+    left.resume()
     cluster.run(2000)
     assert left.pull(10, now_ns=cluster.now_ns) == []
     assert left.pipeline is not None

@@ -25,7 +25,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(key=keys)
     def breaks(self, key: str) -> None:
-        self.site.broken ^= {key}
+        self.site.toggle(key)
 
     @rule(times=st.integers(1, 6))
     def serve(self, times: int) -> None:

@@ -17,7 +17,7 @@ from proxy.core.records.codec import decode, encode
 from proxy.core.records.record import Own, Snapshot
 from proxy.core.records.replay import LastOwner, replay
 from testkit.pipelines import Budgets, lease, offsets, pipeline, queue, rules
-from tests.property.core.pipeline.naive_facts import MS, Facts
+from tests.property.core.pipeline.naive_facts import MS, Facts, Sent
 from tests.property.core.pipeline.naive_job import NaiveJob
 from tests.property.core.pipeline.naive_queue import NaiveQueue
 
@@ -90,18 +90,32 @@ class Modelled:
         self.naive.begin(start, resume=resume, finished=known)
         self.saw(self.pipeline.on_time(now_ns=now_ns))
 
+    def send(self, sent: Sent) -> None:
+        """A message is in the log, the last of all."""
+        self.naive.log[sent.offset] = sent
+        self.end_at(sent.offset + 1)
+
+    def end_at(self, offset: int) -> None:
+        """The log ends there at least."""
+        self.end = max(self.end, offset)
+
+    def note_taken(self) -> None:
+        """Look at the places of the window that are taken."""
+        self.taken = self.pipeline.jobs.residency.taken
+
     def change_rules(self, known: Facts) -> None:
         """Other rules, but for the order key."""
         before = self.naive.facts
         known = replace(known, order_key=before.order_key, missing_key=before.missing_key)
-        self.naive.facts, self.rules = known, _rules_of(known)
+        self.naive.go_by(known)
+        self.rules = _rules_of(known)
         self._go_by_recorded_lease()
         self.saw(self.pipeline.change_rules(self.rules))
 
     def _go_by_recorded_lease(self) -> None:
         """No lease is longer than the next owner knows."""
         lease_ns = min(self.rules.visibility_ns, self.recorded_lease_ns)
-        self.naive.facts = replace(self.naive.facts, visibility_ns=lease_ns)
+        self.naive.go_by(replace(self.naive.facts, visibility_ns=lease_ns))
 
     def last_owner(self) -> LastOwner | None:
         """What the ownership topic says."""
@@ -239,11 +253,13 @@ class Modelled:
     def was_not_sent(self, last: int, *, waits: bool) -> None:
         unsent = self.leases[-last:]
         for each in unsent:
-            each.unsent = waits
-            if job := self.naive.by_lease(each.lease_id):
-                job.unsent = waits
-                if not waits:
-                    self.naive.hand_back(job)
+            job = self.naive.by_lease(each.lease_id)
+            if waits:
+                each.not_sent()
+                if job is not None:
+                    job.was_not_sent()
+            elif job is not None:
+                self.naive.hand_back(job)
         if not waits:
             self.pipeline.return_unsent(unsent)
 

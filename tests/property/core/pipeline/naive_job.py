@@ -24,6 +24,56 @@ class NaiveJob:
     in_run: bool = False
     unsent: bool = False
 
+    def lead(self) -> None:
+        """Begin a run, in which others may follow."""
+        self.run = [self]
+
+    def follow(self, ahead: NaiveJob) -> None:
+        """Join the run of *ahead*."""
+        self.run = ahead.run
+        self.run.append(self)
+        for each in self.run:
+            each.in_run = True
+
+    def hand_out(self, *, lease: int, connection: int, deadline_ns: int) -> None:
+        self.state, self.lease = "leased", lease
+        self.attempts += 1
+        self.connections.append(connection)
+        self.deadline_ns = deadline_ns
+
+    def extend(self, until_ns: int) -> None:
+        """Never shortens its lease."""
+        self.deadline_ns = max(self.deadline_ns, until_ns)
+
+    def was_not_sent(self) -> None:
+        """Its answer was never written, and may be asked for."""
+        self.unsent = True
+
+    def judge(self, verdict: Nack | str) -> None:
+        """Note a verdict; the first one counts."""
+        self.verdict = self.verdict or verdict
+
+    def end_lease(self) -> None:
+        if self in self.run:
+            self.run.remove(self)
+        self.run, self.verdict, self.in_run, self.unsent = [], None, False, False
+
+    def take_back(self) -> None:
+        """End its lease, unhandled: the hand-out does not count."""
+        self.attempts -= 1
+        self.end_lease()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for a client."""
+        self.state = "waiting"
+
+    def retry_at(self, due_ns: int) -> None:
+        self.state, self.due_ns = "retrying", due_ns
+
+    def give_up(self) -> None:
+        self.state = "dead"
+
 
 @dataclass(slots=True)
 class Expected:

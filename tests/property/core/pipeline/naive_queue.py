@@ -112,6 +112,10 @@ class NaiveQueue:
 
     # ---- what happens -------------------------------------------------------------------------
 
+    def go_by(self, facts: Facts) -> None:
+        """Other rules apply from now on."""
+        self.facts = facts
+
     def read(self, sent: Iterable[Sent], next_offset: int) -> Expected:
         expected = Expected()
         for each in sent:
@@ -169,13 +173,12 @@ class NaiveQueue:
         assert job.state == "waiting", "claim 3: at most one live lease"
         if ahead is None:
             assert job in self.ready(), "claim 1: of a key one is ready or running"
-            job.run = [job]
+            job.lead()
         else:
-            job.run = self.jobs[ahead.job.offset].run
-            assert job.run[-1].lease == ahead.lease_id
-            assert job.run[-1].connections[-1] == lease.holder.connection
-            job.run.append(job)
-            job.in_run = job.run[0].in_run = True
+            last = self.jobs[ahead.job.offset].run[-1]
+            assert last.lease == ahead.lease_id
+            assert last.connections[-1] == lease.holder.connection
+            job.follow(last)
         offset, chain = job.sent.offset, job.chain
         if chain is not None:
             for earlier in self.log.values():
@@ -185,10 +188,11 @@ class NaiveQueue:
             if job.attempts == 0 and not job.connections:
                 assert self.first_handed.get(chain, -1) < offset, "claim 2: in queue order"
                 self.first_handed[chain] = offset
-        job.state, job.lease = "leased", lease.lease_id
-        job.attempts += 1
-        job.connections.append(lease.holder.connection)
-        job.deadline_ns = now_ns + self.facts.visibility_ns
+        job.hand_out(
+            lease=lease.lease_id,
+            connection=lease.holder.connection,
+            deadline_ns=now_ns + self.facts.visibility_ns,
+        )
         assert (lease.job.attempts, lease.deadline_ns) == (job.attempts, job.deadline_ns)
 
     def settle(
@@ -213,7 +217,7 @@ class NaiveQueue:
         job = self._held(lease, expected)
         if job is None:
             return []
-        job.verdict = job.verdict or verdict
+        job.judge(verdict)
         run, gone = job.run, []
         while run and (said := run[0].verdict):
             first, back = run[0], run[1:]
@@ -225,15 +229,9 @@ class NaiveQueue:
             else:
                 back.insert(0, first)
                 self.hand_back(first)
-            expected.released += [other.sent.offset for other in back]
+            expected.released.extend(other.sent.offset for other in back)
             gone += [other.lease for other in back]
         return gone
-
-    def _leave(self, job: NaiveJob) -> None:
-        """Its lease ended."""
-        if job in job.run:
-            job.run.remove(job)
-        job.run, job.verdict, job.in_run, job.unsent = [], None, False, False
 
     def settle_by_offset(
         self, *, success: list[int], failed: list[int], connection: int,
@@ -262,16 +260,13 @@ class NaiveQueue:
                 and job.deadline_ns > now_ns}  # fmt: skip
         for job in self.leased():
             if held & {other.lease for other in job.run}:
-                until_ns = now_ns + min(ms * MS, self.facts.visibility_ns)
-                job.deadline_ns = max(job.deadline_ns, until_ns)
+                job.extend(now_ns + min(ms * MS, self.facts.visibility_ns))
         return [lease for lease in leases if lease not in held]
 
     def hand_back(self, job: NaiveJob) -> None:
         """Unhandled, and with it those behind it in its run."""
         for each in job.run[job.run.index(job) :]:
-            each.state = "waiting"
-            each.attempts -= 1
-            self._leave(each)
+            each.take_back()
 
     def stored_copy(self, offset: int) -> Expected:
         expected = Expected()
@@ -296,13 +291,13 @@ class NaiveQueue:
             for job in back[:1]:
                 self.hand_back(job)
             for job in handled[1:]:  # unhandled perhaps, but nobody knows: it counts
-                self._leave(job)
-                job.state = "waiting"
+                job.end_lease()
+                job.wait()
                 self.failed_attempts[job.sent.offset] = job.attempts
             self._failed(first, None, expected, now_ns=now_ns)
         for job in self.jobs.values():
             if job.state == "retrying" and job.due_ns <= now_ns:
-                job.state = "waiting"
+                job.wait()
         return expected
 
     def begin(self, start: int, *, resume: Snapshot | None, finished: dict[int, Outcome]) -> None:
@@ -335,7 +330,7 @@ class NaiveQueue:
         return job
 
     def _acked(self, job: NaiveJob, expected: Expected) -> None:
-        self._leave(job)
+        job.end_lease()
         expected.acked.append(job.sent.offset)
         self._finish(job.sent.offset, Outcome.OK, expected)
 
@@ -346,11 +341,9 @@ class NaiveQueue:
     def _failed(self, job: NaiveJob, nack: Nack | None, expected: Expected, *, now_ns: int) -> None:
         retry = self.facts.retry
         behind = job.run[1:]
-        self._leave(job)
+        job.end_lease()
         for each in behind:
-            each.state = "waiting"
-            each.attempts -= 1
-            self._leave(each)
+            each.take_back()
         self.failed_attempts[job.sent.offset] = job.attempts
         rejected = nack is not None and nack.reject
         if self._used_up(job.attempts) or (
@@ -358,15 +351,15 @@ class NaiveQueue:
         ):
             self._give_up(job, expected)
         elif nack is None:
-            job.state = "waiting"
+            job.wait()
         else:
             wait_ms = nack.retry_after_ms
             if wait_ms is None:
                 wait_ms = [*retry.intervals_ms, *[retry.intervals_ms[-1]] * 99][job.attempts - 1]
-            job.state, job.due_ns = "retrying", now_ns + wait_ms * MS
+            job.retry_at(now_ns + wait_ms * MS)
 
     def _give_up(self, job: NaiveJob, expected: Expected) -> None:
-        job.state = "dead"
+        job.give_up()
         expected.dead_letters.append(job.sent.offset)
 
     def _finish(self, offset: int, outcome: Outcome, expected: Expected) -> None:

@@ -45,6 +45,7 @@ def rules_of(window: tuple[int, int]) -> TopicRules:
     return rules(visibility_ns=30 * MS, retry=policy, max_jobs=jobs, max_jobs_per_key=jobs_per_key)
 
 
+@settings(max_examples=60, stateful_step_count=40, deadline=None)
 class Capacity(RuleBasedStateMachine):
     """Queues of one group that are read, handed out, settled, left alone, lost and taken again."""
 
@@ -201,7 +202,8 @@ class Capacity(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 8), memory=st.sampled_from([1_000, 6_000, 20_000]), window=windows)
     def limits_change(self, limit: int, memory: int, window: tuple[int, int]) -> None:
-        self.leases.limit, self.memory.limit = limit, memory
+        self.leases.resize(limit)
+        self.memory.resize(memory)
         self.rules = rules_of(window)
         for number, here in enumerate(self.here):
             self._apply(number, here.change_rules(self.rules))
@@ -237,7 +239,8 @@ class Capacity(RuleBasedStateMachine):
         """In the end all is handed out and acked, and all capacity is there again."""
         if not hasattr(self, "here"):
             return
-        self.leases.limit, self.memory.limit = 1_000, 1 << 40
+        self.leases.resize(1_000)
+        self.memory.resize(1 << 40)
         for _ in range(500):
             self.now_ns += 50 * MS
             self.spilled_messages_are_read_again(found=True)
@@ -256,4 +259,3 @@ class Capacity(RuleBasedStateMachine):
 
 
 TestCapacity = Capacity.TestCase
-TestCapacity.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from proxy.core.group.group_buffer import GroupBuffer, PullWish
 from proxy.core.jobs.chains import REACTIVATION_BURST
+from proxy.core.jobs.window import Budget
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
 from proxy.core.leases.lease_book import Holder, Lease
 from proxy.core.leases.verdicts import Nack
@@ -37,11 +38,11 @@ class Waiting:
     polls: int = 0
 
 
+@settings(max_examples=40, stateful_step_count=60, deadline=None)
 class FairnessMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.budgets = Budgets()
-        self.budgets.leases.limit = MOST_LEASES
+        self.budgets = Budgets(leases=Budget(MOST_LEASES))
         self.buffer = GroupBuffer(self.budgets.leases)
         known = rules(
             max_pull_batch=1000,
@@ -154,7 +155,6 @@ class FairnessMachine(RuleBasedStateMachine):
 
 
 TestFairness = FairnessMachine.TestCase
-TestFairness.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
 
 
 def test_a_key_waits_for_no_more_than_its_share_while_others_are_handed_back_for_ever() -> None:

@@ -68,6 +68,7 @@ def _held_bytes(job: NaiveJob) -> int:
     return held_bytes(job.sent.stored(), _key(job))
 
 
+@settings(max_examples=60, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
 class PipelineMachine(RuleBasedStateMachine):
     """Two queues of one group that share its budgets."""
 
@@ -88,9 +89,7 @@ class PipelineMachine(RuleBasedStateMachine):
         """Producers send; the reader sees it, with some that it saw before, and a gap behind."""
         here = self.queues[which]
         for step, body, key, tag in batch:
-            offset = here.end + step - 1
-            here.naive.log[offset] = Sent(offset, body, key, tag)
-            here.end = offset + 1
+            here.send(Sent(here.end + step - 1, body, key, tag))
         self._read(here, limit=len(here.naive.log), again=again, gap=2)
 
     @rule(which=QUEUES, limit=st.integers(1, 6), again=st.integers(0, 3), gap=st.integers(0, 2))
@@ -114,7 +113,7 @@ class PipelineMachine(RuleBasedStateMachine):
             for offset, each in sorted(log.items())
             if position - again <= offset < position or offset in taken
         ]
-        here.end = max(here.end, next_offset)
+        here.end_at(next_offset)
         effects = here.pipeline.on_messages(
             [each.stored() for each in some], next_offset=next_offset
         )
@@ -371,7 +370,7 @@ class PipelineMachine(RuleBasedStateMachine):
             assert jobs.residency.taken <= max(here.rules.max_jobs, here.taken), (
                 "or as before it was lowered"
             )
-            here.taken = jobs.residency.taken
+            here.note_taken()
 
     @invariant()
     def claim_7_nothing_is_handed_out_without_trust_or_during_a_wait(self) -> None:
@@ -417,7 +416,4 @@ class PipelineMachine(RuleBasedStateMachine):
         here.pipeline.close()
 
 
-PipelineMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, report_multiple_bugs=False
-)
 TestPipelines = PipelineMachine.TestCase

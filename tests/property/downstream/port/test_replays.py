@@ -157,13 +157,17 @@ class ReplaysMachine(RuleBasedStateMachine):
                 assert self.found(RequestName(client, old), 0) == [], "R2"
 
 
+@settings(max_examples=40, stateful_step_count=40, deadline=None)
+class RoomyMachine(ReplaysMachine):
+    """All clients are remembered."""
+
+
+@settings(max_examples=20, stateful_step_count=40, deadline=None)
 class CrowdedMachine(ReplaysMachine):
     """More clients than may be remembered."""
 
     max_leases = 9
 
 
-TestReplays = ReplaysMachine.TestCase
-TestReplays.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestReplays = RoomyMachine.TestCase
 TestCrowdedReplays = CrowdedMachine.TestCase
-TestCrowdedReplays.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)

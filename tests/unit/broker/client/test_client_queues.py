@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.client import BrokerClient
+from broker_core.client.routes import RouteCache
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.route_bodies import BrokerData, Perm, QueueData, TopicRoute
 
@@ -27,10 +28,10 @@ async def test_without_a_master_queues_are_consumed_still_and_written_no_more(
     )
     client = BrokerClient(nameservers=["127.0.0.1:1"], client_id="us@1#1")
 
-    async def known(topic: Topic, *, fresh: bool = False) -> TopicRoute:
+    async def known(_routes: RouteCache, topic: Topic, *, fresh: bool = False) -> TopicRoute:
         return route
 
-    monkeypatch.setattr(client._routes, "route", known)
+    monkeypatch.setattr(RouteCache, "route", known)
     first, second = QueueName(ORDERS, "a", 0), QueueName(ORDERS, "b", 0)
     assert await client.queues(ORDERS) == [first, second]
     assert await client.writable_queues(ORDERS) == [first]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-
-import pytest
+from typing import Any, cast
 
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.requests import BrokerRequests
 from broker_core.remoting.command import RemotingCommand
+from broker_core.remoting_channel import RemotingChannel
 from broker_core.tasks import spawn
 
 
@@ -28,17 +27,15 @@ async def ended(task: asyncio.Task[Any]) -> bool:
     return bool(done)
 
 
-async def test_a_cancel_at_the_moment_of_connecting_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_cancel_at_the_moment_of_connecting_is_not_lost() -> None:
     """A hand-over waits for its reader to end: without this for ever."""
-    pool = ConnectionPool()
     connected: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
-    async def connect(_address: str) -> Channel:
-        return await connected
+    class Pool(ConnectionPool):
+        async def _connect(self, address: str) -> RemotingChannel:
+            return cast(RemotingChannel, await connected)
 
-    monkeypatch.setattr(pool, "_connect", connect)
+    pool = Pool()
     task = spawn(pool.request("x:1", RemotingCommand(11), timeout_s=5), name="ask")
     await asyncio.sleep(0.01)
     connected.set_result(Channel())

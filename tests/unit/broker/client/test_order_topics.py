@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.client import BrokerClient
+from broker_core.client.routes import RouteCache
 from broker_core.errors import InvalidCommand
 from broker_core.names import QueueName, Topic
 from broker_core.remoting.route_bodies import BrokerData, QueueData, TopicRoute
@@ -34,10 +35,10 @@ async def test_producers_number_the_queues_of_an_order_topic_as_it_says(
 ) -> None:
     client = BrokerClient(nameservers=["127.0.0.1:1"], client_id="me@1")
 
-    async def known(topic: Topic, *, fresh: bool = False) -> TopicRoute:
+    async def known(_routes: RouteCache, topic: Topic, *, fresh: bool = False) -> TopicRoute:
         return TopicRoute.from_json(route(order_conf).to_json())
 
-    monkeypatch.setattr(client._routes, "route", known)
+    monkeypatch.setattr(RouteCache, "route", known)
     assert await client.writable_queues(ORDERS) == [QueueName(ORDERS, *each) for each in queues]
     assert await client.queues(ORDERS) == [QueueName(ORDERS, "b", 0), QueueName(ORDERS, "b", 1)]
 

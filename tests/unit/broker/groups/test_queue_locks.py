@@ -83,8 +83,11 @@ def test_freed_locks_cost_nothing_for_long() -> None:
     locks = table()
     locks.lock(GROUP, "one", [A], now_ns=0, sequence=1)
     locks.unlock(GROUP, "one", [A], now_ns=1, sequence=2)
+    late = locks.lock(GROUP, "one", [A], now_ns=2, sequence=1)
+    assert late.queues == set(), "it was sent before the lock was freed"
     locks.expire(EXPIRY + 2)
-    assert not locks._freed
+    late = locks.lock(GROUP, "one", [A], now_ns=EXPIRY + 3, sequence=1)
+    assert late.queues == {A}, "that is forgotten"
 
 
 def test_a_grant_names_the_save_it_needs_and_so_do_its_renewals() -> None:

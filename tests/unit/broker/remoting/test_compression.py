@@ -89,7 +89,7 @@ def test_a_type_that_nobody_knows_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "kind", "package"), [("_lz4", LZ4, "lz4"), ("_zstd", ZSTD, "zstandard")]
+    ("module", "kind", "package"), [("lz4_frame", LZ4, "lz4"), ("zstandard", ZSTD, "zstandard")]
 )
 def test_without_its_package_a_body_says_which(
     module: str, kind: int, package: str, monkeypatch: pytest.MonkeyPatch
@@ -107,7 +107,7 @@ def test_an_answer_full_of_bombs_is_taken_a_part_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next pull goes on behind those that were given."""
-    monkeypatch.setattr(pulling, "_INFLATED_BYTES", 2500)
+    monkeypatch.setattr(pulling, "INFLATED_BYTES", 2500)
     envelope = Envelope(
         Topic("t"), 0, encode_host("127.0.0.1", 1), encode_host("127.0.0.1", 2), sys_flag=0x301
     )

@@ -262,7 +262,7 @@ def test_pieces_are_what_single_reads_give_wherever_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
     """Neighbours, near and far ones, in one segment and in several, and more than goes at once."""
-    monkeypatch.setattr(commit_log, "_READ_AT_ONCE_BYTES", 9_000)
+    monkeypatch.setattr(commit_log, "READ_AT_ONCE_BYTES", 9_000)
     log = CommitLog(tmp_path, segment_bytes=segment_bytes)
     log.open_at(0)
     sizes = random.Random(7)
@@ -299,7 +299,6 @@ def test_a_roll_that_ends_early_leaves_no_hole_behind_a_short_file(
     with monkeypatch.context() as patched:
         patched.setattr(commit_log, "write_at", full)
         if ends == "killed":  # once the new file is there
-            patched.setattr(CommitLog, "_fill", full)
             patched.setattr(Path, "unlink", lambda _: None)
         with pytest.raises(OSError, match="No space left"):
             append_to(log, [message() for _ in range(4)])

@@ -102,11 +102,11 @@ async def test_a_start_ends_a_deletion_that_a_crash_broke_off(
     store = await filled(tmp_path)
     if with_checkpoint:
         await store.checkpoint()
-    for queue in store._queues:
+    for queue in store.queues:
         queue.flush()
     await put(store, b"old, behind the checkpoint")
     with monkeypatch.context() as patched:
-        patched.setattr(MessageStore, "_checkpoint_or_log", _no_checkpoint)
+        patched.setattr(MessageStore, "checkpoint", _no_checkpoint)
         if left != "nothing":
             patched.setattr(ConsumeQueues, "delete_dropped", lambda queues: None)
         await store.delete_topic(TOPIC, store_ms=2000)
@@ -130,13 +130,14 @@ async def test_a_start_ends_a_deletion_that_a_crash_broke_off(
 async def test_what_was_made_deleted_and_made_again_since_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MessageStore, "_checkpoint_or_log", _no_checkpoint)
     store = opened(tmp_path)
     await put(store, b"kept", topic=OTHER)
     await store.checkpoint()
     for n in range(3):
         assert await put(store, b"%d" % n, b"more") == 0
-        await store.delete_topic(TOPIC, store_ms=2000)
+        with monkeypatch.context() as patched:
+            patched.setattr(MessageStore, "checkpoint", _no_checkpoint)
+            await store.delete_topic(TOPIC, store_ms=2000)
     await put(store, b"last")
     store.abandon()
     store = opened(tmp_path)
@@ -243,7 +244,7 @@ async def test_a_folder_that_cannot_go_ends_the_start_with_its_name(
 ) -> None:
     store = await filled(tmp_path)
     await store.checkpoint()
-    monkeypatch.setattr(MessageStore, "_checkpoint_or_log", _no_checkpoint)
+    monkeypatch.setattr(MessageStore, "checkpoint", _no_checkpoint)
     saved = tmp_path.with_name("saved")
     shutil.copytree(tmp_path / "consumequeue", saved)
     await store.delete_topic(TOPIC, store_ms=2000)

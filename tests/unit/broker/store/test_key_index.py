@@ -129,7 +129,7 @@ async def all_found(index: KeyIndexer, count: int, *, first: int = 0) -> None:
 @pytest.fixture
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "RUN_ENTRIES", 300)
-    monkeypatch.setattr(key_index, "_WINDOW", 4)
+    monkeypatch.setattr(key_index, "WINDOW", 4)
 
 
 @pytest.mark.usefixtures("_small_runs")
@@ -137,9 +137,9 @@ async def test_after_a_crash_all_is_found_again(tmp_path: Path) -> None:
     async with opened(tmp_path / "d") as (store, index):
         await fill(store, 3000)
         await all_found(index, 3000)
-        assert len(list((tmp_path / "d/index").iterdir())) == len(store._log.segments) > 3
+        assert len(list((tmp_path / "d/index").iterdir())) == len(store.log.segments) > 3
     async with opened(tmp_path / "d") as (store, index):
-        assert store._log.end_offset - index.position < SEGMENT, "most was found on disk"
+        assert store.log.end_offset - index.position < SEGMENT, "most was found on disk"
         await all_found(index, 3000)
         await fill(store, 200, first=3000)
         await all_found(index, 3200)
@@ -181,8 +181,8 @@ async def test_what_the_log_lost_is_not_found_and_what_came_instead_is(tmp_path:
     async with opened(tmp_path / "d") as (store, index):
         await fill(store, 1000)
         await all_found(index, 1000)
-        last = store._log.segments[-1]
-        cut = last.start + (store._log.end_offset - last.start) // 2
+        last = store.log.segments[-1]
+        cut = last.start + (store.log.end_offset - last.start) // 2
     os.truncate(last.path, cut - last.start)
     async with opened(tmp_path / "d") as (store, index):
         kept = store.reader.end_offset(TOPIC, 0)
@@ -202,7 +202,7 @@ async def test_files_go_with_the_segments_of_the_log(tmp_path: Path) -> None:
         await store.delete_expired(before_ms=None, keep_bytes=2 * SEGMENT)
         first = store.reader.min_offset(TOPIC, 0)
         assert await found(index, "k0") == []
-        starts = {segment.start for segment in store._log.segments}
+        starts = {segment.start for segment in store.log.segments}
         await eventually(lambda: {int(p.name) for p in (tmp_path / "d/index").iterdir()} <= starts)
         await all_found(index, 3000 - first, first=first)
     async with opened(tmp_path / "d") as (_, index):
@@ -225,7 +225,7 @@ async def test_segments_that_go_before_they_were_read_are_no_trouble(tmp_path: P
 
 async def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "RUN_ENTRIES", 300)
-    monkeypatch.setattr(indexer, "_RETRY_S", 0.01)
+    monkeypatch.setattr(indexer, "RETRY_S", 0.01)
     full = True
     real = key_index.write_at
 
@@ -250,7 +250,7 @@ async def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_a_message_larger_than_what_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexer, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(indexer, "CHUNK_BYTES", 1000)
     async with opened(tmp_path / "d") as (store, index):
         await put(store, entry("a"), entry("b", size=50_000), entry("c"))
         await put(store, entry("d", size=100_000))

@@ -63,11 +63,11 @@ async def test_a_message_is_found_by_its_place_and_by_no_other_number(tmp_path: 
     put = await store.put(envelope(0), [entry(bytes(forged)), entry(b"b")], store_ms=1)
     found = {
         place: message.body
-        for place in range(-2, store._log.end_offset + 2)
+        for place in range(-2, store.log.end_offset + 2)
         if (message := store.reader.message_at(place)) is not None
     }
     assert found == dict(zip(put.physical_offsets, [bytes(forged), b"b"], strict=True))
-    assert store._log.read(body_at, len(forged)) == forged  # it stood where it said
+    assert store.log.read(body_at, len(forged)) == forged  # it stood where it said
     await store.close()
 
 
@@ -80,7 +80,7 @@ async def test_retention_leaves_what_must_be_kept(tmp_path: Path) -> None:
     kept = places[7]
     await store.delete_expired(before_ms=None, keep_bytes=1, keep_from=kept)
     assert store.reader.message_at(kept) is not None
-    assert kept - SEGMENT < store._log.first_offset <= kept
+    assert kept - SEGMENT < store.log.first_offset <= kept
     await store.delete_expired(before_ms=None, keep_bytes=1)
     assert store.reader.message_at(kept) is None
     await store.close()

@@ -15,6 +15,7 @@ from broker_core.remoting.message import decode_messages
 from broker_core.store import expiry
 from broker_core.store.message_store import MessageStore
 from broker_core.store.reader import ReadStatus
+from broker_core.store.tables import JsonTable
 from broker_core.tasks import spawn
 from tests.support.store_messages import TOPIC, entry, envelope
 
@@ -75,7 +76,7 @@ async def test_so_many_bytes_are_kept_and_less_than_a_segment_more(
 ) -> None:
     store = await filled(tmp_path)
     await store.delete_expired(before_ms=None, keep_bytes=keep_bytes)
-    log = store._log
+    log = store.log
     kept = log.end_offset - log.first_offset
     assert kept >= keep_bytes or len(log.segments) == 1
     assert kept < keep_bytes + SEGMENT
@@ -88,17 +89,17 @@ async def test_readers_go_on_while_files_are_being_deleted(
 ) -> None:
     store = await filled(tmp_path)
     await store.checkpoint()
-    gate, delete = threading.Event(), expiry._delete_file
+    gate, delete = threading.Event(), expiry.delete_file
 
     def slow(path: Path) -> None:
         assert gate.wait(10)
         delete(path)
 
-    monkeypatch.setattr(expiry, "_delete_file", slow)
+    monkeypatch.setattr(expiry, "delete_file", slow)
     deleting = spawn(store.delete_expired(before_ms=None, keep_bytes=8000), name="delete")
     await asyncio.sleep(0)
     assert check_all_from_the_oldest_on(store) > 0  # its file is still there, but not for readers
-    assert store._log.first_offset == SEGMENT
+    assert store.log.first_offset == SEGMENT
     gate.set()
     assert await deleting > 1
     assert check_all_from_the_oldest_on(store) > SEGMENT / 130
@@ -125,7 +126,7 @@ async def test_a_segment_whose_file_is_gone_is_read_no_more_though_its_folder_wa
         with pytest.raises(OSError, match=os.strerror(code)):
             await store.delete_expired(before_ms=None, keep_bytes=8000)
         assert segments(tmp_path) == before[1:]
-        assert store._log.first_offset == SEGMENT
+        assert store.log.first_offset == SEGMENT
         assert check_all_from_the_oldest_on(store) > 0
         with pytest.raises(OSError, match=os.strerror(code)):
             await store.delete_expired(before_ms=None, keep_bytes=8000)
@@ -149,7 +150,7 @@ async def test_a_segment_that_cannot_be_deleted_is_kept_and_so_are_all_behind_it
         raise PermissionError(1, "Operation not permitted")
 
     with monkeypatch.context() as patched:
-        patched.setattr(expiry, "_delete_file", refuse)
+        patched.setattr(expiry, "delete_file", refuse)
         with pytest.raises(PermissionError):
             await store.delete_expired(before_ms=None, keep_bytes=8000)
     assert segments(tmp_path) == before
@@ -189,11 +190,11 @@ async def test_a_full_disk_keeps_nothing_from_being_deleted_a_broken_one_does(
 ) -> None:
     store = await filled(tmp_path)
 
-    def fail(self: MessageStore, *_: object) -> None:
+    def fail(self: JsonTable, *_: object) -> None:
         raise OSError(wrong, "no checkpoint")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MessageStore, "_write_checkpoint", fail)
+        patched.setattr(JsonTable, "save", fail)
         if wrong == errno.ENOSPC:
             assert await store.delete_expired(before_ms=None, keep_bytes=8000) > 1
         else:

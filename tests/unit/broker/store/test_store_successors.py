@@ -43,7 +43,7 @@ async def test_what_the_process_before_left_in_the_cache_is_synced(
         await store.checkpoint()
         on_disk = files(tmp_path, "commitlog") | files(tmp_path, "consumequeue")
     await put(store, 60)
-    for queue in store._queues:
+    for queue in store.queues:
         queue.flush()
     store.abandon()
     sync_to_disk = os.fdatasync

@@ -116,7 +116,7 @@ def test_bodies_of_each_compression_are_rows_as_they_were_sent(kind: int) -> Non
 
 def test_a_body_for_which_a_package_is_missing_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     record = Record(3, deflate(b"plain", LZ4), flags=SYS_COMPRESSED | LZ4).encode()
-    monkeypatch.setattr(compression, "_lz4", None)
+    monkeypatch.setattr(compression, "lz4_frame", None)
     with pytest.raises(CannotInflate, match=r"offset 3: .* the package lz4 is not installed"):
         column("value", record)
 
