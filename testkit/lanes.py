@@ -13,6 +13,7 @@ from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.history.record import History, NullHistory
 from proxy.lane.group_lane import GroupLane
+from proxy.lane.tracing import LaneTracing
 from proxy.net.principals import Principals
 from proxy.settings.groups import GroupSettings
 from proxy.settings.proxy_settings import Settings
@@ -98,6 +99,7 @@ def make_lane(
     memory: Budget | None = None,
     history: History | None = None,
     open_connections: Container[int] = (),
+    tracing: LaneTracing | None = None,
 ) -> GroupLane:
     """A lane of plain parts, but for those that a test is about."""
     return GroupLane(
@@ -106,6 +108,7 @@ def make_lane(
         history=history or NullHistory(),
         listener=listener or Listener(),
         open_connections=open_connections,
+        tracing=tracing,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,11 @@ class Waiters:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def topics(self) -> Collection[Topic | None]:
+        """Topics that pulls wait for; None among them: some wait for any."""
+        return self._lists.keys()
 
     def add(self, waiter: Waiter) -> None:
         """Take *waiter* in, last in turn."""

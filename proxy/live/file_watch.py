@@ -15,7 +15,7 @@ from proxy.live.settings_file import SettingsFile
 from proxy.live.watched import Watched
 from proxy.settings.proxy_settings import Settings
 
-_LOOK_S = 1.0
+LOOK_S = 1.0
 
 _log = structlog.get_logger("config")
 
@@ -52,7 +52,7 @@ class FileWatch:
         while True:
             await self._look()
             try:
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(LOOK_S):
                     await self._at_once.wait()
             except TimeoutError:
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Collection
 
 from proxy.core.access.rights import Act, allowed, too_large
 from proxy.settings.proxy_settings import Settings
@@ -33,6 +34,11 @@ class Principals:
     def have_rules(self) -> bool:
         """Whether not all of them may do everything."""
         return bool(self._rules)
+
+    @property
+    def remembered(self) -> Collection[tuple[str, Act]]:
+        """Who asked for which act, as far as the verdicts are kept."""
+        return self._allowed.keys()
 
     def of(self, token: str | None, certificate: str | None) -> str | None:
         """Who shows *token*, or, without any, the certificate with that common name; None: nobody

@@ -13,6 +13,11 @@ class Signal:
         self._waiting: dict[asyncio.Future[None], Callable[[], bool] | None] = {}
         self._soon: asyncio.TimerHandle | None = None
 
+    @property
+    def waiters(self) -> int:
+        """Tasks that wait now."""
+        return len(self._waiting)
+
     def fire(self) -> None:
         """Wake all who wait, and whose condition is met. Cheap if nobody waits."""
         for future, condition in self._waiting.items():

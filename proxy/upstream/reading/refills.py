@@ -20,7 +20,7 @@ from proxy.upstream.reading.queue_reader import is_other_life
 
 #: How long a record is taken to be while none is in memory: large, lest too many are asked for.
 _RECORD_BYTES = 64 << 10
-_FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
+FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 #: Memory that becomes free is told at once; where it is not, it is looked for after so long.
 _LOOK_AGAIN_S = 1.0
 
@@ -134,7 +134,7 @@ class _Reader:
         read; ends early with the pipeline.
         """
         under_way = RefillRound(refills)
-        back_off_s = _FIRST_BACK_OFF_S
+        back_off_s = FIRST_BACK_OFF_S
         while (due := under_way.next_read(self.record_bytes)) and not self._pipeline.closed:
             offset, how_many_messages = due
             try:
@@ -153,7 +153,7 @@ class _Reader:
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 continue
-            back_off_s = _FIRST_BACK_OFF_S
+            back_off_s = FIRST_BACK_OFF_S
             if is_other_life(self._pipeline, result.life):
                 return  # the reader of the queue finds out as well, and ends the period
             if result.messages:

@@ -25,7 +25,7 @@ class StirredMachine(SessionMachine):
     @contextmanager
     def as_a_shell(self) -> Iterator[None]:
         """Where ``stirred`` was not set, nothing has become due sooner."""
-        self.session.stirred = False
+        self.session.calm()
         before = self.due()
         yield
         if not self.session.stirred:

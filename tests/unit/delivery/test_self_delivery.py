@@ -48,7 +48,7 @@ class Site:
     targets: list[Target] = field(default_factory=list)
 
     def apply(self, settings: GroupSettings) -> None:
-        self.lane.settings = settings
+        self.lane.apply(settings)
         self.delivery.apply(self.lane)
 
     def feed(self, topic: str, *keys: str) -> None:

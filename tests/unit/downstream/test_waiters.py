@@ -43,7 +43,7 @@ def test_a_waiter_leaves_all_its_topics_at_once_and_only_once() -> None:
     assert not waiters.remove(both)
     assert len(waiters) == 0
     assert waiters.first([A, B]) is None
-    assert not waiters._lists  # a topic that nobody waits for costs nothing
+    assert not waiters.topics  # a topic that nobody waits for costs nothing
 
 
 def test_any_is_some_waiter_until_there_is_none() -> None:

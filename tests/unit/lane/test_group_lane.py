@@ -269,7 +269,7 @@ async def test_the_timer_rings_for_the_earliest_need_of_any_queue() -> None:
     late, soon = bench.own(0, keyed(0, "k")), bench.own(1, keyed(0, "k"))
     bench.lease(1)
     bench.lease(1)
-    bench.lane.presence.waiting_pulls = 1
+    bench.lane.presence.waits(None, 1)
     assert (late.statistics().leased, soon.statistics().leased) == (1, 1)
     bench.settle(qid="broker-a_1#1", nacked=[Nack(LeaseId(1), retry_after_ms=30)])
     assert not bench.lane.buffer.has_ready
@@ -280,7 +280,7 @@ async def test_the_timer_rings_for_the_earliest_need_of_any_queue() -> None:
 
 async def test_a_queue_held_back_by_a_take_over_wakes_waiting_pulls_when_its_time_comes() -> None:
     bench = Bench()
-    bench.lane.presence.waiting_pulls = 1
+    bench.lane.presence.waits(None, 1)
     bench.own(0, keyed(0, "k"), hold_until_ns=now_ns() + 50 * MS)
     assert bench.lease() == []
     before = bench.listener.told["ready"]
@@ -289,12 +289,13 @@ async def test_a_queue_held_back_by_a_take_over_wakes_waiting_pulls_when_its_tim
     bench.lane.close()
 
 
-async def test_a_closed_lane_has_no_timer(bench: Bench) -> None:
+async def test_a_closed_lane_has_no_timer() -> None:
+    bench = Bench(visibility_timeout_s=0.05)
     bench.own(0, keyed(0, "k"))
     bench.lease()
-    assert bench.lane._timer.is_set
     bench.lane.close()
-    assert not bench.lane._timer.is_set
+    await asyncio.sleep(0.2)
+    assert bench.counts.expired == 0
     bench.lane.close()
 
 
@@ -304,7 +305,7 @@ async def test_a_closed_lane_has_no_timer(bench: Bench) -> None:
 async def test_ready_jobs_are_told_only_while_somebody_waits(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"))
     assert bench.listener.told["ready"] == 0
-    bench.lane.presence.waiting_pulls = 1
+    bench.lane.presence.waits(None, 1)
     bench.read(owned, keyed(1, "l"))
     assert bench.listener.told["ready"] == 1
 
@@ -353,7 +354,7 @@ async def test_nothing_of_a_lost_queue_returns(bench: Bench) -> None:
 
 async def test_a_client_of_a_group_that_takes_no_part_wants_it_to(bench: Bench) -> None:
     bench.lane.seen()
-    bench.lane.presence.joined = True
+    bench.lane.presence.show([], shows_all=True)
     bench.lane.seen()
     assert bench.listener.told["wanted"] == 1
 
@@ -366,9 +367,9 @@ async def test_a_group_is_wanted_while_somebody_is_there_or_was_of_late(bench: B
     assert not lane.presence.wanted(leave_after_s=0)
     lane.presence.forget_clients()
     assert not lane.presence.wanted(leave_after_s=60)
-    lane.presence.waiting_pulls = 1
+    lane.presence.waits(None, 1)
     assert lane.presence.wanted(leave_after_s=0)
-    lane.presence.waiting_pulls = 0
+    lane.presence.waits(None, -1)
     bench.own(0, keyed(0, "k"))
     bench.lease()
     assert lane.presence.wanted(leave_after_s=0)
@@ -378,7 +379,7 @@ async def test_a_group_is_wanted_while_somebody_is_there_or_was_of_late(bench: B
 
 async def test_trust_never_moves_back_and_its_return_is_told(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"), trusted_until_ns=now_ns() - 1)
-    bench.lane.presence.waiting_pulls = 1
+    bench.lane.presence.waits(None, 1)
     later = now_ns() + 1000 * MS
     bench.lane.renewed(owned, later)
     assert bench.listener.told["ready"] == 1

@@ -60,8 +60,8 @@ class Kept:
 
 def traced_lane(*keys: str, untraced: int = 0) -> tuple[GroupLane, QueuePipeline, Kept]:
     """A lane that has read a traced message of each key, and as many others behind."""
-    kept, lane = Kept(), make_lane()
-    lane.tracing = LaneTracing(kept, Group(GROUP))
+    kept = Kept()
+    lane = make_lane(tracing=LaneTracing(kept, Group(GROUP)))
     owned = pipeline(rules_of(lane.settings.topics[0]))
     lane.add(owned)
     stored_ms = wall_ms() - 1000

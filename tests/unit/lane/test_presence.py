@@ -83,11 +83,11 @@ def test_what_the_proxy_delivers_itself_is_always_wanted(presence: Presence) -> 
 
 def test_a_pull_says_whether_its_topics_are_shown_to_others_already(presence: Presence) -> None:
     assert presence.pulled([ORDERS])
-    presence.joined, presence.shown = True, frozenset({ORDERS})
+    presence.show([ORDERS], shows_all=False)
     assert not presence.pulled([ORDERS])
     assert presence.pulled([ORDERS, PAYMENTS])
     assert presence.pulled(None)
-    presence.shows_all = True
+    presence.show([ORDERS], shows_all=True)
     assert not presence.pulled(None)
 
 

@@ -84,7 +84,7 @@ async def _nothing(_: object) -> None:
 
 @asynccontextmanager
 async def watching(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setattr(file_watch, "_LOOK_S", 0.01)
+    monkeypatch.setattr(file_watch, "LOOK_S", 0.01)
     site = Site(path)
     task = spawn(site.watch.run(), name="watch")
     try:

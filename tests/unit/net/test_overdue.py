@@ -22,7 +22,8 @@ async def test_who_stays_is_late_once_in_the_order_of_coming_and_who_leaves_is_n
     await eventually(lambda: late == ["a", "c", "d"])
     assert asyncio.get_running_loop().time() - began_s >= 0.149
     assert len(overdue) == 0
-    assert overdue._timer is None
+    overdue.begin("e")
+    await eventually(lambda: late == ["a", "c", "d", "e"])
 
 
 async def test_whoever_is_told_may_begin_and_end_others() -> None:
@@ -38,7 +39,8 @@ async def test_whoever_is_told_may_begin_and_end_others() -> None:
     overdue.begin("a")
     overdue.begin("b")
     await eventually(lambda: late == ["a", "a"])
-    assert overdue._timer is None
+    overdue.begin("c")
+    await eventually(lambda: late == ["a", "a", "c"])
 
 
 async def test_after_the_end_nobody_is_late() -> None:

@@ -84,9 +84,9 @@ def test_a_certificate_with_two_names_is_nobodys() -> None:
 def test_what_is_too_large_is_let_by_no_rule_and_not_remembered(act: Act) -> None:
     made = known("a")
     assert made.may("a", Act(act.right, "billing", ("orders",)))
-    kept = len(made._allowed)
+    kept = len(made.remembered)
     assert not made.may("a", act)
-    assert len(made._allowed) == kept == 1
+    assert len(made.remembered) == kept == 1
 
 
 def test_what_is_remembered_is_bounded_by_its_names() -> None:
@@ -94,4 +94,4 @@ def test_what_is_remembered_is_bounded_by_its_names() -> None:
     for number in range(100):
         topics = tuple(f"t{number}-{each}" for each in range(MAX_TOPICS))
         assert made.may("a", Act(Right.PULL, "billing", topics))
-        assert sum(len(act.topics) for _, act in made._allowed) < 17_000
+        assert sum(len(act.topics) for _, act in made.remembered) < 17_000

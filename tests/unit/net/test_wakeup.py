@@ -27,9 +27,10 @@ async def test_who_gives_up_or_is_cancelled_is_forgotten() -> None:
     assert await signal.wait(0.001) is False
     waiting = spawn(signal.wait(5), name="waiter")
     await asyncio.sleep(0)
+    assert signal.waiters == 1
     await cancel_and_wait(waiting)
     assert waiting.cancelled()
-    assert not signal._waiting
+    assert signal.waiters == 0
     signal.fire()
 
 

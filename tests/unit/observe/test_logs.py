@@ -87,7 +87,13 @@ def test_a_noisy_key_speaks_once_in_a_while_and_says_what_it_left_out() -> None:
 
 
 def test_noisy_keys_are_bounded() -> None:
-    noisy = NoisyLog(_Lines(), max_keys=3, clock_ns=lambda: 0)
+    log = _Lines()
+    noisy = NoisyLog(log, max_keys=3, clock_ns=lambda: 0)
     for number in range(100):
         noisy.warning(str(number), "bad frame")
-    assert len(noisy._seen) == 3
+    assert len(log.lines) == 100
+    for number in (99, 98, 97):  # known still
+        noisy.warning(str(number), "bad frame")
+    assert len(log.lines) == 100
+    noisy.warning("96", "bad frame")
+    assert len(log.lines) == 101

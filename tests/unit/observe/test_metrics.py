@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker_core.clock import wall_ms
+from broker_core.clock import now_ns, wall_ms
 from broker_core.names import Topic
 from proxy.admin.metrics_collector import ProxyCollector
 from proxy.core.group.group_buffer import PullWish
@@ -74,12 +74,12 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
         message(n, body=b"xyz", key=key, store_ms=stored_ms + n) for n, key in enumerate(keys)
     ]
     lane.on_messages(owned, messages, next_offset=6)
-    owned.end_offset = 8
+    owned.ends_at(8)
     lane.lease(PullWish(Holder(1), None, 3, 1 << 30))
     verdicts = Verdicts("orders", owned.qid, acked=[LeaseId(1), LeaseId(77)], failed=[4])
     lane.settle(verdicts, connection=1)
-    lane.presence.waiting_pulls = 4
-    lane.presence.joined = True
+    lane.presence.waits(None, 4)
+    lane.presence.show([ORDERS], shows_all=True)
     lane.rates.route(ORDERS, [queue(3), queue(4)])
     lane.close()
     return lane, memory
@@ -182,9 +182,10 @@ async def test_the_values_of_a_topic_are_its_counts() -> None:
     others = {"measures", "filtered_in_a_row", "last_expired_ns"}
     assert TOPIC_COUNTERS.keys() | COUNTS_BY.keys() | others == names
     assert HISTOGRAMS.keys() == {each.name for each in fields(Measures)}
-    lane.counts[ORDERS].dead_lettered = Counter(exhausted=3, missing_key=1)
-    for number, name in enumerate(TOPIC_COUNTERS):
-        setattr(lane.counts[ORDERS], name, number)
+    lane.counts[ORDERS] = TopicCounts(
+        dead_lettered=Counter(exhausted=3, missing_key=1),
+        **{name: number for number, name in enumerate(TOPIC_COUNTERS)},
+    )
     _, values = scrape(lane, memory=memory)
     assert [
         values[Sample("orderlane_" + each.name, (GROUP, "orders"))]
@@ -288,7 +289,7 @@ async def test_queues_of_a_topic_are_told_while_the_proxy_is_in_its_group() -> N
     lane, memory = await lane_with_work()
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_topic_queues", (GROUP, "orders"))] == 2
-    lane.presence.joined = False
+    lane.presence.leave()
     _, values = scrape(lane, memory=memory)
     assert Sample("orderlane_topic_queues", (GROUP, "orders")) not in values
     assert values[Sample("orderlane_group_joined", (GROUP,))] == 0
@@ -297,7 +298,7 @@ async def test_queues_of_a_topic_are_told_while_the_proxy_is_in_its_group() -> N
 async def test_nothing_waits_for_a_commit_where_all_is_committed() -> None:
     lane, memory = await lane_with_work()
     (owned,) = lane.buffer
-    owned.committed = owned.committable
+    owned.committed_at(owned.committable, now_ns())
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_commit_age_seconds", (GROUP, "broker-a_3", "orders"))] == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.thin_client.client_sessions import MS, START, answer, pulled, session_with
@@ -197,25 +199,32 @@ def test_backoff_grows_to_a_limit_and_spreads() -> None:
     assert backoff_ns(1, 0.0) == backoff_ns(1, 1.0) // 2
 
 
+def two_messages(**second: Any) -> list[consumer.Message]:
+    """Messages of an answer; *second*: fields of the second one."""
+    given = [{"leaseId": number, "offset": number, "value": b""} for number in (1, 2)]
+    return [consumer.Message(**given[0]), consumer.Message(**{**given[1], **second})]
+
+
 @pytest.mark.parametrize(
-    "spoil",
+    "spoilt",
     [
-        lambda response: setattr(response, "context", None),
-        lambda response: setattr(response.context, "qid", None),
-        lambda response: setattr(response, "leaseMs", None),
-        lambda response: setattr(response, "leaseMs", -5),
-        lambda response: setattr(response.messages[1], "leaseId", None),
-        lambda response: setattr(response.messages[1], "value", None),
+        {"context": None},
+        {"context": consumer.Context(groupId="g", topic="t")},
+        {"leaseMs": None},
+        {"leaseMs": -5},
+        {"messages": two_messages(leaseId=None)},
+        {"messages": two_messages(value=None)},
     ],
 )
-def test_a_malformed_answer_changes_nothing(spoil) -> None:
+def test_a_malformed_answer_changes_nothing(spoilt: dict[str, Any]) -> None:
     """Its error is a ProtocolError; as a failed pull it gives the verdicts back."""
     session = session_with(concurrency=4)
     (message,) = pulled(session, 9)
     session.settle(message, None, START)
     session.begin_pull(START)
-    response = answer(1, 2)
-    spoil(response)
+    context = consumer.Context(groupId="g", topic="t", qid="q#1")
+    fields = {"context": context, "messages": two_messages(), "leaseMs": 3000, "home": "a:1"}
+    response = consumer.PullResponse(**{**fields, **spoilt})
     with pytest.raises(ProtocolError):
         session.pull_answered(response, START)
     session.pull_failed(START, 0.0)
@@ -313,7 +322,7 @@ def test_a_shell_is_stirred_when_a_pull_gets_due_and_not_before() -> None:
     message = session.take(START)
     session.settle(message, None, START)  # the first verdict has a time limit
     for _ in range(4):
-        session.stirred = False
+        session.calm()
         message = session.take(START)
         session.settle(message, None, START)
         stirred.append((session.stirred, session.pull_at() is not None))
@@ -334,7 +343,7 @@ def test_a_shell_is_stirred_when_a_verdict_begins_to_hurry() -> None:
     session.settle(first, None, START)
     home = session.homes["a:1"]
     patient_ns = session.control_at(home)
-    session.stirred = False
+    session.calm()
     session.settle(session.take(START), None, START)
 
     assert session.stirred

@@ -33,5 +33,6 @@ def test_failures_are_forgotten_when_no_call_waits() -> None:
     order.enter()
     order.enter()
     order.leave(failed=[K])
+    assert order.held_back(2, [K])
     order.leave()
-    assert order._failed == {}
+    assert not order.held_back(2, [K])

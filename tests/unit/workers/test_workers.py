@@ -60,7 +60,7 @@ def test_who_is_not_ready_or_drains_gets_none() -> None:
 def test_a_burst_is_spread_before_anybody_has_told_of_it() -> None:
     loads = {number: Load(True) for number in (1, 2, 3)}
     for _ in range(30):
-        loads[in_turn(loads)[0]].handed += 1
+        loads[in_turn(loads)[0]].hand()
 
     assert [load.handed for load in loads.values()] == [10, 10, 10]
 
@@ -69,10 +69,10 @@ def test_a_worker_that_stands_still_gets_one_connection_and_no_more() -> None:
     loads = {1: Load(True), 2: Load(True, open=50)}
     for _ in range(10):
         chosen = in_turn(loads)[0]
-        loads[chosen].handed += 1
+        loads[chosen].hand()
         if chosen == 2:
-            loads[2].taken += 1
-            loads[2].open += 1
+            taken = loads[2].taken + 1
+            loads[2].reported(listening=True, connections=50 + taken, movable=0, taken=taken)
 
     assert (loads[1].handed, loads[2].handed) == (1, 9)
 

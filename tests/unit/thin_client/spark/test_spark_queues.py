@@ -52,14 +52,27 @@ def test_a_queue_that_was_read_before_is_waited_for() -> None:
     assert proxy.asked == 3
 
 
-def test_a_queue_that_stays_away_is_waited_for_once() -> None:
+class Clock:
+    """Stands in for ``time`` of the queues: sleeping takes no time."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_queue_that_stays_away_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "time", Clock())
+    monkeypatch.setattr(queues, "LOOK_S", 1.0)
     proxy = Proxy([A0])
-    found = of(proxy, Selection(subscribe=("a",)), patience_s=0)
-    for times in (1, 2):
+    found = of(proxy, Selection(subscribe=("a",)), patience_s=60.0)
+    for times in (61, 62):
         assert found.states(known=[A0.queue, A1.queue]) == [A0]
         assert proxy.asked == times
     proxy.there = [[A0, A1], [A0]]
-    found._patience_s = 60.0
     assert found.states(known=[A0.queue, A1.queue]) == [A0, A1]
     proxy.there = [[A0], [A0, A1]]
     assert found.states(known=[A0.queue, A1.queue]) == [A0, A1], "back, it is waited for again"

@@ -15,13 +15,14 @@ from broker_core.client import PullResult, PullStatus
 from broker_core.errors import RemotingError
 from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.net.wakeup import Signal
 from proxy.upstream.reading import refills
 from proxy.upstream.reading.refills import Refills
 from testkit.eventually import eventually
 from testkit.messages import keyed
-from testkit.pipelines import pipeline
+from testkit.pipelines import Budgets, pipeline
 
 
 class Desk:
@@ -30,7 +31,12 @@ class Desk:
     name = "billing"
 
     def __init__(
-        self, there: range, *, before: Callable[[], None] = lambda: None, known: bool = True
+        self,
+        there: range,
+        *,
+        before: Callable[[], None] = lambda: None,
+        known: bool = True,
+        memory: Budget | None = None,
     ) -> None:
         """*known*: a message is in memory, so that it is known how long they are."""
         self.there, self.before = there, before
@@ -39,7 +45,9 @@ class Desk:
         self.settled = Signal()
         context = SimpleNamespace(client=self, settled=self.settled)
         self.refills = Refills(context)  # type: ignore[arg-type]
-        self.pipeline = pipeline(messages=[keyed(0, "z")] if known else ())
+        self.pipeline = pipeline(
+            messages=[keyed(0, "z")] if known else (), budgets=Budgets(memory or Budget(1 << 40))
+        )
 
     async def pull(self, _queue: Any, *, offset: int, max_messages: int, **_: Any) -> PullResult:
         self.asked.append((offset, max_messages))
@@ -97,7 +105,7 @@ async def test_what_retention_deleted_meanwhile_is_not_given() -> None:
 
 
 async def test_a_broker_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refills, "_FIRST_BACK_OFF_S", 0.001)
+    monkeypatch.setattr(refills, "FIRST_BACK_OFF_S", 0.001)
     failures = [RemotingError("away"), RemotingError("away")]
 
     def fail() -> None:
@@ -157,19 +165,17 @@ async def test_what_is_gone_is_told_with_its_place_however_the_broker_answers() 
 async def test_with_memory_full_a_queue_that_has_something_waits_until_some_is_free() -> None:
     desk = Desk(range(20))
     memory = desk.pipeline.jobs.window.memory
-    memory.limit = memory.used
+    memory.resize(memory.used)
     desk.want(refill := Refill(b"k", (9,)))
     await asyncio.sleep(5)
     assert desk.asked == [], "nothing is left, and the queue offers its first message"
-    memory.limit += 1
+    memory.resize(memory.limit + 1)
     desk.settled.fire()
     await eventually(lambda: desk.given == [(refill, [9])])
 
 
 async def test_with_memory_full_a_queue_that_has_nothing_reads_what_is_wanted_first() -> None:
-    desk = Desk(range(20), known=False)
-    memory = desk.pipeline.jobs.window.memory
-    memory.limit = memory.used = 1000
+    desk = Desk(range(20), known=False, memory=Budget(1000, used=1000))
     first, second = Refill(b"k", (3,)), Refill(b"l", (4,))
     desk.want(first, second)
     await eventually(lambda: desk.given == [(first, [3]), (second, [4])])
