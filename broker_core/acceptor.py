@@ -1,7 +1,7 @@
-"""Sockets that listen at one address, and give each connection away as the system has it.
+"""Listening sockets that pass on each accepted connection as a plain socket.
 
-For who has to see a connection before the event loop makes a transport of it: to look at its first
-byte, or to pass it to another process.
+For callers that must see a connection before the event loop makes a transport of it: to inspect its
+first byte, or to pass it to another process.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 _BACKLOG = 1024
-#: Connections taken before the loop gets its turn.
+#: Connections accepted in one call, before the loop runs other work.
 _AT_ONCE = 64
-#: Pause when the system has no more sockets.
+#: Pause when the system has no more file descriptors.
 _PAUSE_S = 1.0
 
 
 class Acceptor:
-    """Listens from the start; connections wait in the system until ``open``."""
+    """Listening sockets; connections queue in the system until ``open``."""
 
     def __init__(
         self,
@@ -28,8 +28,13 @@ class Acceptor:
         take: Callable[[socket.socket, Any], None],
         on_full: Callable[[OSError], None],
     ) -> None:
-        """*take* gets each connection with its peer's address, and closes it; *on_full* why none
-        can be had for a second. Port 0: any free one. Raises OSError.
+        """Listen on *host* and *port*. Raise OSError if the address is not available.
+
+        Args:
+            host: name or address; a name with several addresses is listened to on each
+            port: 0 for any free one
+            take: receives each connection with its peer's address, and must close it
+            on_full: receives the error when no connection can be accepted for a second
         """
         self._take = take
         self._on_full = on_full
@@ -42,16 +47,16 @@ class Acceptor:
 
     @property
     def address(self) -> Any:
-        """Where the first of them listens, as ``getsockname`` says it."""
+        """Address of the first listening socket, as ``getsockname`` returns it."""
         return self._sockets[0].getsockname()
 
     def open(self) -> None:
-        """Let connections in. Needs the running loop."""
+        """Start to accept connections. Needs the running loop."""
         for listener in self._sockets:
             self._go_on(listener)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for listener in self._sockets:
             if listener.fileno() >= 0:
                 _stop(listener)

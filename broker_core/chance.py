@@ -1,6 +1,6 @@
-"""The randomness of a process, and the identity that it has on its machine.
+"""Randomness, process id and machine address, replaceable by ``use_source``.
 
-They come from the system unless ``use_source`` was told of another source, as a simulation does.
+All code reads them here, so that a simulation can repeat a run exactly.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from contextlib import contextmanager
 
 
 class System:
-    """What the operating system and Python's generator give."""
+    """The operating system's identity and Python's random generator."""
 
     def random(self) -> float:
-        """A number from 0 up to 1."""
+        """Return a random number from 0 up to, but not including, 1."""
         return random.random()
 
     def token(self, size: int) -> bytes:
-        """*size* unpredictable bytes."""
+        """Return *size* unpredictable bytes."""
         return os.urandom(size)
 
     def process_id(self) -> int:
-        """Number of this process; another one after a fork."""
+        """Return the id of this process; it changes after a fork."""
         return os.getpid()
 
     def address(self) -> str:
-        """IP address of this machine, as its own name resolves."""
+        """Return the IP address to which this machine's own name resolves."""
         try:
             return socket.gethostbyname(socket.gethostname())
         except OSError:
@@ -39,33 +39,33 @@ _source: System = System()
 
 
 def number_below(limit: int) -> int:
-    """A random whole number from 0 up to *limit*."""
+    """Return a random whole number from 0 up to, but not including, *limit*."""
     return int(_source.random() * limit)
 
 
 def between(least: float, most: float) -> float:
-    """A random number between the two."""
+    """Return a random number between *least* and *most*."""
     return least + (most - least) * _source.random()
 
 
 def token(size: int) -> bytes:
-    """*size* unpredictable bytes."""
+    """Return *size* unpredictable bytes."""
     return _source.token(size)
 
 
 def process_id() -> int:
-    """Number of this process on its machine; another one after a fork."""
+    """Return the id of this process on its machine; it changes after a fork."""
     return _source.process_id()
 
 
 def machine_address() -> str:
-    """IP address of this machine, as its own name resolves."""
+    """Return the IP address to which this machine's own name resolves."""
     return _source.address()
 
 
 @contextmanager
 def use_source(source: System) -> Iterator[None]:
-    """Take *source* instead of the system, in all of the interpreter, until the end."""
+    """Use *source* instead of the system, in the whole interpreter, while the context is open."""
     global _source
     before, _source = _source, source
     try:

@@ -1,6 +1,6 @@
-"""The two clocks. Shells read them and hand the time to the pure parts.
+"""The monotonic clock and the wall clock, replaceable by ``use_clocks``.
 
-They are the machine's unless ``use_clocks`` was told of others, as a simulation does.
+Only shells read them; pure parts receive the time as an argument.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-# CLOCK_BOOTTIME goes on while the machine is suspended; a lock must not outlive a suspend.
+# CLOCK_BOOTTIME advances while the machine is suspended; a lock must not outlive a suspend.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _monotonic_ns: Callable[[], int] = partial(time.clock_gettime_ns, _CLOCK)
@@ -18,23 +18,25 @@ _wall_ns: Callable[[], int] = time.time_ns
 
 
 def now_ns() -> int:
-    """Monotonic nanoseconds, suspended time included, the same in all processes of a machine."""
+    """Return monotonic nanoseconds, including suspended time; equal in a machine's processes."""
     return _monotonic_ns()
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970: for time stamps that people and other machines read."""
+    """Return milliseconds since 1970, for timestamps that people and other machines read."""
     return _wall_ns() // 1_000_000
 
 
 def wall_ns() -> int:
-    """Nanoseconds since 1970."""
+    """Return nanoseconds since 1970."""
     return _wall_ns()
 
 
 @contextmanager
 def use_clocks(monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]) -> Iterator[None]:
-    """Read these clocks instead of the machine's, in all of the interpreter, until the end."""
+    """Use these clocks instead of the machine's, in the whole interpreter, while the context is
+    open.
+    """
     global _monotonic_ns, _wall_ns
     before = _monotonic_ns, _wall_ns
     _monotonic_ns, _wall_ns = monotonic_ns, wall_ns

@@ -1,4 +1,4 @@
-"""Errors of the remoting protocol and of brokers. A caller asks ``retriable``, never the class."""
+"""Errors of the remoting protocol and of brokers. Callers check ``retriable``, not the class."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Collection
 
 
 class RemotingError(Exception):
-    """Base of the errors below; never raised itself. ``retriable``: trying again may help.
-    ``illegal``: what was sent is not taken as it is, for its size or for what it holds.
+    """Base class of the errors below; never raised itself.
+
+    ``retriable``: the same request may succeed later. ``illegal``: the message is rejected because
+    of its size or content.
     """
 
     retriable = False
@@ -16,34 +18,34 @@ class RemotingError(Exception):
 
 
 class LocalProtocolError(RemotingError):
-    """We tried to send or do what the protocol forbids: a bug on our side."""
+    """The caller attempted something that the protocol forbids: a bug on this side."""
 
     illegal = True
 
 
 class NoSuchQueue(LocalProtocolError):
-    """A message is for a queue, by its number, that its topic does not have."""
+    """The topic has no queue with the message's queue id."""
 
 
 class RemoteProtocolError(RemotingError):
-    """The other side sent bytes that are no remoting frame: that connection is closed."""
+    """The peer sent bytes that are not a remoting frame; the connection is closed."""
 
 
 class InvalidCommand(RemotingError):
-    """A whole frame whose header field or body is missing or wrong; the connection goes on.
+    """A complete frame has a missing or invalid header field or body; the connection stays open.
 
-    A server answers it with code 1 and this text.
+    A server answers it with code 1 and the text of this error.
     """
 
 
 class ConnectionLost(RemotingError):
-    """The connection ended, or could not be made, before the answer came. Effect unknown."""
+    """The connection ended, or could not be made, before the answer arrived. Effect unknown."""
 
     retriable = True
 
 
 class NotConnected(ConnectionLost):
-    """The connection could not be made, so nothing was sent: certainly no effect."""
+    """The connection could not be made, so nothing was sent: no effect."""
 
 
 class BrokersAway(ConnectionLost):
@@ -58,26 +60,27 @@ class BrokersAway(ConnectionLost):
 
 
 class RequestTimeout(RemotingError):
-    """No answer in time. Effect unknown."""
+    """No answer within the timeout. Effect unknown."""
 
     retriable = True
 
 
 class NotSent(RemotingError):
-    """Held back, so that it overtakes nothing: an earlier message of its key, or before it in its
-    queue's part of the batch, was not stored. This one certainly is not.
+    """Held back, so that it overtakes no other message: certainly not stored.
+
+    An earlier message of the same key, or of the same queue in the batch, was not stored.
     """
 
     retriable = True
 
 
-#: Response codes after which the same request may succeed later or elsewhere: system error,
-#: busy, service not available, flush and replica time-outs, flow control, go away.
+#: Response codes after which the same request may succeed later or elsewhere: system error, busy,
+#: service not available, flush and replica timeouts, flow control, go away.
 _RETRIABLE_CODES = frozenset({1, 2, 10, 11, 12, 14, 215, 1500})
 _MESSAGE_ILLEGAL = 13
-#: There is no such topic; of our brokers also: no such queue of it to write to.
+#: The topic does not exist; from our brokers also: it has no such queue for writing.
 _MISSING_CODE = 17
-#: How Apache's brokers begin to say that of a queue, with the code of a system error.
+#: Beginning of an Apache broker's remark for a missing queue, sent with the code of a system error.
 _MISSING_QUEUE = "request queueId["
 _FORBIDDEN_CODE = 16
 
@@ -86,7 +89,7 @@ class BrokerError(RemotingError):
     """The broker or nameserver answered with a code other than success."""
 
     def __init__(self, code: int, remark: str, *, request: str = "") -> None:
-        """*code* as in ``ResponseCode``; *request* names what was asked."""
+        """Describe the answer; *code* as in ``ResponseCode``, *request* names the request."""
         self.code = code
         self.remark = remark
         self.request = request
@@ -99,29 +102,31 @@ class BrokerError(RemotingError):
 
     @property
     def illegal(self) -> bool:  # type: ignore[override]
-        """True if the broker takes no message, or no batch, such as that one."""
+        """True if the broker rejects such a message or batch."""
         return self.code == _MESSAGE_ILLEGAL
 
     @property
     def says_missing(self) -> bool:
-        """True if the topic, or the queue that a send was for, is not there: nothing was stored."""
+        """True if the topic, or the queue of a send, does not exist: nothing was stored."""
         return self.code == _MISSING_CODE or self.remark.startswith(_MISSING_QUEUE)
 
     @property
     def says_forbidden(self) -> bool:
-        """True if a topic may not be used so, or by this account: nothing was done."""
+        """True if the topic or account does not permit the request: nothing was done."""
         return self.code == _FORBIDDEN_CODE
 
 
 class StoreError(Exception):
-    """The data folder cannot be used as it is; the text says what was found, what is right."""
+    """The data folder cannot be used; the text says what was found and what would be right."""
 
 
 class TlsError(Exception):
-    """A certificate, a key or an authority cannot be used; the text says which, and why."""
+    """A certificate, key or authority cannot be used; the text names it and the reason."""
 
 
 def reason_of(error: OSError) -> str:
-    """Why the system refused, as "Connection refused": an event loop adds numbers and addresses."""
+    """Return the system's reason, such as "Connection refused", without numbers and addresses that
+    an event loop adds.
+    """
     code = error.errno or 0
     return os.strerror(code) if code > 0 else error.strerror or str(error)

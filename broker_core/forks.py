@@ -1,7 +1,7 @@
-"""What a child process does with the connections that it inherited by ``os.fork``.
+"""Closing of inherited connections in a child process after ``os.fork``.
 
-Both processes would read one stream of answers. Whatever holds a socket registers itself; in the
-child its ``forked`` method is called before any other code runs.
+Both processes would read one stream of answers. Objects that hold a socket register themselves; in
+the child their ``forked`` method is called before any other code runs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Protocol
 
 
 class Inherited(Protocol):
-    """Something that a fork copies and that must not be used as it is."""
+    """Something that a fork copies and that the child must not use as it is."""
 
     def forked(self) -> None:
-        """Let go of what belongs to the parent process, without telling anybody."""
+        """Release what belongs to the parent process, without notifying any peer."""
 
 
 class Socket(Protocol):
@@ -29,7 +29,7 @@ _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
 def register(each: Inherited) -> None:
-    """Have *each* told in a child process, as long as somebody else holds it."""
+    """Call ``forked`` of *each* in a child process, as long as *each* is referenced elsewhere."""
     _registered.add(each)
 
 
@@ -51,5 +51,5 @@ def _in_child() -> None:
         each.forked()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_in_child)

@@ -1,4 +1,4 @@
-"""An answer to a remoting request that is given later, by whoever has it."""
+"""An answer to a remoting request that is given later, without a task or future per request."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ _Given: TypeAlias = "RemotingCommand | Exception | None"
 
 
 class LateAnswer:
-    """An answer that is given later by whoever has it: what many requests wait for needs no task
-    and no future of each.
+    """An answer that is given later, once, by any part of the server.
+
+    A single event can thus answer many waiting requests without a task or future for each.
     """
 
     __slots__ = ("_given", "_then")
 
     def __init__(self) -> None:
-        self._given: RemotingCommand | Exception | LateAnswer | None = self  # itself: not yet
+        self._given: RemotingCommand | Exception | LateAnswer | None = self  # self: not yet given
         self._then: Callable[[_Given], None] | None = None
 
     def give(self, answer: _Given) -> None:
-        """Answer, once: as a handler that returns *answer*, or raises it."""
+        """Answer once, like a handler that returns *answer* or raises it."""
         self._given = answer
         if self._then is not None:
             self._then(answer)
 
     async def given(self) -> RemotingCommand | None:
-        """Return the answer once it is given, or raise it."""
+        """Return the answer if it was given, or raise it."""
         given: asyncio.Future[_Given] = asyncio.get_running_loop().create_future()
         self.wait(lambda answer: None if given.done() else given.set_result(answer))
         if isinstance(answer := await given, Exception):
@@ -37,7 +38,7 @@ class LateAnswer:
         return answer
 
     def wait(self, then: Callable[[_Given], None]) -> None:
-        """Have *then* called with the answer; at once if it is there already."""
+        """Call *then* with the answer: now if it was given already, otherwise when it is."""
         if isinstance(self._given, LateAnswer):
             self._then = then
         else:

@@ -1,4 +1,4 @@
-"""Warnings that any stranger can cause any number of: one a minute and address reaches the log."""
+"""Warnings that strangers can cause without limit: the log gets one per minute and address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 from broker_core.clock import now_ns
 
 _EVERY_NS = 60_000_000_000
-_MAX_REMEMBERED = 1024  # of what was said lately; beyond it the oldest is forgotten
+_MAX_REMEMBERED = 1024  # recent warnings; the oldest is forgotten beyond it
 
 
 @dataclass(slots=True)
@@ -20,16 +20,16 @@ class _Said:
 
 
 class RareWarnings:
-    """Writes to the log called *name*. One event loop only."""
+    """Rate-limited warnings in the log called *name*. One event loop only."""
 
     def __init__(self, name: str) -> None:
         self._log = structlog.get_logger(name)
         self._said: dict[tuple[str, str], _Said] = {}
 
     def warn(self, event: str, *, peer: str, **fields: Any) -> None:
-        """Log *event* unless it was logged within the last minute for that host.
+        """Log *event* unless it was logged for the same host within the last minute.
 
-        *peer* is host:port. ``more`` tells how many were left out since.
+        *peer* is host:port. The field ``more`` is the number of warnings omitted since.
         """
         key = event, peer.rpartition(":")[0]
         said = self._said.get(key)
@@ -37,7 +37,7 @@ class RareWarnings:
             said.unsaid += 1
             return
         if said is not None:
-            del self._said[key]  # to come last again
+            del self._said[key]  # moves it to the end
             fields |= {"more": said.unsaid} if said.unsaid else {}
         elif len(self._said) >= _MAX_REMEMBERED:
             del self._said[next(iter(self._said))]

@@ -1,4 +1,4 @@
-"""What a server makes of a connection that it has no room for."""
+"""The protocol of a connection that exceeds a server's limit: close it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import cast
 
 
 class RefusedConnection(asyncio.Protocol):
-    """Ends it as soon as it is there."""
+    """Closes the connection as soon as it is made."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """One too many."""
+        """Close the connection."""
         cast(asyncio.Transport, transport).abort()

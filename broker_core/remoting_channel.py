@@ -1,10 +1,11 @@
-"""One remoting connection on asyncio, for either end: requests out, answers matched, requests in.
+"""One remoting connection on asyncio, for either end: sends requests, matches answers, and passes
+incoming requests to handlers.
 
-Requests that come in are given to a handler by their code. A handler answers at once (returns a
-command) or later (returns an awaitable, e.g. is an ``async def``, or without a task a
-``LateAnswer``); so a held pull never stops the requests behind it. Memory is bounded at a server's
-end: it reads no further request while answers pile up unread or too much waits to be handled, and
-cuts off a peer that does not read at all.
+A handler, chosen by request code, answers at once (returns a command) or later (returns an
+awaitable, e.g. is an ``async def``, or a ``LateAnswer``, which needs no task), so a held pull never
+delays the requests behind it. A server's memory is bounded: the channel stops reading while too
+many answers are unread or too many requests are being handled, and disconnects a peer that does not
+read at all.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from broker_core.remoting.connection import (
 from broker_core.tasks import cancel_and_wait, spawn
 
 Answer: TypeAlias = RemotingCommand | None
-#: Gets a request and its channel. May raise BrokerError (answered with its code and remark) or
+#: Receives a request and its channel. May raise BrokerError (answered with its code and remark) or
 #: InvalidCommand (code 1). None means: no answer. A one-way request is never answered. A handler
-#: goes on when its connection ends (``on_closed`` tells); its answer is then dropped.
+#: continues when its connection ends (see ``on_closed``); its answer is then dropped.
 Handler: TypeAlias = Callable[[RemotingCommand, "RemotingChannel"], "Result"]
 Result: TypeAlias = "Answer | LateAnswer | Awaitable[Answer]"
 
-_HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers above which no further request is read
-SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers above which the peer is cut off
-MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled, above which no further is read
+_HIGH_WATER_BYTES = 4 * 1024 * 1024  # unread answers: stop reading requests
+SLOW_READER_BYTES = 64 * 1024 * 1024  # unread answers: disconnect the peer
+MAX_HANDLING_BYTES = 64 * 1024 * 1024  # requests being handled: stop reading
 _MAX_REMARK_CHARS = 1000
-_DEAD_PEER_MS = 10_000  # sent bytes unacknowledged so long: the peer is gone
+_DEAD_PEER_MS = 10_000  # sent bytes unacknowledged for this time: the peer is dead
 
 _log = structlog.get_logger("remoting")
 
 
 class RemotingChannel(asyncio.Protocol):
-    """See the module. Made by ``RemotingServer`` and ``ConnectionPool``."""
+    """One remoting connection. Created by ``RemotingServer`` and ``ConnectionPool``."""
 
     def __init__(
         self,
@@ -66,10 +67,14 @@ class RemotingChannel(asyncio.Protocol):
         on_closed: Callable[[RemotingChannel], None] | None = None,
         warnings: RareWarnings | None = None,
     ) -> None:
-        """*handlers* by request code; any other code is answered with 3.
+        """Create a channel that is not connected yet.
 
-        *on_opened* is called once requests can come: with TLS, after the handshake. *warnings*
-        of what peers do wrong may be shared by many channels.
+        Args:
+            role: the end of the connection
+            handlers: by request code; any other code is answered with 3
+            on_opened: called when requests can arrive: with TLS, after the handshake
+            on_closed: called when the connection has ended
+            warnings: log of the peers' errors; channels may share it
         """
         self.peer = "?"  # host:port of the other end
         self.last_activity_ns = now_ns()
@@ -81,15 +86,15 @@ class RemotingChannel(asyncio.Protocol):
         self._connection = RemotingConnection(role)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
-        # From anywhere: answers of two connections that were mixed up do not fit.
+        # Starts anywhere, so that answers of two connections cannot be confused.
         self._opaques = itertools.count(chance.number_below(1 << 31))
         self._handling: set[asyncio.Task[None]] = set()
-        self._late = 0  # requests whose handlers gave a LateAnswer
+        self._late = 0  # requests whose handlers returned a LateAnswer
         self._all_given: asyncio.Future[None] | None = None
         self._handling_bytes = 0
         self._reading = True
-        self._unread_ns = 0  # since when answers pile up here; 0: they do not
-        self._begun_ns = 0  # since when a command is not whole
+        self._unread_ns = 0  # time since which answers are unread; 0: none are
+        self._begun_ns = 0  # time since which a command is incomplete
         self._closing = False
         self._writable = asyncio.Event()
         self._writable.set()
@@ -109,7 +114,7 @@ class RemotingChannel(asyncio.Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """True if the peer reads what it is sent."""
+        """True if the peer reads its answers."""
         return not self.is_closed and self._writable.is_set()
 
     @property
@@ -128,7 +133,7 @@ class RemotingChannel(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def stuck_since(self, before_ns: int) -> str | None:
-        """What the peer began before that and has not ended; None: nothing."""
+        """Return what the peer began before *before_ns* and has not ended, or None."""
         if 0 < self._unread_ns < before_ns:
             return "it does not read its answers"
         if self._reading and 0 < self._begun_ns < before_ns:
@@ -141,8 +146,10 @@ class RemotingChannel(asyncio.Protocol):
             self._transport.abort()
 
     def forked(self) -> None:
-        """In a child process: be closed. The transport is left alone: it would take the socket off
-        the parent's selector, which both processes share.
+        """Close in a child process.
+
+        The transport is not closed: it would remove the socket from the parent's selector, which
+        both processes share.
         """
         transport, self._transport = self._transport, None
         if transport is not None:
@@ -151,9 +158,9 @@ class RemotingChannel(asyncio.Protocol):
     # -- requests out --------------------------------------------------------------------------
 
     async def request(self, command: RemotingCommand, *, timeout_s: float) -> RemotingCommand:
-        """Send a request and return its answer, whatever its code.
+        """Send a request and return its answer, of any code.
 
-        Raises ConnectionLost or RequestTimeout (effect unknown), LocalProtocolError.
+        Raises ConnectionLost or RequestTimeout (effect unknown), or LocalProtocolError.
         """
         loop = asyncio.get_running_loop()
         if not self._writable.is_set():
@@ -172,16 +179,16 @@ class RemotingChannel(asyncio.Protocol):
             timer.cancel()
             self._waiting.pop(opaque, None)
             if answer.done() and not answer.cancelled():
-                answer.exception()  # seen, also if the caller was cancelled meanwhile
+                answer.exception()  # retrieves it, also if the caller was cancelled meanwhile
 
     def send_oneway(self, command: RemotingCommand) -> None:
-        """Send a request that gets no answer; raises ConnectionLost if already closed."""
+        """Send a request that gets no answer; raise ConnectionLost if already closed."""
         self._refuse_if_closed()
         command.number(next(self._opaques) & 0x7FFFFFFF)
         self._write(self._connection.send(command.oneway()))
 
     async def close(self, *, grace_s: float = 0.0) -> None:
-        """Read no more, give what is being handled *grace_s* to be answered, then disconnect."""
+        """Stop reading, wait up to *grace_s* for running handlers to answer, then disconnect."""
         if self._transport is None or self._closed.is_set():
             return
         self._closing = True
@@ -194,7 +201,7 @@ class RemotingChannel(asyncio.Protocol):
         try:
             async with asyncio.timeout(1.0):
                 await self._closed.wait()
-        except TimeoutError:  # the peer does not read what is left
+        except TimeoutError:  # the peer does not read the rest
             self._transport.abort()
             await self._closed.wait()
 
@@ -228,7 +235,7 @@ class RemotingChannel(asyncio.Protocol):
 
     def _deliver(self, response: RemotingCommand) -> None:
         answer = self._waiting.pop(response.opaque, None)
-        if answer is not None and not answer.done():  # else it comes too late
+        if answer is not None and not answer.done():  # otherwise it is too late
             answer.set_result(response)
 
     def _expire(self, command: RemotingCommand, timeout_s: float) -> None:
@@ -240,7 +247,7 @@ class RemotingChannel(asyncio.Protocol):
         name = request_name(command.code)
         return RequestTimeout(f"{name}: no answer from {self.peer} within {timeout_s:.3g} s")
 
-    # -- what the transport calls --------------------------------------------------------------
+    # -- called by the transport ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up the socket."""
@@ -257,13 +264,13 @@ class RemotingChannel(asyncio.Protocol):
             self._on_opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Handle all whole commands that have arrived."""
+        """Handle all complete commands that have arrived."""
         self.last_activity_ns = now_ns()
         self._connection.receive_data(data)
         self._handle_events()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail every request still waiting; answers of running handlers will be dropped."""
+        """Fail all waiting requests; answers of running handlers will be dropped."""
         self._closed.set()
         self._writable.set()
         reason = f"the connection to {self.peer} was lost" + (f": {exc}" if exc else "")
@@ -275,13 +282,13 @@ class RemotingChannel(asyncio.Protocol):
             self._on_closed(self)
 
     def pause_writing(self) -> None:
-        """Stop taking requests while the peer does not read."""
+        """Stop handling requests while the peer does not read."""
         self._writable.clear()
         self._unread_ns = now_ns()
         self._regulate_reading()
 
     def resume_writing(self) -> None:
-        """Take requests again."""
+        """Handle requests again."""
         self._writable.set()
         self._unread_ns = 0
         self._regulate_reading()
@@ -332,7 +339,7 @@ class RemotingChannel(asyncio.Protocol):
         self._handling.add(task)
         task.add_done_callback(lambda task: self._handled(task, cost_bytes))
         if isinstance(result, Coroutine):
-            # A task that was cancelled before its first step never came to await it.
+            # A task that is cancelled before its first step never awaits it.
             task.add_done_callback(lambda _task: result.close())
         self._regulate_reading()
 
@@ -379,8 +386,8 @@ class RemotingChannel(asyncio.Protocol):
         return request.response(ResponseCode.SYSTEM_ERROR, remark)
 
     def _regulate_reading(self) -> None:
-        # Only at a server's end: a client that stopped reading because it cannot write could wait
-        # for ever on a server that does the same.
+        # Only at a server's end: a client that stops reading because it cannot write could wait
+        # forever for a server that does the same.
         reading = self._writable.is_set() and self._handling_bytes <= MAX_HANDLING_BYTES
         if reading == self._reading or self._role is Role.CLIENT:
             return
@@ -389,9 +396,9 @@ class RemotingChannel(asyncio.Protocol):
         transport = cast(asyncio.Transport, self._transport)
         self._reading = reading
         if reading:
-            self._begun_ns = 0  # whatever has begun had to wait here
+            self._begun_ns = 0  # an incomplete command had to wait here
             transport.resume_reading()
-            self._handle_events()  # what was read before the pause
+            self._handle_events()  # read before the pause
         else:
             transport.pause_reading()
 
@@ -405,7 +412,7 @@ def address_text(peername: object) -> str:
 
 
 def _remark(text: str) -> str:
-    # It may quote what a request says, and end up in the log or terminal of somebody else.
+    # It may quote the request, and end up in another user's log or terminal.
     text = text[:_MAX_REMARK_CHARS]
     if not text.isprintable():
         text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

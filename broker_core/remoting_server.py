@@ -18,7 +18,7 @@ from broker_core.tls_settings import ServerTls
 
 
 class RemotingServer:
-    """Accepts connections and gives their requests to *handlers* (see ``Handler``), by code.
+    """Accepts connections and passes their requests to *handlers* (see ``Handler``), by code.
 
     Example::
 
@@ -38,12 +38,17 @@ class RemotingServer:
         max_connections: int = 10_000,
         tls: ServerTls | None = None,
     ) -> None:
-        """*on_closed* is called once a connection has ended, whoever ended it.
+        """Prepare a server. Raise TlsError if the files of *tls* cannot be used.
 
-        Connections on which nothing arrives for *idle_s* (RocketMQ's default) are closed, and those
-        on which a request is not whole, or answers stay unread, for *stuck_s*, or up to a quarter
-        more. One above *max_connections* is closed at once. *tls* None: connections are plain.
-        Raises TlsError if its files cannot be used.
+        Args:
+            handlers: by request code
+            on_closed: called when a connection has ended, by either side
+            idle_s: seconds without any incoming data after which a connection is closed; RocketMQ's
+                default
+            stuck_s: seconds (or up to a quarter more) after which a connection is closed if a
+                request is incomplete or answers are unread
+            max_connections: connections above this number are closed at once
+            tls: None for plain connections
         """
         self._handlers = handlers
         self._on_closed = on_closed
@@ -68,13 +73,13 @@ class RemotingServer:
 
     @property
     def channels(self) -> frozenset[RemotingChannel]:
-        """The connections now open."""
+        """The open connections."""
         return frozenset(self._channels)
 
     async def listen(self, host: str, port: int) -> str:
-        """Listen there too (port 0: any free one) and return ``host:port``.
+        """Listen on *port* of *host*, in addition to earlier ones, and return ``host:port``.
 
-        Raises OSError with a sentence that names the address if it cannot be had.
+        Port 0 is any free one. Raises OSError with a sentence that names the address.
         """
         try:
             address = await self._listen(host, port)
@@ -105,7 +110,7 @@ class RemotingServer:
         return listener.listen(host, port)
 
     async def close(self, *, grace_s: float = 1.0) -> None:
-        """Accept no more, give requests being handled *grace_s* to be answered, disconnect all."""
+        """Stop accepting, give running handlers *grace_s* to answer, and disconnect all."""
         for plain in self._listeners:
             plain.close()
         for listener in self._tls_listeners:
@@ -118,7 +123,7 @@ class RemotingServer:
     def _accept(self) -> asyncio.BaseProtocol:
         if self._is_full():
             return RefusedConnection()
-        # Known before it is open, or a close between the two would pass it over.
+        # Listed before it opens; a close in between would miss it otherwise.
         channel = self._channel()
         self._channels[channel] = None
         return channel
@@ -126,7 +131,7 @@ class RemotingServer:
     def _is_full(self, more: int = 0) -> bool:
         full = len(self._channels) + more >= self._max_connections
         if full:
-            self._warnings.warn("connection refused: there are too many", peer="any")
+            self._warnings.warn("connection refused: too many connections", peer="any")
         return full
 
     def _channel(self) -> RemotingChannel:

@@ -1,4 +1,4 @@
-"""The one way to start a task: named, referenced, and its failure logged."""
+"""The only way to start a task: with a name, a strong reference and a logged failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _running: set[asyncio.Task[Any]] = set()  # the loop keeps only weak references
 
 
 def spawn(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-    """Run *coroutine* in the background; a failure nobody awaits is logged with the task's name."""
+    """Run *coroutine* in the background; log a failure that is not awaited with the task's name."""
     task = asyncio.get_running_loop().create_task(coroutine, name=name)
     _running.add(task)
     task.add_done_callback(_ended)
@@ -22,7 +22,7 @@ def spawn(coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel the given tasks and wait until all have ended; their own errors were logged."""
+    """Cancel *tasks* and wait until all have ended; their errors are logged already."""
     live = [task for task in tasks if task is not None and not task.done()]
     for task in live:
         task.cancel()

@@ -1,4 +1,4 @@
-"""TLS for both ends of a connection, with files in PEM that may change while a process runs."""
+"""TLS for both ends of a connection, with PEM files that are read again when they change."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from broker_core.errors import TlsError, reason_of
 
 #: Seconds for a peer to finish its handshake, and to answer the end of a connection.
 HANDSHAKE_S, SHUTDOWN_S = 10.0, 1.0
-#: Seconds between two looks at the files of certificates.
+#: Seconds between two checks of the certificate files.
 _LOOK_S = 5.0
 
 _log = structlog.get_logger("tls")
 
 
 class ServerFiles(Protocol):
-    """What a port shows, and whom it trusts: paths."""
+    """Paths of a server's certificate, key and trusted client authorities."""
 
     @property
     def certificate(self) -> str:
-        """The certificate, and those between it and its authority."""
+        """The certificate and its intermediate certificates."""
 
     @property
     def key(self) -> str:
@@ -33,11 +33,11 @@ class ServerFiles(Protocol):
 
     @property
     def client_ca(self) -> str | None:
-        """The authorities of clients; None: these need no certificate."""
+        """The authorities of clients; None: clients need no certificate."""
 
 
 class ClientFiles(Protocol):
-    """Whom a client trusts, and what it shows: paths."""
+    """Paths of a client's trusted authorities, certificate and key."""
 
     @property
     def ca(self) -> str | None:
@@ -45,7 +45,7 @@ class ClientFiles(Protocol):
 
     @property
     def certificate(self) -> str | None:
-        """Its own certificate, if servers ask for one."""
+        """The client's own certificate, for servers that request one."""
 
     @property
     def key(self) -> str | None:
@@ -53,16 +53,18 @@ class ClientFiles(Protocol):
 
     @property
     def verify(self) -> Literal["full", "ca", "none"]:
-        """full: a server is of these authorities and has the name that it was called by; ca: it is
-        of these authorities; none: it may be anybody.
+        """How to verify servers.
+
+        full: by authority and by the name that was connected to; ca: by authority; none: any
+        server.
         """
 
 
 class LiveContext:
-    """What a listener needs: TLS 1.2 at least, and *files* as they are now.
+    """TLS contexts of a listener: TLS 1.2 or newer, and the current content of *files*.
 
-    *setting* names them in messages. *optional*: a client may show no certificate, though there is
-    a ``client_ca``. Raises TlsError that names the setting.
+    *setting* names the files in messages. *optional*: a client may omit its certificate despite a
+    ``client_ca``. Raises TlsError that names the setting.
     """
 
     def __init__(self, files: ServerFiles, setting: str, *, optional: bool = False) -> None:
@@ -71,21 +73,21 @@ class LiveContext:
         self._optional = optional
         self._paths = (files.certificate, files.key, files.client_ca)
         self._seen = _times(self._paths)
-        #: For a listener that keeps what it was given. It is changed in place, so that an authority
-        #: which ``client_ca`` has no more is trusted until a restart.
+        #: For a listener that keeps its context. It is changed in place, so an authority that was
+        #: removed from ``client_ca`` stays trusted until a restart.
         self.context = self._fresh()
-        #: For the next handshake alone: it trusts nobody but who is in the files now.
+        #: For the next handshake only: trusts exactly the authorities now in the files.
         self.newest = self.context
 
     def reload(self) -> bool:
-        """Have new connections shown what stands in the files now; False if they are as they were.
+        """Use the current files for new connections; return False if they are unchanged.
 
-        Raises TlsError, also the next time, as long as a file is wrong; all is as before then.
+        While a file is invalid, raises TlsError at each call and keeps the previous certificates.
         """
         times = _times(self._paths)
         if times == self._seen:
             return False
-        # Whole and right first: what fails half-way would leave a key without its pair.
+        # Validated first: a failure half-way would leave a key without its certificate.
         newest = self._fresh()
         self._load(self.context)
         self.newest = newest
@@ -107,7 +109,7 @@ class LiveContext:
 
 
 class ClientContext:
-    """What a client needs for its next connection. *setting* names *files* in messages.
+    """TLS context of a client's next connection. *setting* names *files* in messages.
 
     Raises TlsError that names the setting.
     """
@@ -120,8 +122,8 @@ class ClientContext:
         self._context = self._fresh()
 
     def newest(self) -> ssl.SSLContext:
-        """By what stands in the files now. What is wrong with them is logged, and they count as
-        they were before.
+        """Return a context of the current files; if one is invalid, log it and use the previous
+        ones.
         """
         times = _times(self._paths)
         if times != self._seen:
@@ -129,9 +131,11 @@ class ClientContext:
             try:
                 self._context = self._fresh()
             except TlsError as error:
-                _log.error("certificate not read again: the old one stays", reason=str(error))
+                _log.error(
+                    "certificate not reloaded, the previous one stays in use", reason=str(error)
+                )
             else:
-                _log.info("certificate read again", setting=self._setting)
+                _log.info("certificate reloaded", setting=self._setting)
         return self._context
 
     def _fresh(self) -> ssl.SSLContext:
@@ -151,21 +155,24 @@ class ClientContext:
 
 
 async def follow(contexts: Collection[LiveContext], *, look_s: float = _LOOK_S) -> None:
-    """Show new connections what stands in the files now, for ever. A file that is wrong is logged,
-    and the certificate before it goes on being shown.
+    """Keep using the current files for new connections, forever.
+
+    An invalid file is logged, and the previous certificate stays in use.
     """
     while contexts:
         await asyncio.sleep(look_s)
         for each in contexts:
             try:
                 if each.reload():  # not in a thread: handshakes here use the same context
-                    _log.info("certificate read again", setting=each.setting)
+                    _log.info("certificate reloaded", setting=each.setting)
             except TlsError as error:
-                _log.error("certificate not read again: the old one stays", reason=str(error))
+                _log.error(
+                    "certificate not reloaded, the previous one stays in use", reason=str(error)
+                )
 
 
 def why_broken(error: OSError) -> str:
-    """Why a handshake failed, as "unable to get local issuer certificate"."""
+    """Return the reason of a failed handshake, such as "unable to get local issuer certificate"."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, ssl.SSLError):
@@ -179,7 +186,7 @@ def _times(paths: Collection[str | None]) -> list[tuple[int, int]]:
         if path is not None:
             try:
                 stat = Path(path).stat()
-            except OSError:  # it is about to be there again, or reading it says why not
+            except OSError:  # it may be about to reappear, otherwise reading it reports why
                 found.append((0, 0))
             else:
                 found.append((stat.st_mtime_ns, stat.st_ino))
@@ -203,7 +210,7 @@ def _load_authorities(context: ssl.SSLContext, setting: str, path: str) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise TlsError(f"{setting}: {path} holds no certificate in PEM: {_why(error)}") from None
+        raise TlsError(f"{setting}: {path} contains no PEM certificate: {_why(error)}") from None
 
 
 def _check_readable(setting: str, path: str) -> None:

@@ -1,7 +1,7 @@
-"""A port that speaks TLS, and on demand plain connections beside it, as RocketMQ's do.
+"""A port that speaks TLS and, if permitted, plain connections, as RocketMQ's ports do.
 
-Which of them a client wants is in its first byte, which is looked at and left where it is: from
-then on a plain connection is like any other, and costs nothing more.
+A connection's first byte tells which of the two it is. The byte is peeked at and not consumed, so a
+plain connection costs nothing more from then on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker_core.remoting_channel import address_text
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import HANDSHAKE_S, SHUTDOWN_S, LiveContext, why_broken
 
-#: How a TLS handshake begins. No frame does: it would be of 369 MB.
+#: First byte of a TLS handshake. No frame begins with it: it would have 369 MB.
 _HANDSHAKE = b"\x16"
 
 
@@ -34,9 +34,16 @@ class TlsListener:
         silent_s: float,
         is_full: Callable[[int], bool],
     ) -> None:
-        """*plain_too*: who does not begin with TLS is served, otherwise refused. Who says nothing
-        for *silent_s* is disconnected; so is who comes when *is_full* says so of the number of
-        those that have not said enough to be served.
+        """Prepare a listener.
+
+        Args:
+            tls: certificates for new connections
+            make_protocol: creates the protocol of each connection
+            warnings: log of refused connections
+            plain_too: accept plain connections as well, instead of refusing them
+            silent_s: seconds after which a connection without any data is closed
+            is_full: true if no further connection is accepted, given the number of those not yet
+                established
         """
         self._tls = tls
         self._make_protocol = make_protocol
@@ -48,19 +55,21 @@ class TlsListener:
         self._greetings: set[asyncio.Task[None]] = set()
 
     def listen(self, host: str, port: int) -> str:
-        """Listen there (port 0: any free one), and return ``host:port``. Raises OSError."""
+        """Listen on *host* and *port* (0: any free one); return ``host:port``. Raise OSError."""
         self._acceptor = Acceptor(host, port, self._take, self._no_more)
         self._acceptor.open()
         return address_text(self._acceptor.address)
 
     async def close(self) -> None:
-        """Listen no more; who has not said enough to be served is disconnected."""
+        """Stop listening, and disconnect clients that are not yet established."""
         if self._acceptor is not None:
             self._acceptor.close()
         await cancel_and_wait(*self._greetings)
 
     def _no_more(self, error: OSError) -> None:
-        self._warnings.warn("no connection can be taken", peer="", reason=error.strerror)
+        self._warnings.warn(
+            "cannot accept connections, trying again", peer="", reason=error.strerror
+        )
 
     def _take(self, connection: socket.socket, address: Any) -> None:
         if self._is_full(len(self._greetings)):
@@ -94,7 +103,7 @@ class TlsListener:
         else:
             connection.close()
             if first:
-                self._warnings.warn("connection without TLS, refused", peer=peer)
+                self._warnings.warn("plain connection refused: this port requires TLS", peer=peer)
 
     async def _serve(self, connection: socket.socket, peer: str, **tls: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -106,7 +115,7 @@ class TlsListener:
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """What comes first, still to be read; empty if the peer left without a word."""
+    """Peek at the first byte; return nothing if the peer left without sending any."""
     loop = asyncio.get_running_loop()
     while True:
         try:

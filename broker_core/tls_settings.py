@@ -1,4 +1,4 @@
-"""Settings of TLS, for whatever serves or asks by remoting; files in PEM."""
+"""Settings of TLS for servers and clients of the remoting protocol; files in PEM."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ClientTls(BaseModel):
     certificate: Path | None = None
     """File with the certificate to present to servers that require one."""
     key: Path | None = None
-    """File with the key of that certificate, without a password."""
+    """File with the private key of that certificate, without a password."""
     verify: Literal["full", "ca", "none"] = "full"
     """full: check authority and name; ca: check the authority; none: no check."""
 

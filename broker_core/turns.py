@@ -1,4 +1,4 @@
-"""Sharing the event loop: how much of one kind of work is done in one pass of it."""
+"""Fair sharing of the event loop: limits the time of one kind of work per pass."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from broker_core.clock import now_ns
 T = TypeVar("T")
 
 _SLICE_NS = 10_000_000
-#: Below that much work nobody need know where the pass ends: looking costs more than it brings.
+#: Below this amount of work the end of the pass does not matter: finding it would cost more.
 _NOTABLE_NS = 1_000_000
 
 
 class Turns:
-    """Does pieces of work in the order of their coming, *slice_ns* of them a pass at most.
+    """Runs pieces of work in order of arrival, for at most *slice_ns* per pass of the event loop.
 
-    An event loop does all that is ready before it looks at its sockets and timers again. Where
-    hundreds of answers have come at the same time that is a second, in which no lock is renewed and
-    no other client is heard. A piece that was begun is ended, however long it takes.
+    An event loop runs all ready callbacks before it looks at sockets and timers again. If hundreds
+    of answers arrive at once, that takes a second in which no lock is renewed and no other client
+    is served. A piece that has begun is always finished, however long it takes.
     """
 
     def __init__(self, slice_ns: int = _SLICE_NS, *, clock: Callable[[], int] = now_ns) -> None:
         self._slice_ns = slice_ns
         self._clock = clock
         self._waiting: deque[Callable[[], object]] = deque()
-        self._spent_ns = 0  # in this pass, and little in those before
+        self._spent_ns = 0  # in this pass, with short earlier ones
         self._resting = False  # until the next pass
 
     def run(self, work: Callable[[], object]) -> None:
-        """Do *work*: now, or in a later pass after what came before it."""
+        """Run *work*: now, or in a later pass after the work before it."""
         if self._must_wait:
             self._wait(work)
         else:
             self._do(work)
 
     async def result(self, work: Callable[[], T]) -> T:
-        """What *work* returns, or raises, once it was done; if cancelled before, it is not."""
+        """Run *work* in its turn and return its result, or raise its error. Cancelling skips it if
+        it has not begun.
+        """
         if not self._must_wait:
             return self._do(work)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

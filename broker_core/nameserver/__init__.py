@@ -1,4 +1,4 @@
-"""The embedded nameserver: which broker has which topic. ``routes`` is pure, ``server`` serves it.
+"""The embedded nameserver: routes of topics. ``routes`` is pure, ``server`` serves it.
 
-It stores nothing on disk: brokers register again every 30 seconds.
+Routes are in memory only: brokers register again every 30 seconds.
 """

@@ -1,4 +1,6 @@
-"""What administrators ask a nameserver: 205, 327 (no sends to a broker), 224, 304 (topics)."""
+"""A nameserver's requests of administrators: 205, 327 (stop, resume sends to a broker), 224, 304
+(topics).
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ _log = structlog.get_logger("nameserver")
 
 
 class NameserverAdministration:
-    """In memory: what was told is told again after a restart."""
+    """Administrative requests. Their effect is in memory, and ends with a restart."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Handlers by request code."""
         return {
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add,
@@ -54,7 +56,7 @@ class NameserverAdministration:
         return request.response(body=topic_list_to_json(self._routes.topics_of_cluster(cluster)))
 
     def _system_topics(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        """Names of clusters and brokers: Apache's brokers have topics called so."""
+        """Return names of clusters and brokers: Apache's brokers have topics of these names."""
         table = self._routes.clusters()
         addresses = [
             each.addresses[one] for each in table.brokers.values() for one in each.addresses

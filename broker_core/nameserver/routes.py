@@ -1,13 +1,13 @@
-"""Which broker has which topic, and which brokers are alive. Pure: the time is passed in.
+"""Routes of topics, and the brokers that are alive. Pure: the time is an argument.
 
-What always holds:
+Invariants:
 
-1. A broker counts as long as its last registration is younger than its expiry and the connection
+1. A broker is alive while its last registration is younger than its expiry and the connection
    that brought it is open.
-2. A connection's end drops only what that connection registered last: a broker that has come back
-   on a new connection stays.
-3. A broker's topics are those of its member with the lowest id: all that were registered over that
-   connection and not deleted since. Brokers of 5.x register a new topic alone.
+2. The end of a connection drops only what that connection registered last: a broker that has
+   returned on a new connection stays.
+3. A broker's topics are those of its member with the lowest id: all that were registered over
+   that connection and not deleted since. Brokers of 5.x register a new topic alone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from broker_core.remoting.route_bodies import (
     TopicRoute,
 )
 
-#: A broker silent for so long is dropped; brokers register every 30 s.
+#: A broker that is silent for this time is dropped; brokers register every 30 s.
 EXPIRY_NS = 120_000_000_000
-#: Of one broker. Values of clients: how many characters, names and values together.
+#: Topics of one broker; characters of clients' values, names included, in all.
 MAX_TOPICS = 200_000
 MAX_VALUE_CHARS = 16 * 1024 * 1024
 #: Values of this namespace are a topic's ``orderTopicConf``.
@@ -40,7 +40,7 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One member (master or slave) of a broker, as it registered last."""
+    """The last registration of one member (master or slave) of a broker."""
 
     header: MemberHeader
     topics: Mapping[Topic, TopicConfig]
@@ -52,7 +52,7 @@ class Registration:
 
 
 class Routes:
-    """The tables of a nameserver. Lookups walk over all brokers: those are few."""
+    """The tables of a nameserver. Lookups scan all brokers, of which there are few."""
 
     __slots__ = ("_members", "_read_only", "_value_chars", "_values")
 
@@ -60,7 +60,7 @@ class Routes:
         self._members: dict[tuple[str, int], Registration] = {}  # by broker name and id
         self._values: dict[str, dict[str, str]] = {}
         self._value_chars = 0
-        self._read_only: set[str] = set()  # brokers that get no messages
+        self._read_only: set[str] = set()  # brokers that producers must not send to
 
     def __repr__(self) -> str:
         return f"<Routes members={len(self._members)} topics={len(self.topics())}>"
@@ -68,7 +68,7 @@ class Routes:
     # -- brokers -------------------------------------------------------------------------------
 
     def register(self, registration: Registration) -> Registration | None:
-        """Take a registration; return the one it replaces, None if the member is new.
+        """Add a registration; return the one it replaces, or None if the member is new.
 
         Raises InvalidCommand above ``MAX_TOPICS``.
         """
@@ -85,13 +85,13 @@ class Routes:
         if len(registration.topics) > MAX_TOPICS:
             raise InvalidCommand(
                 f"broker {header.broker_name!r} registers {len(registration.topics)} topics: at"
-                f" most {MAX_TOPICS} are taken"
+                f" most {MAX_TOPICS} are allowed"
             )
         self._members[key] = registration
         return replaced
 
     def refresh(self, header: MemberHeader, *, now_ns: int) -> DataVersion | None:
-        """Keep a member alive; return the version of what it registered, None if unknown."""
+        """Keep a member alive; return the version of its registration, or None if unknown."""
         held = self._held(header)
         if held is None:
             return None
@@ -101,13 +101,13 @@ class Routes:
         return held.version
 
     def unregister(self, header: MemberHeader) -> Registration | None:
-        """Forget a member that leaves; return what was dropped."""
+        """Remove a member that leaves; return its registration."""
         if self._held(header) is None:
             return None
         return self._drop([self._members[header.broker_name, header.broker_id]])[0]
 
     def delete_topic(self, topic: Topic) -> None:
-        """Forget *topic* of all brokers, until one registers it again."""
+        """Remove *topic* from all brokers, until one registers it again."""
         for key, held in self._members.items():
             if topic in held.topics:
                 topics = {name: each for name, each in held.topics.items() if name != topic}
@@ -137,9 +137,9 @@ class Routes:
         return gone
 
     def set_writable(self, broker: str, writable: bool) -> int:
-        """Let producers send to *broker* or not, until it has left; return its number of topics.
+        """Allow or forbid sends to *broker* until it leaves; return its number of topics.
 
-        Routes say so; an unknown broker has no topics.
+        Routes contain the permission; an unknown broker has no topics.
         """
         leader = self._leaders().get(broker)
         if leader is None:
@@ -150,10 +150,10 @@ class Routes:
             self._read_only.add(broker)
         return len(leader.topics)
 
-    # -- what clients ask ----------------------------------------------------------------------
+    # -- requests of clients ---------------------------------------------------------------------
 
     def route(self, topic: Topic) -> TopicRoute | None:
-        """Return where *topic* is, brokers in order of their names; None if nowhere."""
+        """Return the route of *topic*, brokers ordered by name, or None if no broker has it."""
         queues = []
         for broker, member in sorted(self._leaders().items()):
             if (config := member.topics.get(topic)) is not None:
@@ -181,12 +181,12 @@ class Routes:
         return sorted({topic for member in self._leaders().values() for topic in member.topics})
 
     def topics_of_cluster(self, cluster: str) -> list[Topic]:
-        """Return the topics of its brokers, sorted."""
+        """Return the topics of a cluster's brokers, sorted."""
         leaders = [each for each in self._leaders().values() if each.header.cluster_name == cluster]
         return sorted({topic for member in leaders for topic in member.topics})
 
     def clusters(self) -> ClusterTable:
-        """Return all brokers with their addresses, and which cluster they belong to."""
+        """Return all brokers with their addresses, and the clusters they belong to."""
         brokers: dict[str, BrokerData] = {}
         clusters: dict[str, tuple[str, ...]] = {}
         for broker, leader in sorted(self._leaders().items()):
@@ -201,7 +201,7 @@ class Routes:
         return ClusterTable(brokers=brokers, clusters=clusters)
 
     def _leaders(self) -> dict[str, Registration]:
-        """Return of each broker the member with the lowest id."""
+        """Return by broker the member with the lowest id."""
         leaders: dict[str, Registration] = {}
         for (broker, _), member in sorted(self._members.items(), key=lambda item: item[0]):
             leaders.setdefault(broker, member)
@@ -214,23 +214,23 @@ class Routes:
         return {namespace: dict(values) for namespace, values in self._values.items()}
 
     def put_value(self, namespace: str, key: str, *, value: str) -> None:
-        """Keep a value, in memory. Raises InvalidCommand above ``MAX_VALUE_CHARS``."""
+        """Store a value in memory. Raise InvalidCommand above ``MAX_VALUE_CHARS``."""
         held = self._value_chars - self._weight(namespace, key, self.value(namespace, key))
         after = held + self._weight(namespace, key, value)
         if after > MAX_VALUE_CHARS:
             raise InvalidCommand(
                 f"value {key[:80]!r} of namespace {namespace[:80]!r} has {len(value)} characters,"
-                f" {held} are kept: at most {MAX_VALUE_CHARS} in all"
+                f" {held} are stored: at most {MAX_VALUE_CHARS} are allowed in all"
             )
         self._value_chars = after
         self._values.setdefault(namespace, {})[key] = value
 
     def value(self, namespace: str, key: str) -> str | None:
-        """Return a value, None if there is none."""
+        """Return a value, or None."""
         return self._values.get(namespace, {}).get(key)
 
     def delete_value(self, namespace: str, key: str) -> None:
-        """Forget a value, if there is one."""
+        """Delete a value, if it exists."""
         values = self._values.get(namespace, {})
         self._value_chars -= self._weight(namespace, key, values.pop(key, None))
         if not values:

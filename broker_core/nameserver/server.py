@@ -1,4 +1,4 @@
-"""The nameserver on the network: request codes onto ``Routes``."""
+"""The nameserver on the network: maps request codes to ``Routes``."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _log = structlog.get_logger("nameserver")
 
 
 class NameServer:
-    """Serves 4.9 and 5.x clients and brokers alike. Holds everything in memory, but the values that
-    clients put there: those are kept in a file, if there is a folder for it.
+    """Serves clients and brokers of 4.9 and 5.x. Everything is in memory, except that values set by
+    clients are saved in *data*, if given.
 
     Example::
 
@@ -60,8 +60,9 @@ class NameServer:
         data: Path | None = None,
         tls: ServerTls | None = None,
     ) -> None:
-        """Port 0 takes any free one, see ``address``. *data*: folder for ``kvConfig.json``.
-        Raises TlsError if a certificate or key of *tls* cannot be used.
+        """Prepare a nameserver. Raise TlsError if a certificate or key of *tls* cannot be used.
+
+        *port* 0 is any free one, see ``address``. *data*: folder for ``kvConfig.json``.
         """
         self.address = f"{host}:{port}"
         self._host, self._port = host, port
@@ -89,9 +90,7 @@ class NameServer:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen; raises OSError with a clear sentence if the address cannot be had, and StoreError
-        if the file of values cannot be read.
-        """
+        """Listen. Raise OSError that names the address, or StoreError for unreadable values."""
         if self._table is not None:
             for namespace, values in self._table.load().get("configTable", {}).items():
                 for key, value in values.items():
@@ -100,7 +99,7 @@ class NameServer:
         self._sweeper = spawn(self._sweep(), name="drop silent brokers")
 
     async def close(self) -> None:
-        """Stop listening and disconnect everyone."""
+        """Stop listening and disconnect all peers."""
         await cancel_and_wait(self._sweeper)
         await self.server.close()
 
@@ -166,7 +165,7 @@ class NameServer:
             await asyncio.sleep(_SWEEP_S)
             _log_gone(self._routes.expire(now_ns()), "silent")
 
-    # -- clients -------------------------------------------------------------------------------
+    # -- requests of clients ---------------------------------------------------------------------
 
     def _route(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         topic = headers.TopicHeader.from_ext(request.ext).topic
@@ -210,7 +209,7 @@ class NameServer:
         return request.response()
 
     def _save(self) -> None:
-        """As RocketMQ does, before the answer: values are few, and seldom put."""
+        """Save before answering, as RocketMQ does: values are few, and seldom set."""
         if self._table is None:
             return
         try:
@@ -267,7 +266,7 @@ def _registration(
             f"registration of {header.broker_name}: body has CRC {crc}, bodyCrc32 says"
             f" {header.body_crc32}"
         )
-    if header.compressed or body[:1] == _ZLIB_START:  # brokers of 5.3 do not say so
+    if header.compressed or body[:1] == _ZLIB_START:  # brokers of 5.3 do not set the field
         return registration_from_compressed(body)
     return BrokerRegistration.from_json(body)
 

@@ -1,4 +1,4 @@
-"""Messages get their offsets and their places in the log, and wait there to become visible."""
+"""Appending: messages get their offsets and positions in the log, and wait to become visible."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from broker_core.store.delay_index import ended_entry
 from broker_core.store.entry_code import entry_code_of
 from broker_core.store.pending import Added, Pending, Stored
 
-#: Messages of one queue, as one send brought them.
+#: The messages of one send to one queue.
 Part = tuple[Envelope, Sequence[BatchEntry]]
 
 
 class Appender:
-    """Appends to *log*; what became visible is taken from ``pending``, which is in log order."""
+    """Appends to *log*. Messages that become visible are taken from ``pending``, in log order."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, *, last_store_ms: int) -> None:
         self._log = log
         self._queues = queues
         self.last_store_ms = last_store_ms
         self.pending: deque[Pending] = deque()
-        #: Of queues with messages that are not visible yet.
+        #: Next offsets of queues with messages that are not visible yet.
         self.next_offsets: dict[ConsumeQueue, int] = {}
 
     def not_before(self, store_ms: int) -> None:
-        """Store nothing with an earlier time than *store_ms* from now on."""
+        """Use no store time earlier than *store_ms* from now on."""
         self.last_store_ms = max(self.last_store_ms, store_ms)
 
     def append(
@@ -43,10 +43,14 @@ class Appender:
         deletes: Topic | None = None,
         short_segment: bool = False,
     ) -> list[Stored]:
-        """Append *parts* by one write. Raises as ``MessageStore.put``, with nothing appended.
+        """Append *parts* with one write. Raise as ``MessageStore.put``, with nothing appended.
 
-        Topics that are *closed* take nothing. *deletes* is deleted once this is visible.
-        *short_segment*: as ``CommitLog.make_room``.
+        Args:
+            parts: messages by send
+            store_ms: store time, ms since 1970
+            closed: topics that accept no messages now
+            deletes: topic that is deleted when this write becomes visible
+            short_segment: as in ``CommitLog.make_room``
         """
         # A clock that was set back must not break the search by time.
         store_ms = self.last_store_ms = max(store_ms, self.last_store_ms)
@@ -55,7 +59,7 @@ class Appender:
         pieces, sizes = _encoded(parts, firsts, place, store_ms)
         size = sum(map(sum, sizes))
         begin = self._log.make_room(size, short_segment=short_segment)
-        if begin != place:  # in another segment
+        if begin != place:  # moved to another segment
             place = begin
             pieces, sizes = _encoded(parts, firsts, place, store_ms)
         self._log.write(b"".join(pieces))
@@ -65,7 +69,7 @@ class Appender:
     def _offsets(
         self, parts: Sequence[Part], closed: Container[Topic]
     ) -> tuple[list[tuple[ConsumeQueue, int]], dict[ConsumeQueue, int]]:
-        """The queue of each part and the offset of its first message; the next ones afterwards."""
+        """Return queue and first offset of each part, and the next offsets afterwards."""
         firsts: list[tuple[ConsumeQueue, int]] = []
         next_offsets: dict[ConsumeQueue, int] = {}
         for envelope, entries in parts:
@@ -89,7 +93,7 @@ class Appender:
         place: int,
         deletes: Topic | None,
     ) -> list[Stored]:
-        """Note what is to be done when *parts*, from *place* on, become visible."""
+        """Add *parts*, stored from *place* on, to the pending messages."""
         log_end = self._log.end_offset
         added: dict[ConsumeQueue, Added] = {}
         ended, stored = b"", []
@@ -117,7 +121,7 @@ def _encoded(
     place: int,
     store_ms: int,
 ) -> tuple[list[bytes], list[list[int]]]:
-    """The bytes of all messages, the first one at *place*, and their sizes by part."""
+    """Return the bytes of all messages, the first one at *place*, and their sizes by part."""
     pieces: list[bytes] = []
     sizes: list[list[int]] = []
     for (envelope, entries), (_, first) in zip(parts, firsts, strict=True):

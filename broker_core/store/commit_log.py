@@ -1,13 +1,12 @@
-"""The commit log: all messages of a broker, one after the other, in files of equal length.
+"""The commit log: all messages of a broker, in order, in files of equal length.
 
-1. A message lies whole in one segment; the rest of a full segment is marked by a filler
+1. A message lies in one segment completely; the rest of a full segment is marked by a filler
    (int32 length, int32 magic), as in RocketMQ.
-2. What one ``write`` is given goes into one segment by one write: all of it or nothing.
-3. A segment is allocated before it is used, so a sync moves data only and a full disk is
-   noticed before a byte is written. Bytes behind the end of the log are zero.
-4. A write that finds no room is taken back, and the next one tries again. After any other failed
-   write or sync nobody knows what the disk holds: the log then takes nothing more until it is
-   opened again.
+2. The data of one ``write`` goes into one segment with one write: all of it or nothing.
+3. A segment is allocated before it is used, so a sync moves data only, and a full disk is noticed
+   before a byte is written. Bytes after the end of the log are zero.
+4. A write that finds no room is undone, and the next one tries again. After any other failed write
+   or sync the state of the disk is unknown: the log stays read-only until it is opened again.
 """
 
 from __future__ import annotations
@@ -34,31 +33,31 @@ from broker_core.store.segments import (
 )
 
 FILLER = struct.Struct(">iI")
-#: Copying so much from the page cache takes as long as another read; and how much goes at once.
+#: Copying this gap from the page cache takes as long as another read; most bytes per read.
 _NEAR_BYTES = 4096
 READ_AT_ONCE_BYTES = 120 * 1024  # allocated without new pages, and copied out of a cache
-#: No room: of the disk, of a quota, or up to the largest size a process may give a file.
+#: No room: on the disk, in a quota, or below the process's limit for the size of a file.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A sync to be done by ``run`` in any thread; afterwards the log is on disk up to ``end``."""
+    """A sync for ``run`` in any thread; afterwards the log is on disk up to ``end``."""
 
     end: int
     descriptors: tuple[int, ...]
-    #: Those of them whose segments take nothing more: with this sync they are done with.
+    #: Those of them whose segments are full: this sync is their last one.
     full: tuple[int, ...] = ()
 
     def run(self) -> None:
-        """Block until the disk has it. Raises OSError."""
+        """Block until the data is on disk. Raise OSError."""
         for descriptor in self.descriptors:
             os.fdatasync(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What ``open_at`` took away: *size* bytes behind ``position`` of ``path``. False if none.
+    """Bytes that ``open_at`` removed: *size* bytes from ``position`` of ``path``. False if none.
 
     Bytes of later segments are counted as well, zeros at the end are not.
     """
@@ -72,21 +71,21 @@ class Dropped:
 
 
 class CommitLog:
-    """The segments of *folder*. One thread only, ``Sync.run`` excepted. Offsets are in bytes."""
+    """The segments of *folder*. One thread only, except ``Sync.run``. Offsets are in bytes."""
 
     def __init__(self, folder: Path, *, segment_bytes: int) -> None:
-        """Look at the folder; ``open_at`` makes the log writable.
+        """List the segments; ``open_at`` makes the log writable.
 
-        Raises StoreError if segments are missing between others.
+        Raises StoreError if a segment between others is missing.
         """
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._files = OpenFiles(limit=64)
         self._active: int | None = None  # descriptor of the last segment
-        self._allocated = False  # the whole of it
-        self._full: list[int] = []  # descriptors of segments left since the last sync
+        self._allocated = False  # in full length
+        self._full: list[int] = []  # descriptors of segments completed since the last sync
         self._failure: OSError | None = None
-        self.deletion_unsynced = False  #: The first segment was deleted, and may come back.
+        self.deletion_unsynced = False  #: descriptors of full segments, not synced
         folder.mkdir(parents=True, exist_ok=True)
         self.segments = find_segments(folder, segment_bytes)
         self.end_offset = self.segments[-1].start if self.segments else 0
@@ -98,14 +97,15 @@ class CommitLog:
 
     @property
     def largest_append_bytes(self) -> int:
-        """How much one ``write`` may take."""
+        """Largest size of one ``write``."""
         return self._segment_bytes - FILLER.size
 
     def open_at(self, end: int, *, synced: int = 0) -> Dropped:
-        """Make *end* the end of the log, all before it on disk: up to *synced* it is known to be.
+        """Make *end* the end of the log, with all bytes before it on disk. Raise OSError.
 
-        What is behind it goes to ``*.dropped``, files that are named by the log's offset of their
-        first byte; ``delete_dropped`` ends them. Raises OSError.
+        *synced*: offset up to which the log is on disk already. Bytes after *end* move to
+        ``*.dropped`` files, named by the log offset of their first byte; ``delete_dropped`` deletes
+        them.
         """
         dropped = 0
         while self.segments and self.segments[-1].start > end:
@@ -115,7 +115,7 @@ class CommitLog:
                 segment.path.rename(dropped_path(segment.path))
             else:
                 segment.path.unlink()
-        # Before the last segment changes: cut short in front of another one, it would be a hole.
+        # Before the last segment changes: shortened in front of another one, it would be a hole.
         sync_folder(self._folder)
         self.end_offset = end
         if not self.segments:
@@ -126,22 +126,22 @@ class CommitLog:
         if self._active is not None:
             os.close(self._active)
         self._active = os.open(last.path, os.O_RDWR)
-        with suppress(OSError):  # on a full disk; it can be read all the same
+        with suppress(OSError):  # a full disk; the log can still be read
             copy_aside(last.path, used, stale, to=dropped_path(self._folder / f"{end:020d}"))
         if stale:
-            self._give_back_room()  # stale bytes behind the end must not come back
+            self._give_back_room()  # stale bytes after the end must not reappear
         with suppress(OSError):
             self._allocate_active()
         for segment in self.segments[:-1]:
-            if segment.end > synced:  # a killed process may have left it to the system's cache
+            if segment.end > synced:  # after a kill it may be in the system's cache only
                 sync_file(segment.path)
         os.fdatasync(self._active)
         return Dropped(dropped + stale, last.path, used)
 
     def begin_at(self, end: int) -> Dropped:
-        """Let all segments go to ``*.dropped``; the log is empty then, and goes on at *end*.
+        """Move all segments to ``*.dropped``; the empty log continues at *end*.
 
-        For a log that was just found. Raises OSError; it may be done again.
+        For a log before ``open_at``. Raises OSError, and may be repeated.
         """
         dropped = 0
         while self.segments:
@@ -154,15 +154,15 @@ class CommitLog:
         return Dropped(dropped, self._folder, 0)
 
     def delete_dropped(self, *, before_ms: int) -> None:
-        """Delete files of dropped bytes made before *before_ms* (since 1970). Raises OSError."""
+        """Delete files of dropped bytes made before *before_ms* (since 1970). Raise OSError."""
         for path in self._folder.glob("*.dropped"):
             if path.stat().st_mtime * 1000 < before_ms:
                 path.unlink()
 
     def make_room(self, size: int, *, short_segment: bool = False) -> int:
-        """Return where the next ``write``, of *size* bytes, will stand: here, or in a new segment.
+        """Return the offset of the next ``write`` of *size* bytes, in this or a new segment.
 
-        *short_segment*: in one no longer than that, if the disk has no room for a whole one.
+        *short_segment*: if the disk has no room for a whole new segment, make one of *size* bytes.
         Raises OSError on a full or failing disk, and ValueError above ``largest_append_bytes``.
         """
         if size > self.largest_append_bytes:
@@ -181,9 +181,9 @@ class CommitLog:
         return self.end_offset
 
     def write(self, data: bytes) -> None:
-        """Append whole messages that know their places, where ``make_room`` made room for them.
+        """Append complete messages, encoded for the offset that ``make_room`` returned.
 
-        Not on disk before a sync. Raises OSError, with nothing appended.
+        They are on disk only after a sync. Raises OSError, with nothing appended.
         """
         assert self._active is not None
         try:
@@ -199,10 +199,16 @@ class CommitLog:
     def append_copied(
         self, data: bytes, *, segment_start: int, segment_bytes: int, filled: bool
     ) -> None:
-        """Write *data* of another log at the end, in a segment like its own.
+        """Append *data* of another log, in a segment equal to the other log's.
 
-        *filled*: that segment ends behind it. Not on disk before a sync. Raises OSError as
-        ``write``, and StoreError if the segment is not the one that this log is in.
+        Not on disk before a sync. Raises OSError as ``write``, and StoreError if this log ends in
+        another segment.
+
+        Args:
+            data: complete messages
+            segment_start: offset at which the other log's segment begins
+            segment_bytes: length of that segment
+            filled: the segment ends after *data*
         """
         if self._failure is not None:
             raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")
@@ -229,12 +235,12 @@ class CommitLog:
             self.end_offset = self.segments[-1].end
 
     def segment_at(self, offset: int) -> Segment | None:
-        """Return the segment that *offset* lies in."""
+        """Return the segment that contains *offset*."""
         at = bisect_right(self.segments, offset, key=_start) - 1
         return self.segments[at] if at >= 0 and offset < self.segments[at].end else None
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return *size* bytes that lie in one segment. Raises StoreError if they are not there."""
+        """Return *size* bytes of one segment. Raise StoreError if they do not exist."""
         at = bisect_right(self.segments, offset, key=_start) - 1
         segment = self.segments[at] if at >= 0 else None
         if segment is None or offset + size > min(segment.end, self.end_offset):
@@ -242,10 +248,10 @@ class CommitLog:
         return os.pread(self._files.descriptor(segment.path), size, offset - segment.start)
 
     def read_pieces(self, pieces: Sequence[tuple[int, int]]) -> bytes:
-        """Return (offset, size) *pieces*, which ascend, one behind the other.
+        """Return the concatenated (offset, size) *pieces*, which must ascend.
 
-        What is near each other is read at once: that costs less than a further read, even if most
-        of it is not wanted. Raises StoreError as ``read``.
+        Pieces close to each other are read together: that costs less than another read, even if
+        most of the bytes are unused. Raises StoreError as ``read``.
         """
         parts: list[bytes] = []
         at, count = 0, len(pieces)
@@ -268,7 +274,7 @@ class CommitLog:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_segment(self, segment: Segment, offset: int, size: int) -> bytes:
-        """Return up to *size* bytes of a segment, whatever they are: for recovery."""
+        """Return up to *size* bytes of a segment without checking them, for recovery."""
         return os.pread(self._files.descriptor(segment.path), size, offset - segment.start)
 
     def _end_of_segment_at(self, offset: int) -> int:
@@ -276,15 +282,15 @@ class CommitLog:
         return self.segments[at].end if at >= 0 else offset
 
     def start_sync(self) -> Sync:
-        """What must be synced for all that was appended up to now."""
+        """Return the sync that brings everything appended so far to disk."""
         active = () if self._active is None else (self._active,)
         full = tuple(self._full)
         return Sync(self.end_offset, (*full, *active), full)
 
     def finish_sync(self, sync: Sync) -> None:
-        """Say that *sync* was run, the only one under way.
+        """Note that *sync*, the only one under way, has run.
 
-        A segment that was active when it began, and is full now, may have got more meanwhile.
+        A segment that was active when it began, and is full now, may have grown since.
         """
         for descriptor in sync.full:
             self._full.remove(descriptor)
@@ -292,15 +298,15 @@ class CommitLog:
 
     @property
     def failure(self) -> OSError | None:
-        """Why the log takes nothing more; None if it does."""
+        """The error after which the log is read-only; None while it is writable."""
         return self._failure
 
     def fail(self, error: OSError) -> None:
-        """Take nothing more: a sync ended with *error*."""
+        """Make the log read-only: a sync failed with *error*."""
         self._failure = error
 
     def has_expired_segment(self, *, before_ms: int | None, keep_bytes: int | None) -> bool:
-        """True if the oldest segment, not being the last, may go.
+        """Return whether the oldest segment may be deleted. Never true of the last one.
 
         It was last written before *before_ms*, or the log is *keep_bytes* long without it.
         """
@@ -314,7 +320,7 @@ class CommitLog:
     def leave_first_segment(self) -> Segment:
         """Stop reading the oldest segment, so that its file can be deleted in any thread.
 
-        Never the last one: raises IndexError. Whoever could not delete it must ``keep`` it.
+        Raises IndexError for the last segment. If the deletion fails, call ``keep``.
         """
         segment = self.segments[:-1][0]
         self._files.forget(segment.path)
@@ -322,15 +328,15 @@ class CommitLog:
         return segment
 
     def keep(self, segment: Segment) -> None:
-        """Take back what ``leave_first_segment`` returned: a later start would find a hole."""
+        """Undo ``leave_first_segment``: a later start would find a hole."""
         self.segments.insert(0, segment)
 
     def deleted_first_segment(self, *, synced: bool) -> None:
-        """What ``leave_first_segment`` returned has no file any more; *synced*: for certain."""
+        """Note that the file of the left segment is deleted; *synced*: durably."""
         self.deletion_unsynced = not synced
 
     def close(self) -> None:
-        """Close the files, unsynced."""
+        """Close the files without a sync."""
         self._files.close()
         for descriptor in self._full:
             os.close(descriptor)
@@ -340,7 +346,7 @@ class CommitLog:
             self._active = None
 
     def _give_back_room(self) -> None:
-        """Drop what stands behind the end: a whole message among it would come back at a start."""
+        """Remove bytes after the end: a complete message there would reappear at a start."""
         assert self._active is not None
         self._allocated = False
         os.ftruncate(self._active, self.end_offset - self.segments[-1].start)
@@ -351,7 +357,7 @@ class CommitLog:
         self._allocated = True
 
     def _roll(self, capacity: int | None = None) -> None:
-        """Go on in a new segment, which is made first: a full disk then costs nothing."""
+        """Start a new segment; its file is made first, so that a full disk changes nothing."""
         start = self.segments[-1].end if self.segments else self.end_offset
         capacity = self._segment_bytes if capacity is None else capacity
         segment = Segment(self._folder / f"{start:020d}", start, capacity)
@@ -371,16 +377,16 @@ class CommitLog:
         self.end_offset = start
 
     def _lengthen_active(self) -> None:
-        """Give the last file its whole length: in front of another one a start found a hole."""
+        """Extend the last file to its full length: before another segment it would be a hole."""
         if self._active is None:
             return
         last = self.segments[-1]
-        if os.fstat(self._active).st_size < last.capacity:  # opened, or written to, without room
+        if os.fstat(self._active).st_size < last.capacity:  # opened, or written, without room
             os.ftruncate(self._active, last.capacity)
             sync_file(last.path)
 
     def _fill(self) -> None:
-        """Mark the rest of the last segment as unused. It stays as long, also if this fails."""
+        """Mark the rest of the last segment as unused; its length stays, even if this fails."""
         assert self._active is not None
         last = self.segments[-1]
         if left := last.end - self.end_offset:

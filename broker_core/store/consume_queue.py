@@ -1,10 +1,10 @@
-"""A consume queue: for each message of one queue its place in the commit log. 20 bytes a message.
+"""A consume queue: the position in the commit log of each message of a queue, 20 bytes each.
 
-Entries are (int64 physical offset, int32 size, int64 code), as in RocketMQ; ``entry_code`` has the
-code. The queue offset is the entry's number, in files of ``entries_per_file``. New entries wait in
-memory until ``flush`` or until 64 KiB are together: the log can rebuild them. Entries of size 0
-stand for messages that were deleted before the queue was rebuilt; the last of them is marked, so
-that zeros left by a power cut are not taken for them.
+Entries are (int64 physical offset, int32 size, int64 code), as in RocketMQ; see ``entry_code`` for
+the code. The queue offset is the number of the entry, in files of ``entries_per_file``. New entries
+stay in memory until ``flush`` or up to 64 KiB: the log can rebuild them. Entries of size 0 replace
+messages deleted before the queue was rebuilt; the last of them is marked, to distinguish them from
+zeros after a power failure.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ConsumeQueue:
         self._file_bytes = entries_per_file * ENTRY.size
         self._last_start, self._last_path = -1, folder
         self._starts = _find_files(folder, self._file_bytes)  # byte positions, ascending
-        self._flushed = self._length_on_disk()  # bytes in files, those deleted counted
+        self._flushed = self._length_on_disk()  # bytes in files, including deleted ones
         self._tail = bytearray()
-        #: Written since the last ``take_written``; a checkpoint syncs them.
+        #: Files written since the last ``take_written``; a checkpoint syncs them.
         self._written: set[Path] = set()
 
     @property
@@ -51,14 +51,14 @@ class ConsumeQueue:
 
     @property
     def is_empty(self) -> bool:
-        """True if its last entry, if there is one, is no message's."""
+        """True if there is no entry, or the last one has no message."""
         return not self.end_offset or self.entry(self.end_offset - 1)[0] == _START_MARK
 
     def append(self, entries: bytes) -> None:
         """Add packed entries."""
         self._tail += entries
         if len(self._tail) >= _FLUSH_BYTES:
-            # A full disk stops the log before long; until then the entries are safe in memory.
+            # A full disk soon stops the log; until then the entries are safe in memory.
             with suppress(OSError):
                 self.flush()
 
@@ -74,12 +74,12 @@ class ConsumeQueue:
         return on_disk + bytes(self._tail[: max(0, end - self._flushed)])
 
     def entry(self, offset: int) -> tuple[int, int, int]:
-        """Return physical offset, size and code of one entry; raises struct.error beyond."""
+        """Return physical offset, size and code of one entry; raise struct.error beyond the end."""
         physical, size, code = ENTRY.unpack(self.read(offset, 1))
         return physical, size, code
 
     def flush(self) -> None:
-        """Hand entries in memory to the operating system. Raises OSError, the rest kept."""
+        """Write entries in memory to the operating system. Raise OSError, keeping the rest."""
         while self._tail:
             start = self._flushed - self._flushed % self._file_bytes
             room = start + self._file_bytes - self._flushed
@@ -94,7 +94,7 @@ class ConsumeQueue:
             del self._tail[:room]
 
     def leave(self) -> None:
-        """Hold no file open and nothing in memory: the folder is about to go."""
+        """Close files and free memory before the folder is deleted."""
         for start in self._starts:
             self._files.forget(self._path(start))
         self._starts.clear()
@@ -103,14 +103,14 @@ class ConsumeQueue:
         self._flushed = 0
 
     def take_written(self) -> set[Path]:
-        """Return the files written since the last call, and the folders of those that are new."""
+        """Return the files written since the last call, and the folders of new ones."""
         written, self._written = self._written, set()
         return written
 
     def first_at_or_behind(self, physical: int) -> int:
-        """Queue offset of the first message at or behind *physical*; the end if there is none.
+        """Return the queue offset of the first message at or after *physical*, or the end offset.
 
-        Messages of a queue stand in the log in queue order, so this is a binary search.
+        Messages of a queue are in queue order in the log, so this is a binary search.
         """
         low, high = self.first_offset, self.end_offset
         while low < high:
@@ -123,17 +123,18 @@ class ConsumeQueue:
         return low
 
     def start_at(self, offset: int) -> None:
-        """Forget all entries; the next one is number *offset*."""
+        """Remove all entries; the next one is number *offset*."""
         self.cut(0)
         if offset:
             self.cut(offset - 1)
             self.append(ENTRY.pack(_START_MARK, 0, 0))
 
     def end_empty_at(self, offset: int) -> None:
-        """As ``start_at``, for a queue that ends there or holds nothing valid behind it.
+        """Empty the queue, which continues at *offset*, durably. Raise OSError.
 
-        Without a message in the log its files alone know where it goes on: whatever crash comes,
-        they say so. Blocks until it is on disk; on a full disk entries stay. Raises OSError.
+        Unlike after ``start_at``, a queue without messages in the log keeps its next offset over
+        any crash, because its files contain it. Blocks until it is on disk; on a full disk entries
+        stay.
         """
         if not offset:
             self.cut(0)
@@ -142,7 +143,7 @@ class ConsumeQueue:
         start = last - last % self._file_bytes
         alone = self._starts == [start] and self.end_offset == offset
         if alone and self.entry(offset - 1)[0] == _START_MARK:
-            return  # a start before this one did it: thousands of queues may be so
+            return  # done by an earlier start; thousands of queues may be so
         try:
             self._replace(start, mark_at=last - start)
         except OSError:
@@ -172,7 +173,7 @@ class ConsumeQueue:
         fresh.replace(path)
 
     def cut(self, end_offset: int) -> None:
-        """Forget entries from *end_offset* on, or make the missing ones before it empty."""
+        """Remove entries from *end_offset* on, or pad the queue up to it with empty ones."""
         self.flush()
         end = end_offset * ENTRY.size
         for start in [s for s in self._starts if s >= end]:
@@ -188,9 +189,9 @@ class ConsumeQueue:
         self._flushed = end
 
     def cut_behind(self, physical: int) -> None:
-        """Forget the entries of messages at or behind *physical* and whatever is no entry.
+        """Remove the entries of messages at or after *physical*, and all invalid entries.
 
-        For start-up: files that were not synced may end in zeros.
+        For startup: files that were not synced may end in zeros.
         """
         end = self.end_offset
         for offset, place, size in self._backwards():
@@ -201,7 +202,7 @@ class ConsumeQueue:
             self.cut(end)
 
     def delete_before(self, offset: int) -> None:
-        """Delete files all of whose entries are below *offset*, never the last one."""
+        """Delete files with entries below *offset* only; the last file stays."""
         while len(self._starts) > 1 and self._starts[1] <= offset * ENTRY.size:
             path = self._path(self._starts[0])
             self._files.forget(path)
@@ -210,11 +211,11 @@ class ConsumeQueue:
             del self._starts[0]
 
     def _descriptor(self, start: int) -> int:
-        """That of the file of *start*, which is made if it is not there."""
+        """Return the descriptor of the file of *start*, creating it if needed."""
         path = self._path(start)
         if start not in self._starts:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # A file whose folder was not synced may be gone after a power cut, however it was.
+            # If its folder was not synced, the file may be gone after a power failure.
             self._written.update(self.folder.parents[:2], (self.folder,))
         return self._files.descriptor(path, create=True)
 
@@ -241,7 +242,7 @@ class ConsumeQueue:
         return self._starts[-1] + size - size % ENTRY.size
 
     def _backwards(self, step: int = 4096) -> Iterator[tuple[int, int, int]]:
-        """Queue offset, place and size of the entries, last one first."""
+        """Yield queue offset, position and size of the entries, last one first."""
         end, first = self.end_offset, self.first_offset
         while end > first:
             begin = max(first, end - step)
@@ -252,7 +253,7 @@ class ConsumeQueue:
 
 
 def _find_files(folder: Path, file_bytes: int) -> list[int]:
-    """Starts of the files that follow each other without a gap; those behind a gap are deleted."""
+    """Return starts of consecutive files without a gap; delete the files after a gap."""
     if not folder.is_dir():
         return []
     starts: list[int] = []
@@ -261,8 +262,8 @@ def _find_files(folder: Path, file_bytes: int) -> list[int]:
         start = int(path.name)
         if expected is None or start == expected:
             starts.append(start)
-            # Behind a short file nothing fits, so nothing equals this.
+            # No file can follow a short one, so no start equals this.
             expected = start + file_bytes if path.stat().st_size >= file_bytes else -1
         else:
-            path.unlink()  # or a queue growing into it would find stale entries there
+            path.unlink()  # a queue growing into it would find stale entries
     return starts

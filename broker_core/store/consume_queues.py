@@ -1,7 +1,7 @@
 """All consume queues of a store, in folders ``TOPIC/QUEUE_ID`` as in RocketMQ.
 
-Those of a deleted topic stand under a name that no topic can have until their files are deleted:
-a folder is renamed at once, however much is in it.
+The queues of a deleted topic are moved to a name that no topic can have until their files are
+deleted: a folder is renamed at once, whatever its size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DROPPED = ".dropped"
 
 
 class ConsumeQueues:
-    """The queues found in *folder*, and those made since. One thread only."""
+    """The queues found in *folder*, and new ones. One thread only."""
 
     def __init__(self, folder: Path, *, entries_per_file: int = ENTRIES_PER_FILE) -> None:
         self.folder = folder
@@ -35,16 +35,16 @@ class ConsumeQueues:
         return iter(self._queues.values())
 
     def named(self) -> Iterator[tuple[Topic, int, ConsumeQueue]]:
-        """All queues, with topic and id."""
+        """Yield all queues, with topic and id."""
         for (topic, queue_id), queue in self._queues.items():
             yield topic, queue_id, queue
 
     def find(self, topic: Topic, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue, None if it never had a message."""
+        """Return the queue, or None if it never had a message."""
         return self._queues.get((topic, queue_id))
 
     def obtain(self, topic: Topic, queue_id: int) -> ConsumeQueue:
-        """Return the queue, made empty if there is none."""
+        """Return the queue, creating an empty one if needed."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             folder = self.folder / topic / str(queue_id)
@@ -53,14 +53,14 @@ class ConsumeQueues:
         return queue
 
     def has_topic(self, topic: Topic) -> bool:
-        """True if any queue of *topic* ever had a message. O(queues)."""
+        """Return whether any queue of *topic* ever had a message. O(queues)."""
         return any(name == topic for name, _ in self._queues)
 
     def drop(self, topic: Topic, *, at: int) -> list[ConsumeQueue]:
-        """Forget the queues of *topic*, and return them; they must not be used any more.
+        """Remove the queues of *topic* and return them; they must not be used any more.
 
-        *at* is another number for each drop. Raises OSError; what is in memory is forgotten all the
-        same, what is on disk comes back at the next start.
+        *at* must differ for each drop. On OSError the queues are removed from memory, but files
+        that stay on disk reappear at the next start.
         """
         dropped = [self._queues.pop(name) for name in list(self._queues) if name[0] == topic]
         for queue in dropped:
@@ -71,21 +71,21 @@ class ConsumeQueues:
         return dropped
 
     def delete_dropped(self) -> None:
-        """Delete the files of dropped queues, as far as the disk lets; in any thread."""
+        """Delete the files of dropped queues as far as possible; in any thread."""
         for folder in self.folder.glob(f"*{_DROPPED}"):
             shutil.rmtree(folder, ignore_errors=True)
 
     def count(self) -> int:
-        """All entries ever made, over all queues."""
+        """Return the number of all entries ever made, over all queues."""
         return sum(queue.end_offset for queue in self)
 
     def count_by_topic(self) -> dict[Topic, int]:
-        """The same of each topic."""
+        """Return the number of all entries ever made, by topic."""
         counts: dict[Topic, int] = {}
         for (topic, _), queue in self._queues.items():
             counts[topic] = counts.get(topic, 0) + queue.end_offset
         return counts
 
     def close(self) -> None:
-        """Close the files; entries not flushed are left to the next recovery."""
+        """Close the files; the next recovery rebuilds entries that were not flushed."""
         self._files.close()

@@ -1,4 +1,4 @@
-"""What a store that copies another one, and the store that is copied, ask of a log."""
+"""Access to a log for replication: for the store that copies, and the one that is copied."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from broker_core.store.joint import JointSearch, Probe, agreed
 from broker_core.store.rejoin import Rejoin
 from broker_core.store.tables import JsonTable
 
-#: Of the log at once, unless one message is larger.
+#: Bytes read from the log at once, unless one message is larger.
 CHUNK_BYTES = 1024 * 1024
 
 
 class Copied(NamedTuple):
-    """A message in the log that no queue knows yet."""
+    """A message in the log that is not yet in a queue."""
 
     physical: int
     size: int
@@ -32,17 +32,17 @@ class Copied(NamedTuple):
     queue_id: int
     queue_offset: int
     code: int
-    deletes: Topic | None  # with all that stands before this
-    ended: bytes  # entry of the delayed message whose place it takes
+    deletes: Topic | None  # with all messages before this one
+    ended: bytes  # entry of the delayed message that this one replaces
 
     @property
     def end(self) -> int:
-        """The log's offset behind it."""
+        """Log offset after the message."""
         return self.physical + self.size
 
 
 def copied(message: StoredMessage) -> Copied:
-    """What a queue has to know of *message*."""
+    """Return the queue's data about *message*."""
     return Copied(
         message.physical_offset,
         message.size,
@@ -56,9 +56,9 @@ def copied(message: StoredMessage) -> Copied:
 
 
 def without_ended(messages: Iterable[Copied], ended: bytes) -> Iterator[Copied]:
-    """*messages*, those that wait no more due never: *ended* has the entries of what ended them.
+    """Yield *messages* without delayed ones that have ended; *ended* has their entries.
 
-    Else they would be taken for new ones once they are confirmed, and be delivered again.
+    Otherwise they would count as new once confirmed, and be delivered again.
     """
     numbers = {number for _, _, number in ENTRY.iter_unpack(ended)}
     for one in messages:
@@ -70,13 +70,13 @@ def without_ended(messages: Iterable[Copied], ended: bytes) -> Iterator[Copied]:
 
 
 class LogCopies:
-    """One log, as the one that is copied or as the copy. One thread only."""
+    """One log, as the original or as the copy. One thread only."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, *, rejoin: JsonTable) -> None:
         self._log = log
         self._queues = queues
         self._rejoin = rejoin
-        self.last_store_ms = 0  # of what was appended
+        self.last_store_ms = 0  # of the last message appended
 
     @property
     def first_offset(self) -> int:
@@ -85,20 +85,20 @@ class LogCopies:
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the last byte, which need not be on disk."""
+        """Offset after the last byte, which may not be on disk yet."""
         return self._log.end_offset
 
     @property
     def failure(self) -> OSError | None:
-        """Why the log takes nothing more; its end is perhaps on no disk then. None if it does."""
+        """The error that made the log read-only, or None. Its end may then be missing on disk."""
         return self._log.failure
 
     def chunk(self, offset: int, *, limit: int) -> Chunk | None:
-        """As ``read_chunk``, about 1 MiB."""
+        """Return a chunk of about 1 MiB, as ``read_chunk``."""
         return read_chunk(self._log, offset, limit=limit, max_bytes=CHUNK_BYTES)
 
     def append(self, chunk: Chunk) -> list[Copied]:
-        """Append *chunk*; return its messages. Raises StoreError if it does not fit, OSError."""
+        """Append *chunk*; return its messages. Raise StoreError if it does not fit, or OSError."""
         if chunk.offset != self._log.end_offset:
             raise StoreError(
                 f"the log ends at {self._log.end_offset}, what was copied stands at {chunk.offset}"
@@ -115,18 +115,19 @@ class LogCopies:
         return [copied(message) for message in messages]
 
     def joint_search(self) -> JointSearch:
-        """A search for the joint with another log."""
+        """Return a search for the common end with another log."""
         return JointSearch(self._log)
 
     def agreed(self, probes: Sequence[Probe]) -> int:
-        """As ``agreed`` of ``joint``."""
+        """Return the number of matching *probes*, as ``joint.agreed``."""
         return agreed(self._log, probes)
 
     def goes_on(self, last: Probe | None, end: int) -> bool:
-        """True if a log that ends at *end*, and holds *last* as its last message, may go on here.
+        """Return whether a log that ends at *end*, with *last* as its last message, can continue
+        here.
 
-        A log may end behind the filler of a segment; this one must have the same filler, or it has
-        messages in its place.
+        A log may end after the filler of a segment; this one must have the same filler, otherwise
+        it has messages there.
         """
         if end > self._log.end_offset:
             return False
@@ -136,7 +137,7 @@ class LogCopies:
         return end == self._log.first_offset or end in edges
 
     def _filled_to(self, offset: int) -> int | None:
-        """Where the filler at *offset* ends; None if none starts there."""
+        """Return the end of the filler that starts at *offset*, or None."""
         try:
             size, magic = FILLER.unpack(self._log.read(offset, FILLER.size))
         except StoreError:
@@ -144,7 +145,7 @@ class LogCopies:
         return offset + size if magic == MAGIC_BLANK else None
 
     def queue_starts(self) -> dict[Topic, dict[int, int]]:
-        """By topic and queue id: the offset of the first message kept, or of the next one."""
+        """Return the first offset kept, or the next one, by topic and queue id."""
         first = self._log.first_offset
         starts: dict[Topic, dict[int, int]] = {}
         for topic, queue_id, queue in self._queues.named():
@@ -152,5 +153,5 @@ class LogCopies:
         return starts
 
     def plan_rejoin(self, rejoin: Rejoin) -> None:
-        """Have the next opening of the store do *rejoin*. Blocks; raises OSError."""
+        """Apply *rejoin* when the store is opened next. Blocks; raises OSError."""
         self._rejoin.save(rejoin.to_table())

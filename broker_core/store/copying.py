@@ -1,7 +1,7 @@
 """Copying the log of one store to another, byte for byte and at the same offsets.
 
-What goes at once is a chunk: whole messages of one segment, behind them the filler if the segment
-ends there. Whoever gets it makes the same segments, so that the two logs are equal as files.
+A chunk holds whole messages of one segment, followed by the filler if the segment ends there. The
+receiver makes the same segments, so the files of both logs are equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WALK_BYTES = 4 * 1024 * 1024
 
 
 class Chunk(NamedTuple):
-    """Bytes of a log from *offset* on, and the segment that they stand in."""
+    """Bytes of a log from *offset* on, and the segment that contains them."""
 
     offset: int
     data: bytes
@@ -34,15 +34,15 @@ class Chunk(NamedTuple):
 
     @property
     def segment_end(self) -> int:
-        """Where the next segment starts."""
+        """Start of the next segment."""
         return self.segment_start + self.segment_bytes
 
 
 def read_chunk(log: CommitLog, offset: int, *, limit: int, max_bytes: int) -> Chunk | None:
-    """Return what stands from *offset* on, below *limit*; None if nothing does.
+    """Return the bytes from *offset* on and below *limit*, or None if there are none.
 
-    A message larger than *max_bytes* comes alone. *offset* is the start of a message or the end of
-    the log. Raises StoreError if it is not, OSError if the disk fails.
+    A message larger than *max_bytes* is returned alone. *offset* must be the start of a message or
+    the end of the log. Raises StoreError if it is not, OSError if the disk fails.
     """
     segment = log.segment_at(offset)
     if segment is None or offset >= limit:
@@ -53,15 +53,15 @@ def read_chunk(log: CommitLog, offset: int, *, limit: int, max_bytes: int) -> Ch
     if whole == 0:
         size = _head(data, 0, offset)[0]
         if offset + size > end:
-            raise StoreError(f"commit log holds no whole message at offset {offset}")
+            raise StoreError(f"commit log has no whole message at offset {offset}")
         data, whole = log.read(offset, size), size
     return Chunk(offset, data[:whole], segment.start, segment.capacity)
 
 
 def messages_of(chunk: Chunk) -> tuple[list[StoredMessage], bool]:
-    """Return the messages of *chunk*, and whether the segment ends behind them.
+    """Return the messages of *chunk*, and whether the segment ends after them.
 
-    Every byte is checked: raises StoreError, naming the first that cannot stand there.
+    Checks every byte: raises StoreError that names the first invalid one.
     """
     messages: list[StoredMessage] = []
     position = 0
@@ -75,7 +75,9 @@ def messages_of(chunk: Chunk) -> tuple[list[StoredMessage], bool]:
         try:
             message = decode_message(chunk.data, position, check_crc=True, plain=False)
         except RemoteProtocolError as error:
-            raise StoreError(f"what was copied is no message at offset {place}: {error}") from error
+            raise StoreError(
+                f"the copied data is not a message at offset {place}: {error}"
+            ) from error
         if is_garbled(message, place, segment_start=chunk.segment_start):
             raise StoreError(f"the head, topic or properties at offset {place} are garbled")
         messages.append(message)
@@ -84,7 +86,7 @@ def messages_of(chunk: Chunk) -> tuple[list[StoredMessage], bool]:
 
 
 def places_of(log: CommitLog, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Offset and size of the messages from the one at *start* on, below *end*."""
+    """Yield offset and size of the messages from the one at *start* on, below *end*."""
     offset = start
     while offset < end:
         chunk = read_chunk(log, offset, limit=end, max_bytes=_WALK_BYTES)
@@ -112,11 +114,13 @@ def _whole_bytes(data: bytes, offset: int) -> int:
 
 
 def _head(data: bytes, position: int, place: int) -> tuple[int, int]:
-    """Size and magic at *position*; raises StoreError unless a message or filler starts there."""
+    """Return size and magic at *position*. Raise StoreError unless a message or filler starts
+    there.
+    """
     if position + FILLER.size <= len(data):
         size, magic = FILLER.unpack_from(data, position)
         if (magic == MAGIC_BLANK and size >= FILLER.size) or (
             magic in (MAGIC_V1, MAGIC_V2) and size >= FIXED_BYTES
         ):
             return size, magic
-    raise StoreError(f"no message starts at offset {place} of the commit log")
+    raise StoreError(f"commit log has no message that starts at offset {place}")

@@ -1,4 +1,4 @@
-"""The data folder: whose it is, of which version, and that one process alone has it."""
+"""The data folder: checks its owner and format version, and reserves it for one process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from broker_core.errors import StoreError
 from broker_core.store.files import sync_file, sync_folder
 
 _FORMAT_LINE = "orderlane-store 1"
-#: Folder inside for the values of a nameserver that runs beside the broker.
+#: Subfolder for the values of a nameserver that runs beside the broker.
 NAMESERVER = "nameserver"
 
 
 class DataFolder:
-    """A data folder held by this process from construction to ``close``.
+    """A data folder reserved by this process from construction to ``close``.
 
-    Raises StoreError, in one sentence, if it cannot be made, belongs to something else, was written
-    by another version, or is in use. ``was_closed`` is False if its last user did not close it.
+    Raises StoreError, in one sentence, if it cannot be created, belongs to another program, has
+    another version, or is in use. ``was_closed`` is False if its last user did not close it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,7 +44,7 @@ class DataFolder:
 
     @property
     def _abort(self) -> Path:
-        # There while a process runs, as in RocketMQ; found at the start, it was left by a crash.
+        # Exists while a process runs, as in RocketMQ; found at the start, it means a crash.
         return self.path / "abort"
 
     @property
@@ -52,7 +52,7 @@ class DataFolder:
         return self.path / "format"
 
     def close(self) -> None:
-        """Release the folder after everything in it was written."""
+        """Release the folder after everything was written."""
         self._abort.unlink(missing_ok=True)
         self.release()
 
@@ -62,11 +62,11 @@ class DataFolder:
 
     def _check_foreign(self) -> None:
         names = {entry.name for entry in self.path.iterdir()}
-        # A new volume has lost+found; the others were left by a start that got no further.
+        # A new volume has lost+found; a start that failed leaves the others.
         if names - {"lock", "format.new", "lost+found", NAMESERVER} and "format" not in names:
             raise StoreError(
-                f"data folder {self.path} holds files of something else"
-                f" ({', '.join(sorted(names)[:3])}); name an empty folder or an orderlane one"
+                f"data folder {self.path} contains files of another program"
+                f" ({', '.join(sorted(names)[:3])}); choose an empty folder or one of orderlane"
             )
 
     def _take_lock(self) -> int:
@@ -78,9 +78,9 @@ class DataFolder:
             os.close(descriptor)
             raise StoreError(
                 f"data folder {self.path} is in use by another broker (process {owner});"
-                " stop it or name another folder"
+                " stop it or choose another folder"
             ) from None
-        with suppress(OSError):  # a full disk does not keep a broker from starting
+        with suppress(OSError):  # a full disk does not prevent a broker from starting
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return descriptor
@@ -90,10 +90,10 @@ class DataFolder:
             fresh = self.path / "format.new"
             fresh.write_text(_FORMAT_LINE + "\n")
             sync_file(fresh)
-            fresh.replace(self._format)  # an empty one would be of another version
+            fresh.replace(self._format)  # an empty file would count as another version
         found = self._format.read_bytes()[:100].decode("utf-8", "replace").strip()
         if found != _FORMAT_LINE:
             raise StoreError(
                 f"data folder {self.path} has format {found!r}, this version of orderlane reads"
-                f" {_FORMAT_LINE!r}; use the version that wrote it or name another folder"
+                f" {_FORMAT_LINE!r}; use the version that wrote it or choose another folder"
             )

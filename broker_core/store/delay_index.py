@@ -1,10 +1,11 @@
-"""Which delayed messages wait, by consume queues alone.
+"""The waiting delayed messages, derived from consume queues alone.
 
-A delayed message waits in a queue of a delay topic, whose entries say when it is due. It has ended
-once the log holds a message that takes its place: the one delivered, a copy that waits in its
-stead, or the word that it was recalled. Each of these has an entry in one more consume queue, the
-ended ones. So what waits is what the delay queues hold and this one does not name; like all consume
-queues it is rebuilt from the log, and a crash can neither lose a message nor deliver it again.
+A delayed message waits in a queue of a delay topic, whose entries contain the due time. It ends
+when the log has a message that replaces it: the delivered message, a copy that waits in its place,
+or the record of its recall. Each of these has an entry in one more consume queue, that of the ended
+messages. The waiting messages are those of the delay queues without an entry there. Like all
+consume queues it is rebuilt from the log, so a crash can neither lose a message nor deliver it
+twice.
 """
 
 from __future__ import annotations
@@ -21,35 +22,37 @@ _ENTRIES_AT_ONCE = 8192
 
 
 def ended_queue(queues: ConsumeQueues) -> ConsumeQueue:
-    """The queue of the ended ones; no client can read it, since its topic has one queue."""
+    """Return the queue of ended messages; no client can read it, since its topic has one queue."""
     return queues.obtain(TIMER_TOPIC, 1)
 
 
 def ended_entry(place: int, size: int, prepared_offset: int) -> bytes:
-    """The entry for a message at *place* of the log; nothing if it ends no delayed one."""
+    """Return the entry of a message at *place* of the log, empty if it ends no delayed message."""
     return ENTRY.pack(place, size, -prepared_offset) if prepared_offset < 0 else b""
 
 
 def count_visible(queues: ConsumeQueues, visible_end: int) -> int:
-    """All entries ever made of messages before *visible_end* of the log.
+    """Return the number of entries ever made of messages before *visible_end* of the log.
 
-    A start takes what is behind it out of all other queues, and a checkpoint must not count it.
+    A start removes later ones from all other queues, so a checkpoint must not count them.
     """
     ended = ended_queue(queues)
     return queues.count() - (ended.end_offset - ended.first_at_or_behind(visible_end))
 
 
 class DelayIndex:
-    """Reads the delay queues of *queues*. One thread only; all raise OSError if the disk fails."""
+    """Reads the delay queues of *queues*. One thread only; all methods raise OSError if the disk
+    fails.
+    """
 
     def __init__(self, queues: ConsumeQueues) -> None:
         self._queues = queues
 
     def waiting(self, lowest: Mapping[int, int]) -> Iterator[tuple[int, DelayedPlace]]:
-        """All that wait, with their times, a queue after the other.
+        """Yield all waiting messages with their due times, queue by queue.
 
-        *lowest* has for a queue an offset below which nothing waits; without it all is read. Takes
-        about 1 µs and, until it is done, 8 bytes for each message from there on.
+        *lowest* maps a queue to an offset below which nothing waits; queues without one are read
+        completely. Takes about 1 µs and, until the end, 8 bytes per message read.
         """
         times: dict[int, tuple[int, array[int]]] = {}
         oldest: int | None = None
@@ -71,7 +74,7 @@ class DelayIndex:
                     yield due_ms, DelayedPlace(number, offset)
 
     def arrived(self, number: int, start: int) -> Iterator[tuple[int, DelayedPlace]]:
-        """The messages of one queue from offset *start* on, with their times."""
+        """Yield the messages of one queue from offset *start* on, with their due times."""
         queue = self._find(number)
         if queue is not None:
             for offset, (_, _, due_ms) in zip(count(start), _entries(queue, start), strict=False):
@@ -79,12 +82,12 @@ class DelayIndex:
                     yield due_ms, DelayedPlace(number, offset)
 
     def end_offset(self, number: int) -> int:
-        """Offset of the next message of a queue."""
+        """Return the offset of the next message of a queue."""
         queue = self._find(number)
         return 0 if queue is None else queue.end_offset
 
     def before(self, physical: int) -> dict[int, int]:
-        """By queue the offset of its first message at or behind *physical*."""
+        """Return by queue the offset of its first message at or after *physical*."""
         return {
             number: queue.first_at_or_behind(physical)
             for number in range(TIMER_QUEUE + 1)
@@ -92,12 +95,12 @@ class DelayIndex:
         }
 
     def size(self, place: DelayedPlace) -> int:
-        """Bytes of the message at *place* in the log."""
+        """Return the size in bytes of the message at *place*."""
         queue = self._find(place.queue)
         return 0 if queue is None else queue.entry(place.offset)[1]
 
     def place_in_log(self, place: DelayedPlace) -> int | None:
-        """Where the message at *place* stands in the log; None if it is not kept."""
+        """Return the log offset of the message at *place*, or None if it is not kept."""
         queue = self._find(place.queue)
         if queue is None or not queue.first_offset <= place.offset < queue.end_offset:
             return None

@@ -1,10 +1,9 @@
-"""Deletions of topics, which are records of the log.
+"""Deletions of topics, stored as records in the log. Pure.
 
-The messages of a deleted topic stay in the log until retention takes them; behind them stands a
-message of an internal topic that names the topic. Whoever reads the log in order meets it in its
-place: entries of messages before it are dropped, and the next message of each queue has offset 0.
-So it holds after a crash, when consume queues are rebuilt, and on a replica. Nobody can pull it.
-Pure.
+The messages of a deleted topic stay in the log until retention deletes them; a message of an
+internal topic after them names the topic. A reader of the log drops the entries of messages before
+that record, and the next message of each queue has offset 0. A deletion therefore survives a crash,
+when consume queues are rebuilt, and reaches replicas. No client can pull the record.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _NOWHERE = encode_host("0.0.0.0", 0)
 
 
 def deletion_of(topic: Topic) -> tuple[Envelope, list[BatchEntry]]:
-    """The record that deletes *topic*."""
-    properties = encode_properties({KEYS: topic})  # without any, zeros would end it
+    """Return the record that deletes *topic*."""
+    properties = encode_properties({KEYS: topic})  # without properties, zeros would end it
     return Envelope(DELETIONS, 0, _NOWHERE, _NOWHERE), [BatchEntry(0, topic.encode(), properties)]
 
 
 def deleted_topic(message: StoredMessage) -> Topic | None:
-    """Which topic ends with *message*; None if it is a message as any other."""
+    """Return the topic that *message* deletes, or None if it is any other message."""
     if message.topic != DELETIONS:
         return None
     return Topic(check_name("topic", message.body.decode()))

@@ -1,7 +1,8 @@
-"""What a consume queue notes of a message beside its place: by this it is found without the log.
+"""The code of a consume queue entry: the hash of the tag, or the due time.
 
-The hash of its tag, by which pulls filter; in the topics of delayed messages the time it is due, as
-RocketMQ's schedule queues have it. Computed from the stored message alone, so that recovery can.
+Pulls filter by the hash without reading the log; in the topics of delayed messages the code is the
+due time, as in RocketMQ's schedule queues. It depends on the stored message alone, so that recovery
+can compute it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def entry_code_of(topic: Topic, properties: bytes) -> int:
 
 
 def due_ms_of(properties: bytes) -> int:
-    """When a message in a delay topic is due; 0 if it does not say so."""
+    """Return the due time of a message in a delay topic; 0 if it has none."""
     if properties.startswith(_DUE):
         start = len(_DUE)
     elif (at := properties.find(b"\x02" + _DUE)) >= 0:

@@ -1,4 +1,4 @@
-"""Deleting the oldest segment of a log while others read it."""
+"""Deletion of the oldest segment of a log while others read it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from broker_core.store.reader import StoreReader
 
 
 async def note_entries(checkpoint: Callable[[], Awaitable[None]]) -> None:
-    """Make a *checkpoint* before a segment goes from which no start could rebuild consume queues.
+    """Make a *checkpoint* before a segment is deleted, which no start could use any more.
 
-    Raises OSError, but not on a full disk: what is to be deleted is the room that is wanting.
+    Raises OSError, except on a full disk, which the deletion is to relieve.
     """
     try:
         await checkpoint()
@@ -26,14 +26,16 @@ async def note_entries(checkpoint: Callable[[], Awaitable[None]]) -> None:
 
 
 async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: Executor) -> None:
-    """Delete it, never the last one. Raises OSError; it is read as before then, unless its file is
-    gone: a disk may delete a file and refuse to sync the folder, above all a full one.
+    """Delete the oldest segment, never the last one. Raise OSError.
+
+    The segment stays readable after an error, unless its file is gone: a disk, in particular a full
+    one, may delete a file and then refuse to sync the folder.
     """
     segment = log.leave_first_segment()
     reader.log_was_shortened()
     delete = _delete_behind_unsynced if log.deletion_unsynced else delete_file
     try:
-        # In a thread: 256 MB take 20 ms, in which nobody's lock would be renewed.
+        # In a thread: 256 MB take 20 ms, in which no lock would be renewed.
         await asyncio.get_running_loop().run_in_executor(thread, delete, segment.path)
     except OSError:
         if segment.path.exists():
@@ -48,10 +50,10 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
 def delete_file(path: Path) -> None:
     """Delete the file of a segment, for good once this returns. Raises OSError."""
     path.unlink()
-    # Segments must go in their order: with a younger one gone alone a start would find a hole.
+    # In order: if a younger segment alone were deleted, a start would find a hole.
     sync_folder(path.parent)
 
 
 def _delete_behind_unsynced(path: Path) -> None:
-    sync_folder(path.parent)  # else the one before may come back alone
+    sync_folder(path.parent)  # otherwise the previous one alone may reappear
     delete_file(path)

@@ -1,4 +1,4 @@
-"""Small things files need: whole reads and writes, durable folders, a bounded set of open files."""
+"""File utilities: complete reads and writes, durable folders, a bounded set of open files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 
 
 def write_at(descriptor: int, data: bytes | memoryview, position: int) -> None:
-    """Write all of *data* at *position*; raises OSError, with part of it written, if it cannot."""
+    """Write all of *data* at *position*. Raise OSError on failure, perhaps after a partial
+    write.
+    """
     written = os.pwrite(descriptor, data, position)
     while written < len(data):
         written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make entries created, renamed or deleted in *folder* durable."""
+    """Make created, renamed and deleted entries of *folder* durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -36,9 +38,9 @@ def sync_file(path: Path) -> None:
 
 
 class OpenFiles:
-    """Descriptors by path, opened for reading and writing, the least recently used closed first.
+    """Descriptors by path, opened for reading and writing; the least recently used is closed first.
 
-    Thousands of queues have thousands of files; a process may not. One thread only.
+    Thousands of queues have more files than a process may open. One thread only.
     """
 
     def __init__(self, *, limit: int = 256) -> None:
@@ -46,7 +48,7 @@ class OpenFiles:
         self._descriptors: OrderedDict[Path, int] = OrderedDict()
 
     def descriptor(self, path: Path, *, create: bool = False) -> int:
-        """Return an open descriptor, good until the next call. Raises OSError as ``os.open``."""
+        """Return an open descriptor, valid until the next call. Raise OSError as ``os.open``."""
         descriptor = self._descriptors.get(path)
         if descriptor is None:
             descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
@@ -63,6 +65,6 @@ class OpenFiles:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all descriptors."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])

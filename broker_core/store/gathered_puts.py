@@ -1,7 +1,7 @@
-"""Puts that come close together are appended by one write.
+"""Gathering of puts: puts that arrive close together are appended with one write.
 
-While the disk syncs, or until the loop has seen to all that arrived in the same turn, they wait
-here: a write, a look at the queues and a word to whoever listens cost the same for one as for all.
+They wait while the disk syncs, or until the loop has handled all input of the same pass. One write,
+one look at the queues and one notification of listeners then serve all of them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import structlog
 from broker_core.store.appending import Part
 from broker_core.store.pending import Stored
 
-#: Told where it was stored, or why not.
+#: Receives where the message was stored, or the error.
 Done = Callable[[Stored | Exception], None]
-#: What was appended, with those who wait to hear of it.
+#: Results of puts, with the callbacks that wait for them.
 Told = list[tuple[Done, Stored]]
 
 _AT_ONCE_BYTES = 4 * 1024 * 1024
@@ -27,7 +27,10 @@ class GatheredPuts:
     """Puts that wait for the next write. One event loop only."""
 
     def __init__(self, append: Callable[[Sequence[Part], int], list[Stored]]) -> None:
-        """*append* gets parts and the time (ms since 1970), and raises as ``Appender.append``."""
+        """Gather for *append*.
+
+        *append* receives parts and the time (ms since 1970), and raises as ``Appender.append``.
+        """
         self._append = append
         self._parts: list[Part] = []
         self._dones: list[Done] = []
@@ -37,13 +40,13 @@ class GatheredPuts:
         return bool(self._parts)
 
     def add(self, part: Part, done: Done, *, store_ms: int) -> None:
-        """Have *part* appended with the next ones."""
+        """Append *part* with the next write."""
         self._parts.append(part)
         self._dones.append(done)
         self._store_ms = max(self._store_ms, store_ms)
 
     def append_all(self) -> Told:
-        """Append all, in the order of their coming; who cannot be served hears so at once."""
+        """Append all parts in order of arrival; report a failed one to its callback at once."""
         parts, dones = self._parts, self._dones
         self._parts, self._dones = [], []
         told: Told = []
@@ -62,7 +65,7 @@ class GatheredPuts:
             if len(parts) == 1:
                 tell(dones[0], error)
                 return []
-        # One of them, perhaps: each by itself then, so that the others get in.
+        # Perhaps one of them is at fault: append each separately, so that the others are stored.
         told: Told = []
         for part, done in zip(parts, dones, strict=True):
             told += self._append_some([part], [done])
@@ -70,14 +73,14 @@ class GatheredPuts:
 
 
 def tell(done: Done, outcome: Stored | Exception) -> None:
-    """Call *done*; what it raises is logged, for others wait to be told as well."""
+    """Call *done*; log its errors, since other callbacks are waiting."""
     try:
         done(outcome)
     except Exception as error:
-        _log.error("a put was not answered", exc_info=error)
+        _log.error("callback of a put failed", exc_info=error)
 
 
 def tell_all(told: Told, failure: OSError | None) -> None:
-    """Call all of *told*; with *failure*, if there is one."""
+    """Call all callbacks, with *failure* if there is one."""
     for done, stored in told:
         tell(done, stored if failure is None else failure)

@@ -20,11 +20,11 @@ Then = Callable[[OSError | None], None]
 
 
 class GroupCommit:
-    """Syncs *log* in a thread, one sync at a time; whoever comes meanwhile shares the next one.
+    """Syncs *log* in a thread, one sync at a time; requests during a sync share the next one.
 
-    *before_sync* is called before each sync, to append what shall be in it. *on_synced* is called
-    with the offset up to which the log is on disk, before anybody who waited for it goes on. A
-    failed sync is final: the log takes nothing more.
+    *before_sync* is called before each sync, to append what it should include. *on_synced* is
+    called with the offset up to which the log is on disk, before any waiter continues. A failed
+    sync is final: the log becomes read-only.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GroupCommit:
         self.synced_offset = log.end_offset
 
     async def wait(self, end: int) -> None:
-        """Return once the log is on disk up to *end* (now appended). Raises OSError if it fails."""
+        """Return once the log is on disk up to *end* (now appended). Raise OSError if it fails."""
         if end <= self.synced_offset:
             return
         done: asyncio.Future[None] = self._loop.create_future()
@@ -62,7 +62,7 @@ class GroupCommit:
         await done
 
     def call_when(self, end: int, then: Then) -> None:
-        """As ``wait``: *then* gets None, or the error."""
+        """Call *then* when the log is on disk up to *end*, with None, or with the error."""
         if end <= self.synced_offset:
             then(None)
         elif self._failure is not None:
@@ -72,14 +72,14 @@ class GroupCommit:
             self.request()
 
     def request(self) -> None:
-        """Have ``before_sync`` called soon, and a sync made if anybody waits for one then."""
+        """Call ``before_sync`` soon, then sync if anything waits for it."""
         if not self._busy:
             self._busy = True
-            # Not at once: sends that arrived in the same turn of the loop still get in.
+            # Not at once: sends of the same pass of the loop are included.
             self._loop.call_soon(self._start)
 
     def close(self) -> None:
-        """End the thread, with the sync under way; whoever still waits gets an OSError."""
+        """End the thread after the sync under way; remaining waiters get an OSError."""
         self._end(OSError(errno.ESHUTDOWN, "the store was closed"))
         self._thread.shutdown()
 
@@ -106,8 +106,8 @@ class GroupCommit:
         try:
             self._on_synced(sync.end)
         except Exception as error:
-            # It is on disk all the same: nobody would ever be answered again.
-            _log.error("what was synced is not visible yet", exc_info=error)
+            # The data is on disk; if this raised, no waiter would ever be answered again.
+            _log.error("synced messages are not visible yet", exc_info=error)
         while self._waiting and self._waiting[0][0] <= sync.end:
             self._waiting.popleft()[1](None)
         self._start()
@@ -117,4 +117,4 @@ class GroupCommit:
         self._log.fail(failure)
         while self._waiting:
             self._waiting.popleft()[1](failure)
-        self._start()  # what was to be in a sync hears why there is none
+        self._start()  # waiters of the next sync get the error

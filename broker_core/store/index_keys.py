@@ -1,8 +1,8 @@
 """The keys by which a message is found, and their hashes. Pure.
 
-As at RocketMQ's brokers: UNIQ_KEY, and each word of KEYS, together with the topic; blanks around
-them are not part of any. The hash is ours (CRC-32): Java's would take ten times as long here, and
-nobody else reads the index.
+As in RocketMQ's brokers: UNIQ_KEY, and each word of KEYS, together with the topic, without
+surrounding blanks. The hash is CRC-32, not RocketMQ's: Java's would take ten times as long here,
+and no other program reads the index.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _BLANKS = BLANKS.encode()
 
 
 def key_hash(topic: bytes, key: bytes) -> int:
-    """32 bits that stand for *key* of a message of *topic*; others may have the same."""
+    """Return a 32-bit hash of *key* of a message of *topic*; other keys may share it."""
     return zlib.crc32(key, zlib.crc32(b"#", zlib.crc32(topic)))
 
 
 def hashes_of(topic: bytes, properties: bytes) -> list[int]:
-    """The hashes of all keys in encoded *properties*, each once."""
+    """Return the hashes of all keys in encoded *properties*, each once."""
     found = keys_of(properties)
     if not found:
         return []
@@ -32,7 +32,7 @@ def hashes_of(topic: bytes, properties: bytes) -> list[int]:
 
 
 def keys_of(properties: bytes) -> list[bytes]:
-    """All keys in encoded *properties*."""
+    """Return all keys in encoded *properties*."""
     unique, others = _value(properties, _UNIQ_KEY), _value(properties, _KEYS)
     if not others:
         return [unique] if unique else []
@@ -41,7 +41,7 @@ def keys_of(properties: bytes) -> list[bytes]:
 
 
 def has_key(properties: bytes, key: bytes) -> bool:
-    """Whether *key* is one of them: what the hash could only guess."""
+    """Return whether *key* is one of the keys, which the hash alone does not prove."""
     return key in keys_of(properties)
 
 

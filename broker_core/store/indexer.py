@@ -1,8 +1,8 @@
-"""Follows the log and enters the keys of its messages into the key index.
+"""Indexes the keys of messages while following the log, without delaying sends.
 
-Nobody waits for it and sends know nothing of it: it reads what is visible from the log, a few
-hundred messages at a time, on the event loop. While messages are coming it takes a twentieth of the
-time at most and may fall behind; at rest, or while a query waits for it, half of it.
+It reads visible messages from the log, a few hundred at a time, on the event loop. While messages
+arrive it uses at most a twentieth of the time and may fall behind; otherwise, or while a query
+waits for it, half of the time.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from broker_core.store.reader import StoreReader
 from broker_core.tasks import cancel_and_wait, spawn
 
 CHUNK_BYTES = 64 * 1024
-_SLICE_NS = 2_000_000  # so long others wait for a turn of the loop
+_SLICE_NS = 2_000_000  # longest time before the loop runs other work
 _PAUSE_S, _BUSY_PAUSE_S, _IDLE_S, RETRY_S = 0.002, 0.038, 0.25, 5.0
-_LOOKS = 64  # at messages, before others have a turn
+_LOOKS = 64  # messages checked before other work runs
 
 _log = structlog.get_logger("store")
 
 
 class IndexBehind(Exception):
-    """The index has not come so far in time; the message says how far it is."""
+    """The index did not catch up in time; the message gives its position."""
 
 
 class KeyIndexer:
@@ -51,14 +51,14 @@ class KeyIndexer:
         self._visible_end = visible_end
         starts = [segment.start for segment in log.segments]
         self._index = KeyIndex(folder, segments=starts, end=visible_end())
-        self._wanted = 0  # queries that wait
+        self._wanted = 0  # waiting queries
         self._moved = asyncio.Event()
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def position(self) -> int:
-        """Up to here the log is indexed."""
+        """Log offset up to which keys are indexed."""
         return self._index.position
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class KeyIndexer:
         self._task = spawn(self._follow(), name="key index")
 
     async def close(self) -> None:
-        """Stop; before the store is closed."""
+        """Stop following; before the store is closed."""
         if self._task is not None:
             await cancel_and_wait(self._task)
         self._index.close()
@@ -74,9 +74,10 @@ class KeyIndexer:
     async def find(
         self, topic: Topic, key: str, *, begin_ms: int, end_ms: int, timeout_s: float
     ) -> AsyncIterator[StoredMessage]:
-        """Messages of *topic* with *key*, stored from *begin_ms* to *end_ms*, the newest first.
+        """Yield messages of *topic* with *key*, stored from *begin_ms* to *end_ms*, newest first.
 
-        All that is visible now is looked at. Raises IndexBehind if the index is not there in time.
+        Includes all messages visible now. Raises IndexBehind if the index does not catch up within
+        *timeout_s*.
         """
         await self._reach(self._visible_end(), timeout_s)
         wanted = plain_key(key).encode("utf-8", "surrogatepass")
@@ -107,8 +108,8 @@ class KeyIndexer:
                     await self._moved.wait()
         except TimeoutError:
             raise IndexBehind(
-                f"the key index is being made: it is at byte {self._index.position} of the log,"
-                f" which has messages up to {end}; ask again later"
+                f"the key index is being built: it is at byte {self._index.position} of the log,"
+                f" which ends at {end}; try again later"
             ) from None
         finally:
             self._wanted -= 1
@@ -125,7 +126,7 @@ class KeyIndexer:
                     await asyncio.to_thread(sync_file, finished)
                 self._index.delete_before(self._log.first_offset)
             except (OSError, StoreError, struct.error, IndexError) as error:
-                _log.error("keys not indexed, will be tried again", reason=str(error))
+                _log.error("keys not indexed, trying again", reason=str(error))
                 await asyncio.sleep(RETRY_S)
                 continue
             self._moved.set()
@@ -137,7 +138,7 @@ class KeyIndexer:
                 await asyncio.sleep(_BUSY_PAUSE_S)
 
     async def _rest(self) -> None:
-        """Until there may be something to do, or somebody asks."""
+        """Wait until there may be messages to index, or a query waits."""
         self._asked.clear()
         if self._wanted:
             await asyncio.sleep(_PAUSE_S)
@@ -147,7 +148,7 @@ class KeyIndexer:
                 await self._asked.wait()
 
     def _index_some(self) -> bool:
-        """Index for ``_SLICE_NS``, to the end of a segment at most. True: there is more to do."""
+        """Index for ``_SLICE_NS``, at most to the end of a segment; return whether more is left."""
         index = self._index
         index.write_due()
         end, until_ns = self._visible_end(), now_ns() + _SLICE_NS
@@ -164,7 +165,7 @@ class KeyIndexer:
         return index.position < end
 
     def _enter(self, data: bytes, segment_end: int) -> bool:
-        """Enter the whole messages of *data*. True if the segment ended with it."""
+        """Enter the complete messages of *data*; return whether the segment ended with it."""
         index, position = self._index, 0
         start = index.position
         while position + FILLER.size <= len(data):
@@ -175,7 +176,7 @@ class KeyIndexer:
             if record_bytes < FIXED_BYTES:
                 raise StoreError(f"no message starts at offset {start + position} of the log")
             if position + record_bytes > len(data):
-                if position == 0:  # larger than what is read at once
+                if position == 0:  # larger than one read
                     data = self._log.read(start, record_bytes)
                     continue
                 break

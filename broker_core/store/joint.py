@@ -1,9 +1,10 @@
-"""Where two logs part: the first byte behind what both of them hold. Pure but for the reading.
+"""Search for the common end of two logs: the first byte after their common messages.
 
-A message bears its place, the address of the broker that wrote it and the time; so two logs that
-hold the same message at the same place are equal up to it, and one message compared tells of all
-before it. Whoever looks for the joint offers probes of its own log, learns which of them the other
-one holds as well, and offers closer ones between the last that fits and the first that does not.
+A message contains its position, the address of the broker that wrote it and the time. Two logs with
+the same message at the same position are therefore equal up to it, and one comparison proves all
+earlier messages. The searching side offers probes of its own log, learns which of them the other
+log has, and offers closer ones between the last match and the first mismatch. Pure except for
+reading.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from broker_core.errors import StoreError
 from broker_core.store.commit_log import CommitLog
 from broker_core.store.copying import places_of
 
-#: In one question.
+#: Probes in one question.
 MAX_PROBES = 256
 
 
@@ -30,12 +31,12 @@ class Probe(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next message starts, or a filler."""
+        """Start of the next message, or of a filler."""
         return self.offset + self.size
 
 
 def first_probes(log: CommitLog) -> list[Probe]:
-    """The last message of the log, and the first of each of its newest segments; ascending."""
+    """Return the last message of the log and the first of each newest segment; ascending."""
     starts = [segment.start for segment in log.segments if segment.start < log.end_offset]
     probes = [_probe(log, place) for start in starts for place in _some(log, start, 1)]
     if starts:
@@ -48,7 +49,7 @@ def first_probes(log: CommitLog) -> list[Probe]:
 
 
 def closer_probes(log: CommitLog, after: Probe | None, before: int) -> list[Probe]:
-    """Messages behind *after* (None: from the first on) and below *before*, evenly apart.
+    """Return evenly spaced messages after *after* (None: from the first on) and below *before*.
 
     Walks over all of them: about half a second for a million.
     """
@@ -59,7 +60,7 @@ def closer_probes(log: CommitLog, after: Probe | None, before: int) -> list[Prob
 
 
 class JointSearch:
-    """Finds how far *log* is equal to another one, which is asked about ``probes``.
+    """Finds the end up to which *log* equals another one, which is asked about ``probes``.
 
     Example::
 
@@ -71,14 +72,14 @@ class JointSearch:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._held: Probe | None = None  # the last one known to be in both
-        self._missing: Probe | None = None  # the first one known to be in this log alone
+        self._missing: Probe | None = None  # the first one known to be in this log only
         self.probes = first_probes(log)
 
     def answered(self, count: int) -> int | None:
-        """Take how many of ``probes``, from the first on, the other log holds as well.
+        """Process the number of ``probes``, from the first on, that the other log has.
 
-        Returns the joint: the end of this log if all of it is in the other one, its first offset if
-        nothing is. None: ask again, ``probes`` are others now.
+        Returns the common end: the end of this log if the other one has all of it, its first offset
+        if it has nothing of it. None: ask again about the new ``probes``.
         """
         if count:
             self._held = self.probes[count - 1]
@@ -88,16 +89,16 @@ class JointSearch:
             return self._log.end_offset
         closer = closer_probes(self._log, self._held, self._missing.offset)
         if closer:
-            # Who holds all of a question holds the log: so what parts them stands in each.
+            # If all probes matched, the logs differ after the last one.
             self.probes = [*closer, self._missing]
             return None
         return self._log.first_offset if self._held is None else self._held.end
 
 
 def agreed(log: CommitLog, probes: Sequence[Probe]) -> int:
-    """How many of the ascending *probes*, from the first on, this log holds as well.
+    """Return how many of the ascending *probes*, from the first on, this log has.
 
-    Those before its first byte count as held: they were deleted, and cannot be compared.
+    Probes before its first byte count as present: they were deleted and cannot be compared.
     """
     for count, probe in enumerate(probes):
         if probe.offset >= log.first_offset and not _holds(log, probe):

@@ -1,16 +1,16 @@
-"""The key index: where in the log the messages of a key stand. Files that the log can rebuild.
+"""The key index: positions in the log of the messages of a key. The log can rebuild its files.
 
-A segment of the log has one file of its name, which goes when the segment goes. A file is a row of
+A segment of the log has one index file of the same name, deleted with it. A file is a sequence of
 *runs*, each written at once: a head, then its entries, ascending, of 8 bytes: the hash of a key and
-where in the segment its message starts, 32 bits each. A run covers a stretch of the log, the next
-one goes on where it ends; what stands behind the last one is indexed again at the next start.
+the start of its message in the segment, 32 bits each. A run covers a range of the log, and the next
+one continues after it; messages after the last run are indexed again at the next start.
 
-    head    8 bytes magic, int64 first and last byte of the log covered (the last not), int64 store
-            times of the first and the last message, int32 entries, int32 CRC of all the rest
+head    8 bytes magic, int64 first and last byte of the log covered (the last not), int64 store
+        times of the first and the last message, int32 entries, int32 CRC of all the rest
 
-1. A file is on disk before the next one begins, so a start checks the sums of the last one alone.
-2. What a start finds behind the end of the log, or behind a run that is not whole, is cut off.
-3. A hash is a guess: who asks must look at the message itself.
+1. A file is on disk before the next one begins, so a start only verifies the last one.
+2. A start removes data after the end of the log, or after an incomplete run.
+3. A hash is a guess: the caller must check the message itself.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from broker_core.store.files import OpenFiles, write_at
 _HEAD = struct.Struct(">8sqqqqiI")
 _MAGIC = b"OLKEYS 1"
 _ENTRY_BYTES = 8
-#: Entries of a run; in memory until they are together.
+#: Entries of a run; kept in memory until it is complete.
 RUN_ENTRIES = 16_384
-#: A run is searched from where its hash should stand, if hashes are spread evenly, so far around.
+#: Entries searched around the expected position of a hash, if hashes are evenly distributed.
 WINDOW = 256
 
 
 class Run(NamedTuple):
-    """One run: which file and where in it its entries are, and what it covers."""
+    """One run: the file and position of its entries, and the range that it covers."""
 
     segment: int
     at: int
@@ -53,14 +53,14 @@ class KeyIndex:
     """The index in *folder*. One thread only. Offsets are those of the log, in bytes."""
 
     def __init__(self, folder: Path, *, segments: Sequence[int], end: int) -> None:
-        """*segments* are the starts of those of the log, ascending, *end* is where it ends.
+        """Open the index of a log with these *segments* (ascending starts) that ends at *end*.
 
         Blocks: reads the heads of all runs and the whole last file. Raises OSError.
         """
         self._folder = folder
         self._files = OpenFiles(limit=32)
         self._runs: list[Run] = []
-        self._entries = array("Q")  # of the run that is made
+        self._entries = array("Q")  # of the current run
         self._first_ms = self._last_ms = 0
         self._segment = segments[0] if segments else end
         self._segment_ended = False
@@ -71,7 +71,7 @@ class KeyIndex:
         self.position = self._runs[-1].end if self._runs else self._segment
 
     def add(self, hashes: Collection[int], place: int, *, store_ms: int) -> None:
-        """Enter the message at *place*, behind all others; ``advance`` says that it is done."""
+        """Enter the message at *place*, after all others; ``advance`` completes it."""
         if not self._entries:
             self._first_ms = store_ms
         self._last_ms = store_ms
@@ -80,15 +80,16 @@ class KeyIndex:
             self._entries.append(each << 32 | in_segment)
 
     def advance(self, position: int, *, ends_segment: bool = False) -> None:
-        """All before *position* is entered; the next message is there, *ends_segment*: in another.
+        """Note that all before *position*, where the next message is, has been entered.
 
-        ``write_due`` has to follow before more is added.
+        *ends_segment*: the next message is in another segment. ``write_due`` must be called before
+        the next ``add``.
         """
         self.position = position
         self._segment_ended = ends_segment
 
     def write_due(self) -> None:
-        """Write a run if one is complete. Raises OSError, and may be called again then."""
+        """Write a run if one is complete. Raise OSError; may then be called again."""
         if not self._segment_ended and len(self._entries) < RUN_ENTRIES:
             return
         start = self._segment
@@ -108,15 +109,15 @@ class KeyIndex:
             self._segment, self._segment_ended = self.position, False
 
     def take_finished(self) -> Path | None:
-        """The file that must be on disk before anything more is written; None without one."""
+        """Return the file that must be on disk before more is written, or None."""
         finished, self._finished = self._finished, None
         return finished
 
     def candidates(self, wanted: int, *, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """Places of messages that may have the key of hash *wanted*, the newest first.
+        """Yield positions of messages that may have the key of hash *wanted*, newest first.
 
-        Those of runs that hold nothing from *begin_ms* to *end_ms* are left out. None now and then,
-        where the search has taken a while; others may change the index then.
+        Runs without messages from *begin_ms* to *end_ms* are skipped. Yields None when the search
+        has taken a while; others may change the index then.
         """
         segment, runs = self._segment, self._runs[:]
         here = sorted(each for each in self._entries if each >> 32 == wanted)
@@ -126,7 +127,7 @@ class KeyIndex:
             if run.entries and run.first_ms <= end_ms and run.last_ms >= begin_ms:
                 try:
                     found = self._find(run, wanted)
-                except FileNotFoundError:  # retention was here
+                except FileNotFoundError:  # deleted by retention
                     return
                 for each in reversed(found):
                     yield run.segment + (each & 0xFFFFFFFF)
@@ -134,19 +135,19 @@ class KeyIndex:
                 yield None
 
     def delete_before(self, first: int) -> None:
-        """Delete the files of segments before the one that starts at *first*. Raises OSError."""
+        """Delete the files of segments before the one that starts at *first*. Raise OSError."""
         while self._runs and (segment := self._runs[0].segment) < first:
             path = self._path(segment)
             self._files.forget(path)
             path.unlink(missing_ok=True)
             self._runs = [run for run in self._runs if run.segment != segment]
-        if self.position < first:  # it was not read before it went
+        if self.position < first:  # it was deleted before it was read
             self._entries = array("Q")
             self._segment = self.position = first
             self._segment_ended = False
 
     def close(self) -> None:
-        """Close the files; what is no run yet is indexed again at the next start."""
+        """Close the files; keys not yet in a run are indexed again at the next start."""
         self._files.close()
 
     # ---- files ----------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class KeyIndex:
         return self._folder / f"{segment:020d}"
 
     def _open(self, segments: Sequence[int], end: int) -> None:
-        """Take what fits the log; delete the rest."""
+        """Keep the files and runs that fit the log; delete the rest."""
         files = {int(path.name) for path in self._folder.iterdir() if path.name.isdigit()}
         for at, segment in enumerate(segments):
             if segment not in files:
@@ -198,7 +199,7 @@ class KeyIndex:
             raise
 
     def _find(self, run: Run, wanted: int) -> array[int]:
-        """The entries of hash *wanted* in *run*."""
+        """Return the entries of hash *wanted* in *run*."""
         low, high = wanted << 32, (wanted + 1) << 32
         guess = wanted * run.entries >> 32
         start, stop = max(0, guess - WINDOW), min(run.entries, guess + WINDOW)
@@ -226,7 +227,7 @@ def _sum(fields: Sequence[object], entries: bytes) -> int:
 
 
 def _read_run(file: BinaryIO, segment: int, at: int, *, check: bool) -> Run | None:
-    """The run whose head stands at *at*; None if it is not whole. *check* compares its sum."""
+    """Return the run with its head at *at*, or None if incomplete; *check* verifies its sum."""
     file.seek(at)
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:

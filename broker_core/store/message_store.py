@@ -1,7 +1,7 @@
-"""The store of one broker: messages in, slices of the log out.
+"""The store of one broker: appends messages, reads slices of the log.
 
 A message becomes visible when it enters its consume queue. With ``flush="sync"`` that is after it
-is on disk: no consumer sees a message, and no offset is given out, that a power cut can undo.
+is on disk, so no consumer sees a message or offset that a power failure can undo.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _log = structlog.get_logger("store")
 
 Flush = Literal["sync", "async"]
 
-CHECKPOINT_EVERY_S = 5.0  # what a recovery reads again at most, beside the last segment's check
+#: Time of messages that a recovery reads again, besides the check of the last segment.
+CHECKPOINT_EVERY_S = 5.0
 _ASYNC_FLUSH_EVERY_S = 0.5
 VISIBLE_WITHIN_S = 5.0  # of a deletion on disk: without replicas at once
 
@@ -62,12 +63,12 @@ class MessageStore:
     ) -> None:
         opened = open_store(folder, segment_bytes=segment_bytes, entries_per_file=entries_per_file)
         self._data, self.log, self.queues = opened.data, opened.log, opened.queues
-        self.key_folder = folder / "index"  # as at RocketMQ's brokers
+        self.key_folder = folder / "index"  # as in RocketMQ's brokers
         self._checkpoint_table, self._checkpoint = opened.checkpoint_table, opened.checkpoint
         self.recovery = opened.recovery
-        #: What others that copy this log may ask.
+        #: Access to the log for replication.
         self.copies = LogCopies(self.log, self.queues, rejoin=opened.rejoin_table)
-        #: Up to here messages are as safe as ``flush`` promises.
+        #: Offset up to which messages are as durable as ``flush`` promises.
         self.durable_end = self.log.end_offset
         self._appender = Appender(self.log, self.queues, last_store_ms=self.recovery.last_store_ms)
         self._next_offsets = self._appender.next_offsets
@@ -96,10 +97,13 @@ class MessageStore:
         on_durable: Callable[[], None] | None = None,
         replicas: Callable[[int], Awaitable[Kept]] | None = None,
     ) -> None:
-        """Take messages from now on and flush them. Needs the running loop.
+        """Accept and flush messages from now on. Needs the running loop.
 
-        *on_durable* is called when ``durable_end`` has risen; *replicas* returns how well the log
-        is kept up to an offset, once that is known: a ``put`` waits for it.
+        Args:
+            on_arrival: called when messages become visible
+            on_durable: called when ``durable_end`` has risen
+            replicas: returns how well the log is replicated up to an offset, once that is known;
+                each ``put`` waits for it
         """
         self._on_arrival, self._on_durable, self._replicas = on_arrival, on_durable, replicas
         self._group_commit = GroupCommit(
@@ -110,7 +114,7 @@ class MessageStore:
             self._tasks.append(spawn(self._sync_regularly(), name="store flush"))
 
     async def close(self) -> None:
-        """Write everything and release the folder. Raises OSError if the disk refuses."""
+        """Write everything and release the folder. Raise OSError if the disk fails."""
         await cancel_and_wait(*self._tasks)
         try:
             await self.checkpoint()
@@ -129,28 +133,28 @@ class MessageStore:
 
     @property
     def end_offset(self) -> int:
-        """The log's offset behind the last message that was put."""
+        """Log offset after the last message that was put."""
         return self.log.end_offset
 
     @property
     def visible_end(self) -> int:
-        """The log's offset behind the last message that is visible."""
+        """Log offset after the last visible message."""
         return self._visible_end
 
     @property
     def largest_put_bytes(self) -> int:
-        """How many bytes of stored messages one ``put_all`` may have."""
+        """Largest size of the stored messages of one ``put_all``, in bytes."""
         return self.log.largest_append_bytes
 
     def next_to_expire(self, *, before_ms: int | None, keep_bytes: int | None) -> Segment | None:
-        """The segment that ``delete_expired`` would delete first; None without one."""
+        """Return the segment that ``delete_expired`` would delete first, or None."""
         if not self.log.has_expired_segment(before_ms=before_ms, keep_bytes=keep_bytes):
             return None
         return self.log.segments[0]
 
     @property
     def tables_folder(self) -> Path:
-        """Where the files of ``table`` are."""
+        """Folder of the files of ``table``."""
         return self._data.path / "config"
 
     def table(self, name: str) -> JsonTable:
@@ -158,7 +162,7 @@ class MessageStore:
         return JsonTable(self.tables_folder / f"{name}.json")
 
     def key_indexer(self) -> KeyIndexer:
-        """The index of keys, in step with the log; to be started, and closed before the store.
+        """Return the index of keys; start it, and close it before the store.
 
         Call it once, before ``start``. Blocks, and raises OSError.
         """
@@ -171,7 +175,7 @@ class MessageStore:
         """Append messages to one queue; return when they are visible (sync: and on disk).
 
         Messages of a queue get their offsets in the order of the calls. Raises OSError if the disk
-        is full or fails, ValueError if they are more than a segment takes and LocalProtocolError as
+        is full or fails, ValueError if they exceed a segment, and LocalProtocolError as
         ``encode_stored``; nothing is visible then. A caller that is cancelled has stored them.
         """
         (stored,) = await self.put_all([(envelope, entries)], store_ms=store_ms)
@@ -180,8 +184,9 @@ class MessageStore:
     def put_soon(
         self, envelope: Envelope, entries: Sequence[BatchEntry], done: Done, *, store_ms: int
     ) -> None:
-        """As ``put``, with others that come about now, and without a task: *done* is called with
-        what ``put`` returns, or would raise. Of two such puts the first one stands in front.
+        """Append messages as ``put``, but gathered with other puts and without a task.
+
+        *done* receives the result or error of ``put``. Puts are stored in the order of the calls.
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before put_soon()")
@@ -190,7 +195,7 @@ class MessageStore:
             return
         if self._flush == "sync":
             self._group_commit.request()
-        elif not self._gathered:  # not behind a sync, for which nobody waits
+        elif not self._gathered:  # not after a sync for which nothing waits
             asyncio.get_running_loop().call_soon(self._append_gathered)
         self._gathered.add((envelope, entries), done, store_ms=store_ms)
 
@@ -206,10 +211,11 @@ class MessageStore:
     async def put_all(
         self, parts: Sequence[Part], *, store_ms: int, short_segment: bool = False
     ) -> list[Stored]:
-        """As ``put``, to several queues: all of it by one write, and visible at the same time.
+        """Append messages to several queues with one write; they become visible together.
 
-        What is stored stands in the log one behind the other, in the order of *parts*. A crash may
-        leave the first ones without the others. *short_segment*: as ``CommitLog.make_room``.
+        They are adjacent in the log, in the order of *parts*. After a crash the first ones may
+        exist without the others. *short_segment*: as ``CommitLog.make_room``. Returns and raises as
+        ``put``.
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before put()")
@@ -230,22 +236,22 @@ class MessageStore:
             self._made_durable(self.log.end_offset)
 
     def is_deleting(self, topic: Topic) -> bool:
-        """True while *topic* takes nothing, for its messages are being deleted."""
+        """Return whether *topic* rejects messages because it is being deleted."""
         return topic in self._deleting
 
     def is_deletion_pending(self, topic: Topic) -> bool:
-        """True while a deletion of *topic* is in the log and not visible yet."""
+        """Return whether a deletion of *topic* is in the log and not visible yet."""
         return topic in self._deleting and any(
             put.deletes == topic for put in self._appender.pending
         )
 
     async def delete_topic(self, topic: Topic, *, store_ms: int) -> None:
-        """Delete the messages of *topic*; return when they cannot come back.
+        """Delete the messages of *topic*; return when they cannot reappear.
 
-        Their queues begin at 0 again. A put to the topic meanwhile raises OSError. So does this if
-        it cannot be written; nothing is deleted then, unless the log failed and a start finds more
-        of it than was known. If it is not visible after some seconds, for want of replicas, this
-        raises OSError, and goes on by itself.
+        Its queues begin at 0 again. A put to the topic meanwhile raises OSError. Raises OSError if
+        the deletion cannot be written; nothing is deleted then, unless the log failed and the next
+        start finds more of it than was known. If replicas do not confirm it within seconds, raises
+        OSError while the deletion continues.
         """
         if self._group_commit is None:
             raise RuntimeError("start() comes before delete_topic()")
@@ -266,12 +272,12 @@ class MessageStore:
         )
 
     async def sync(self) -> None:
-        """Bring all messages to disk. Raises OSError if it refuses."""
+        """Bring all messages to disk. Raise OSError if it fails."""
         if self._group_commit is not None:
             await self._group_commit.wait(self.log.end_offset)
 
     async def checkpoint(self) -> None:
-        """Bring all to disk and note how far that is. Raises OSError if the disk refuses."""
+        """Bring everything to disk and record its extent. Raise OSError if the disk fails."""
         await self.sync()
         checkpoint = Checkpoint(self._visible_end, count_visible(self.queues, self._visible_end))
         if checkpoint == self._checkpoint:
@@ -297,9 +303,14 @@ class MessageStore:
     async def delete_expired(
         self, *, before_ms: int | None, keep_bytes: int | None, keep_from: int | None = None
     ) -> int:
-        """Delete the oldest segments, never the last, those last written before *before_ms*, and
-        those beyond the newest *keep_bytes* of the log, up to the message at *keep_from*; return
-        how many. Call it again only after it returned. Raises OSError.
+        """Delete the oldest expired segments, never the last; return their number. Raise OSError.
+
+        Do not call it again before it has returned.
+
+        Args:
+            before_ms: segments last written earlier than this expire; None: none by age
+            keep_bytes: segments beyond the newest bytes of the log expire; None: none by size
+            keep_from: log offset of a message; it and newer ones are kept
         """
         deleted, first = 0, self.log.first_offset
         try:
@@ -327,7 +338,7 @@ class MessageStore:
 
     def _append_gathered(self) -> None:
         told: Told = []
-        while self._gathered:  # who hears of a failure may have the next ones read at once
+        while self._gathered:  # a callback of a failure may read the next requests at once
             told += self._gathered.append_all()
         if self._flush == "sync" and told:
             assert self._group_commit is not None
@@ -360,8 +371,8 @@ class MessageStore:
                 self._drop_queues(put.deletes, at=put.log_end)
             if self._on_arrival is not None:
                 tell_of_arrivals(self._on_arrival, put.added)
-        if not pending:  # else log_end may be in the middle of a put, and no entry of it is there
-            self._visible_end = max(self._visible_end, log_end)  # async: a sync ends behind it
+        if not pending:  # otherwise log_end may be in the middle of a put without entries
+            self._visible_end = max(self._visible_end, log_end)  # async: a sync ends later
 
     def _drop_queues(self, topic: Topic, *, at: int) -> None:
         self.reader.log_was_shortened()
@@ -369,8 +380,13 @@ class MessageStore:
         try:
             dropped = self.queues.drop(topic, at=at)
         except OSError as error:
-            # The topic takes nothing until a start has done it: its old entries are in the way.
-            _log.error("files of a deleted topic stay", topic=topic, reason=str(error))
+            # The old entries are in the way: the topic rejects messages until a start has deleted
+            # them.
+            _log.error(
+                "files of a deleted topic remain until the next start",
+                topic=topic,
+                reason=str(error),
+            )
             gone = self._deleting.get(topic)
         else:
             self._changed.difference_update(dropped)
@@ -381,7 +397,7 @@ class MessageStore:
             gone.set_result(None)
 
     def _write_checkpoint(self, checkpoint: Checkpoint, written: tuple[Path, ...]) -> None:
-        for path in sorted(written, reverse=True):  # what stands in a folder before that
+        for path in sorted(written, reverse=True):  # the content of a folder before the folder
             sync_file(path)
         self._checkpoint_table.save(checkpoint.to_table())
 
@@ -394,7 +410,9 @@ class MessageStore:
         try:
             await self.checkpoint()
         except OSError as error:
-            _log.error("no checkpoint written; a restart will read more", reason=str(error))
+            _log.error(
+                "checkpoint not written; the next start reads more of the log", reason=str(error)
+            )
 
     async def _sync_regularly(self) -> None:
         while True:

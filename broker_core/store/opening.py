@@ -1,4 +1,4 @@
-"""Opening the folder of a store: whose it is, what it has to become, what a recovery finds."""
+"""Opening the folder of a store: reserve it, apply a planned rejoin, and recover."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ _log = structlog.get_logger("store")
 
 @dataclass(slots=True)
 class Opened:
-    """A store that was opened and recovered. ``visible_end``: where what was visible ended, as far
-    as that is known; ``rejoin_table`` is where a ``Rejoin`` for the next opening goes.
+    """A store that was opened and recovered.
+
+    ``visible_end``: end of the visible messages, as far as known; ``rejoin_table``: table of a
+    ``Rejoin`` for the next opening.
     """
 
     data: DataFolder
@@ -38,7 +40,7 @@ class Opened:
 
 
 def open_store(folder: Path, *, segment_bytes: int, entries_per_file: int) -> Opened:
-    """Open and recover what is in *folder*. Raises StoreError if it cannot be used."""
+    """Open and recover the store in *folder*. Raise StoreError if it cannot be used."""
     data = DataFolder(folder)
     with ExitStack() as undo:
         undo.callback(data.release)
@@ -74,7 +76,7 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
         rejoin.apply(log, queues)
     forget = partial(_forget, checkpoint_table, checkpoint)
     recovery = recover(log, queues, checkpoint, forget_checkpoint=forget)
-    if recovery.lost_bytes:  # what comes in their place was not visible, nor is it lost again
+    if recovery.lost_bytes:  # new data at these offsets was not visible, nor is it lost again
         _forget(checkpoint_table, Checkpoint(log.end_offset, 0))
     if recovery.rebuilt:
         checkpoint = None
@@ -88,9 +90,9 @@ def _open(data: DataFolder, segment_bytes: int, entries_per_file: int, undo: Exi
 
 
 def _forget(table: JsonTable, checkpoint: Checkpoint | None) -> None:
-    """Have starts rebuild the queues, until there is another checkpoint. Raises OSError."""
+    """Make starts rebuild the queues until there is another checkpoint. Raise OSError."""
     if checkpoint is not None:
-        with suppress(OSError):  # no room for it; what was visible is not known then
+        with suppress(OSError):  # disk full; the visible end is unknown then
             table.save(checkpoint.forgotten().to_table())
             table.delete_backup()
             return
@@ -100,7 +102,7 @@ def _forget(table: JsonTable, checkpoint: Checkpoint | None) -> None:
 def _end_rejoin(
     rejoin: Rejoin, log: CommitLog, queues: ConsumeQueues, table: JsonTable
 ) -> Checkpoint:
-    # Where queues begin that have no message left stands in their files alone.
+    # Only the files of a queue without messages contain its next offset.
     for queue in queues:
         queue.flush()
         for path in queue.take_written():
@@ -108,7 +110,7 @@ def _end_rejoin(
     checkpoint = Checkpoint(log.end_offset, queues.count())
     table.save(checkpoint.to_table())
     _log.warning(
-        "the log was cut to fit the one that it copies; what left it stands in *.dropped files",
+        "the log was truncated to match its master's; removed bytes are in *.dropped files",
         begun_anew=rejoin.queue_starts is not None,
         log_begins_at=log.first_offset,
         log_ends_at=log.end_offset,
@@ -117,7 +119,7 @@ def _end_rejoin(
 
 
 def _tell(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
-    """Say in one line what a start changed; nothing if it changed nothing."""
+    """Log in one line what the start changed, if anything."""
     found: dict[str, object] = {
         "folder": str(folder),
         "log_ends_at": recovery.end_offset,
@@ -126,7 +128,7 @@ def _tell(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
     }
     if recovery.dropped or recovery.lost_bytes:
         _log.warning(
-            "store recovered, the end of its log was no whole message and is dropped",
+            "store recovered; the incomplete end of its log was dropped",
             file=str(recovery.dropped.path),
             offset=recovery.dropped.position,
             dropped_bytes=recovery.dropped.size,

@@ -1,4 +1,4 @@
-"""What was appended to the log and waits until consumers may see it."""
+"""Messages that were appended to the log and are not visible to consumers yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger("store")
 
 
 class Kept(Enum):
-    """How well something stored is kept, where there are to be several replicas of it."""
+    """Durability of a stored message where several replicas are required."""
 
     WELL = "as durable as asked for, on as many replicas as asked for"
     ALONE = "here; there are not as many replicas now"
@@ -26,16 +26,16 @@ class Kept(Enum):
 
 
 class Stored(NamedTuple):
-    """Where the messages of one ``put`` went."""
+    """Position of the messages of one ``put``."""
 
     first_queue_offset: int
     physical_offsets: list[int]
-    log_end: int  # behind all that was put with them
+    log_end: int  # after all messages put together with them
     kept: Kept = Kept.WELL
 
 
 class Added(NamedTuple):
-    """What one queue gets: packed entries, and their codes."""
+    """Additions to one queue: packed entries, and their codes."""
 
     topic: Topic
     queue_id: int
@@ -49,14 +49,14 @@ class Pending(NamedTuple):
 
     log_end: int
     added: list[Added]
-    deletes: Topic | None  # with all that stands before this
-    ended: bytes  # entries of the delayed messages whose place these take
+    deletes: Topic | None  # with all messages before this write
+    ended: bytes  # entries of the delayed messages that these replace
 
 
 def tell_of_arrivals(listener: ArrivalListener, those: Iterable[Added]) -> None:
-    """What *listener* raises is logged: messages are stored, and producers wait to hear so."""
+    """Call *listener* for each of *those*; log its errors, since producers await answers."""
     for added in those:
         try:
             listener(added.topic, added.queue_id, frozenset(added.codes))
         except Exception as error:
-            _log.error("an arrival was not seen to", topic=added.topic, exc_info=error)
+            _log.error("listener of an arrival failed", topic=added.topic, exc_info=error)

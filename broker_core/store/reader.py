@@ -1,4 +1,4 @@
-"""Reading a store: ranges of a queue as slices of the log, never decoded."""
+"""Reads a store: ranges of a queue as slices of the log, never decoded."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from broker_core.store.commit_log import FILLER, CommitLog
 from broker_core.store.consume_queue import ENTRY, ConsumeQueue
 from broker_core.store.consume_queues import ConsumeQueues
 
-#: Bytes of one answer; the first message is given however big it is.
+#: Bytes of one answer; the first message is returned whatever its size.
 MAX_READ_BYTES = 1024 * 1024
-#: Entries looked at by one filtered read; bounds the time of a read that finds nothing (1 to 2 ms).
+#: Entries examined by one filtered read; bounds the time of a read without a match (1 to 2 ms).
 _SCAN_ENTRIES = 8192
-#: As much for a read whose records are looked at themselves, and how much is read at once.
+#: The same for a read that examines the records, and the bytes read at once.
 _PASSING_ENTRIES, _PASSING_BYTES = 1024, 4 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _HEAD_BYTES = 88
 
 
 class ReadStatus(Enum):
-    """What a read found."""
+    """The outcome of a read."""
 
     FOUND = "found"
     NO_MATCH = "no message of the range passes the filter"
@@ -47,7 +47,10 @@ class ReadStatus(Enum):
 
 
 class ReadResult(NamedTuple):
-    """``body`` holds ``messages`` stored messages; the next read goes on at ``next_offset``."""
+    """The result of a read.
+
+    ``body`` contains ``messages`` stored messages; the next read continues at ``next_offset``.
+    """
 
     status: ReadStatus
     next_offset: int
@@ -58,7 +61,7 @@ class ReadResult(NamedTuple):
 
 
 class StoreReader:
-    """What can be asked about the messages of a store. One thread only."""
+    """Read access to the messages of a store. One thread only."""
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class StoreReader:
         *,
         next_offsets: Mapping[ConsumeQueue, int] | None = None,
     ) -> None:
-        """*next_offsets* are those of queues with messages that are not visible yet."""
+        """Read *log* and *queues*; *next_offsets* are those of queues with invisible messages."""
         self._next_offsets = {} if next_offsets is None else next_offsets
         self._log = log
         self._queues = queues
@@ -84,11 +87,19 @@ class StoreReader:
         tag_hashes: frozenset[int] | None = None,
         passes: Callable[[bytes], bool] | None = None,
     ) -> ReadResult:
-        """Read messages from *offset* on, those with one of *tag_hashes* (None: all), or those
-        whose encoded properties are what *passes* wants.
+        """Read messages from *offset* on. Raise OSError if the disk fails.
 
-        About 0.1 µs a message, 0.6 µs where others stand between them; with *passes* about 2 µs and
-        what that takes. Raises OSError if the disk fails.
+        About 0.1 µs a message, 0.6 µs if other messages are between them; with *passes* about 2 µs
+        plus its own time.
+
+        Args:
+            topic: its name
+            queue_id: id of the queue
+            offset: of the first message
+            max_messages: most messages returned
+            max_bytes: most bytes returned, except for a larger first message
+            tag_hashes: hashes of the wanted tags; None: all messages
+            passes: predicate on encoded properties
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or (queue.end_offset == 0 and queue not in self._next_offsets):
@@ -97,7 +108,7 @@ class StoreReader:
         if offset < low:
             return ReadResult(ReadStatus.TOO_SMALL, low, low, high)
         if offset >= high:
-            if offset <= self._next_offsets.get(queue, high):  # those before it will come
+            if offset <= self._next_offsets.get(queue, high):  # messages before it will arrive
                 return ReadResult(ReadStatus.END, offset, low, high)
             return ReadResult(ReadStatus.TOO_BIG, high, low, high)
         if passes is not None:
@@ -121,7 +132,7 @@ class StoreReader:
     def _passing(
         self, entries: bytes, max_messages: int, max_bytes: int, passes: Callable[[bytes], bool]
     ) -> tuple[list[bytes], int]:
-        """The records among *entries* that pass, and how many entries were looked at."""
+        """Return the records of *entries* that pass, and the number of entries examined."""
         found: list[bytes] = []
         scanned = looked_at = size = 0
         while scanned * ENTRY.size < len(entries) and looked_at < _PASSING_BYTES:
@@ -140,26 +151,28 @@ class StoreReader:
         return found, scanned
 
     def min_offset(self, topic: Topic, queue_id: int) -> int:
-        """Offset of the oldest message kept; the end offset if there is none."""
+        """Return the offset of the oldest message kept, or the end offset."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else self._min_offset(queue)
 
     def end_offset(self, topic: Topic, queue_id: int) -> int:
-        """Offset of the next message to become visible; 0 for a queue that never had one."""
+        """Return the offset of the next message to become visible; 0 if there never was one."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.end_offset
 
     def has_topic(self, topic: Topic) -> bool:
-        """True if any queue of *topic* ever had a message. O(queues)."""
+        """Return whether any queue of *topic* ever had a message. O(queues)."""
         return self._queues.has_topic(topic)
 
     def next_offset(self, topic: Topic, queue_id: int) -> int:
-        """Offset of the next message to be written: behind those that are not visible yet."""
+        """Return the offset of the next message to be written, after messages not visible yet."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else self._next_offsets.get(queue, queue.end_offset)
 
     def offset_at(self, topic: Topic, queue_id: int, timestamp_ms: int) -> int:
-        """Offset of the first message stored at or after *timestamp_ms*, else the end offset."""
+        """Return the offset of the first message stored at or after *timestamp_ms*, or the end
+        offset.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
@@ -173,7 +186,7 @@ class StoreReader:
         return low
 
     def store_ms(self, topic: Topic, queue_id: int, offset: int) -> int | None:
-        """When the message at *offset* was stored; None if it is not there."""
+        """Return the store time of the message at *offset*, or None if it does not exist."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or not self._min_offset(queue) <= offset < queue.end_offset:
             return None
@@ -182,29 +195,29 @@ class StoreReader:
     def entries(
         self, topic: Topic, queue_id: int, offset: int, *, count: int
     ) -> list[tuple[int, int, int]]:
-        """Up to *count* entries from *offset* on: place in the log, size, code (``entry_code``)."""
+        """Return the number of messages ever stored by topic, with deleted ones. O(queues)."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or count < 1 or not self._min_offset(queue) <= offset < queue.end_offset:
             return []
         return list(ENTRY.iter_unpack(queue.read(offset, count)))
 
     def put_by_topic(self) -> dict[Topic, int]:
-        """How many messages each topic has ever had; deleted ones count. O(queues)."""
+        """Return the number of messages ever stored by topic, deleted ones included. O(queues)."""
         return self._queues.count_by_topic()
 
     def log_range(self) -> tuple[int, int]:
-        """Where the log begins and ends, in bytes ever written."""
+        """Return begin and end of the log, in bytes ever written."""
         return self._log.first_offset, self._log.end_offset
 
     def earliest_ms(self) -> int | None:
-        """When the oldest message of the log was stored; None if it has none."""
+        """Return the store time of the oldest message of the log, or None if it has none."""
         begin, end = self.log_range()
         return store_ms_of(self._log.read(begin, _HEAD_BYTES)) if end > begin else None
 
     def message_at(self, place: int) -> StoredMessage | None:
-        """The visible message at this offset of the log, its body as stored; None without one.
+        """Return the visible message at this log offset, its body as stored, or None.
 
-        *place* may be any number: what stands there counts only if its queue knows it.
+        *place* may be any number: the message counts only if its queue contains it.
         """
         message = self.record_at(place)
         if message is None:
@@ -216,10 +229,10 @@ class StoreReader:
         return message if queue.entry(offset)[:2] == (place, message.size) else None
 
     def record_at(self, place: int) -> StoredMessage | None:
-        """As ``message_at``, also of a topic that was deleted since.
+        """Return the message at this log offset, even of a topic that was deleted since.
 
-        *place* must come from the log itself, as the end of another message: what a message's body
-        holds may look like a message as well.
+        *place* must come from the log itself, such as the end of another message: the body of a
+        message may look like a message too.
         """
         try:
             size, magic = FILLER.unpack(self._log.read(place, FILLER.size))
@@ -231,11 +244,11 @@ class StoreReader:
         return message if message.physical_offset == place else None
 
     def record(self, place: int, size: int) -> bytes:
-        """The record that ``message_at`` found there. Raises StoreError if it went meanwhile."""
+        """Return the record that ``message_at`` found. Raise StoreError if it was deleted since."""
         return self._log.read(place, size)
 
     def log_was_shortened(self) -> None:
-        """Look for the oldest messages anew: a segment was deleted."""
+        """Search for the oldest messages again: a segment was deleted."""
         self._min_offsets.clear()
 
     def _min_offset(self, queue: ConsumeQueue) -> int:
@@ -251,10 +264,10 @@ class StoreReader:
 
 
 def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], int]:
-    """Pieces of log (place, size) to read, and the number of messages in them: the first ones that
-    *max_bytes* has room for, or the first alone.
+    """Return the (offset, size) pieces of log to read, and the number of messages in them.
 
-    All entries at a time: one by one they would take longer than the reading.
+    These are the first messages within *max_bytes*, or the first alone. Handles all entries at a
+    time: one by one they would take longer than the reading.
     """
     first_size = max(1, ENTRY.unpack_from(entries)[1])
     likely = 2 * (max(max_bytes, 0) // first_size + 1)
@@ -278,7 +291,7 @@ def _select_all(entries: bytes, max_bytes: int) -> tuple[list[tuple[int, int]], 
 def _select(
     entries: bytes, max_messages: int, max_bytes: int, tag_hashes: frozenset[int]
 ) -> tuple[list[tuple[int, int]], int, int]:
-    """Pieces of log (place, size) to read, the number of messages in them, entries scanned."""
+    """Return (offset, size) pieces of log to read, their messages, and entries scanned."""
     pieces: list[tuple[int, int]] = []
     scanned = total = 0
     for place, size, tag_hash in ENTRY.iter_unpack(entries):

@@ -1,17 +1,17 @@
-"""What a start does with the files it finds.
+"""Recovery of log and consume queues at a start.
 
-1. Consume queues are believed up to the checkpoint, if the number of their entries is the one it
-   names; else all are rebuilt from the log.
-2. The log is read from the last message before the checkpoint on, every check sum compared; the
-   first byte that is no whole message, or one that does not continue its queue, is its end. What
-   follows is dropped, and said so. If that last message is not whole, older ones are not believed
-   either: all is read and rebuilt.
-3. Messages behind the checkpoint are entered into their queues again.
-4. A checkpoint is forgotten before consume queues are rebuilt: killed in the middle of it, the next
-   start rebuilds them again. How far messages were visible is known still.
-5. Queue offsets of a queue go on where they ended, also if all its messages have been deleted.
-6. A record that deletes a topic drops the entries of the topic's messages before it, in its turn.
-   A checkpoint behind the record is written only after they were dropped.
+1. Consume queues are trusted up to the checkpoint if they have the number of entries that it
+   states; otherwise all are rebuilt from the log.
+2. The log is read from the last message before the checkpoint on, and every checksum verified.
+   It ends at the first byte that is not a whole message, or at a message that does not continue its
+   queue. The rest is dropped and logged. If that last message is damaged, older ones are not
+   trusted either: the whole log is read and all queues are rebuilt.
+3. Messages after the checkpoint are entered into their queues again.
+4. A checkpoint is invalidated before consume queues are rebuilt, so that the next start after a
+   kill rebuilds them again. It still states how far messages were visible.
+5. A queue continues at its end offset, even if all its messages have been deleted.
+6. A record that deletes a topic drops the entries of the topic's earlier messages, in log order.
+   A checkpoint after the record is written only after they were dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from broker_core.store.entry_code import entry_code_of
 from broker_core.store.segments import Segment
 
 _CHUNK_BYTES = 4 * 1024 * 1024
-_SECTOR_BYTES = 512  # what a disk writes as a whole
+_SECTOR_BYTES = 512  # unit that a disk writes completely
 _LONG_ZEROS = re.compile(rb"\0{%d,}" % (MAX_ZEROS_IN_PROPERTIES + 1))
 
 
@@ -55,7 +55,7 @@ class Checkpoint:
 
     @classmethod
     def from_table(cls, content: dict[str, Any]) -> Checkpoint | None:
-        """Return None if *content* is none: everything is then rebuilt."""
+        """Return None if *content* is not a checkpoint: everything is then rebuilt."""
         physical, entries = content.get("physical"), content.get("entries")
         if isinstance(physical, int) and isinstance(entries, int):
             return cls(physical, entries)
@@ -66,23 +66,25 @@ class Checkpoint:
         return {"physical": self.physical, "entries": self.entries}
 
     def forgotten(self) -> Checkpoint:
-        """The same for a start that rebuilds: no queues have so few entries, so they are not
-        believed, but ``physical`` says still how far messages were visible.
+        """Return an invalid checkpoint that keeps ``physical``.
+
+        No queues have so few entries, so a start rebuilds them, but it still knows how far messages
+        were visible.
         """
         return Checkpoint(self.physical, -1)
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What was found and done."""
+    """Findings and changes of a recovery."""
 
     end_offset: int = 0  # of the log
-    reason: str = ""  # why the log ends there
+    reason: str = ""  # for which the log ends there
     replayed: int = 0  # messages entered into consume queues again
     deletions: int = 0  # of topics, among them
     rebuilt: bool = False  # all consume queues
-    dropped: Dropped = field(default_factory=lambda: Dropped(0, Path(), 0))  # behind the end
-    lost_bytes: int = 0  # of these, bytes that had been on disk for certain
+    dropped: Dropped = field(default_factory=lambda: Dropped(0, Path(), 0))  # after the end
+    lost_bytes: int = 0  # of these, bytes that had certainly been on disk
     last_store_ms: int = 0
 
 
@@ -110,7 +112,7 @@ def recover(
 
 
 def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Recovery | None:
-    """Go on from the checkpoint; None if that cannot be done."""
+    """Continue from the checkpoint, or return None if that is impossible."""
     if checkpoint.physical < log.first_offset:
         return None
     for queue in queues:
@@ -124,7 +126,7 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
         if message.physical_offset >= checkpoint.physical:
             queue = queues.obtain(message.topic, message.queue_id)
             if message.queue_offset != queue.end_offset:
-                return None  # whether log or queue is wrong, reading all will tell
+                return None  # reading all shows whether log or queue is wrong
             _enter(queue, message, ended)
             result.replayed += 1
             if (topic := deleted_topic(message)) is not None:
@@ -140,7 +142,7 @@ def _replay(log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint) -> Re
 def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
     deleted = {}
     for queue in queues:
-        queue.cut_behind(log.segments[-1].end if log.segments else 0)  # rubbish of a power cut
+        queue.cut_behind(log.segments[-1].end if log.segments else 0)  # garbage of a power failure
         deleted[queue] = queue.first_at_or_behind(log.first_offset)
     result = Recovery(rebuilt=True)
     scan = _Scan(log, start=log.first_offset)
@@ -178,10 +180,10 @@ def _rebuild(log: CommitLog, queues: ConsumeQueues) -> Recovery:
 
 
 def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterator[StoredMessage]:
-    """Take the messages at or behind *behind*, where one starts, out of their queues; yield them.
+    """Remove the messages at or after *behind*, where one starts, from their queues; yield them.
 
-    For a log whose end is not confirmed by those who keep copies of it. That a delayed message has
-    ended stays known: it must not be delivered again.
+    For a log whose end is not confirmed by its replicas. Ended delayed messages stay ended: they
+    must not be delivered again.
     """
     ended = ended_queue(queues)
     for queue in queues:
@@ -191,7 +193,7 @@ def taken_back(log: CommitLog, queues: ConsumeQueues, *, behind: int) -> Iterato
 
 
 def _last_message(log: CommitLog, queues: ConsumeQueues) -> int:
-    """Where the last message of all queues starts in the log; the log's beginning without one."""
+    """Return the start in the log of the last message of all queues, or the log's beginning."""
     place = log.first_offset
     for queue in queues:
         if queue.end_offset > queue.first_offset:
@@ -206,9 +208,9 @@ def _enter(queue: ConsumeQueue, message: StoredMessage, ended: ConsumeQueue) -> 
 
 
 def is_garbled(message: StoredMessage, position: int, *, segment_start: int) -> bool:
-    """True if its head, topic or properties cannot be so: the check sum covers the body alone.
+    """Return whether head, topic or properties are invalid: the checksum covers the body only.
 
-    Zeros are what a power cut leaves of sectors; no topic holds them.
+    A power failure leaves zeros in sectors; no topic contains zeros.
     """
     properties = message.raw_properties
     return (
@@ -227,11 +229,11 @@ def is_garbled(message: StoredMessage, position: int, *, segment_start: int) -> 
 
 
 def _lacks_sectors(properties: bytes, *, end: int) -> bool:
-    """True if zeros stand in place of whole sectors of the file, where *properties* end at *end*.
+    """Return whether zeros replace whole sectors of the file, where *properties* end at *end*.
 
-    Zeros that begin or end inside a sector were sent: so many have not always been refused.
+    Zeros that begin or end inside a sector were sent: long runs of them were accepted once.
     """
-    # The byte before them may be zero as well: it is the low one of their length.
+    # The byte before them may be zero as well: the low one of their length.
     tail = bytes((len(properties) & 0xFF,)) + properties
     start = end - len(tail)
     return any(
@@ -243,7 +245,7 @@ def _lacks_sectors(properties: bytes, *, end: int) -> bool:
 class _Scan:
     """Iterates over whole messages from the one at *start* on.
 
-    ``end`` is where they end so far, ``reason`` why no more come.
+    ``end`` is the end of the last one so far, ``reason`` why the iteration ended.
     """
 
     def __init__(self, log: CommitLog, *, start: int) -> None:
@@ -257,13 +259,13 @@ class _Scan:
                 yield from self._messages(segment)
 
     def stop_before(self, message: StoredMessage, reason: str) -> None:
-        """Take back *message*, the last one given."""
+        """Exclude *message*, the last one returned."""
         self.end, self.reason = message.physical_offset, reason
 
     def _ends(self, segment: Segment, end: int) -> bool:
-        """True if *segment* ends at *end*, as a filler says."""
+        """Return whether *segment* ends at *end*, according to a filler."""
         if segment is self._log.segments[-1] and segment.start < end < segment.end:
-            # The last one of a copied log: how long its files are is not our setting.
+            # The last one of a copied log: its length is not a setting of this broker.
             segment.resize(end - segment.start)
         return end == segment.end
 
@@ -290,7 +292,7 @@ class _Scan:
             try:
                 message = decode_message(chunk, position - chunk_at, check_crc=True, plain=False)
             except RemoteProtocolError:
-                self.reason = "the message is cut short, or its body does not match its check sum"
+                self.reason = "the message is cut short, or its body does not match its checksum"
                 return
             if is_garbled(message, position, segment_start=segment.start):
                 self.reason = "the head, topic or properties of the message are garbled"

@@ -1,7 +1,7 @@
-"""What a copy of a log has to become at its next start, to fit the log that it is a copy of.
+"""Truncation of a copied log at the next start, so that it matches the original again.
 
-It is written down first, and taken away last: a start that is killed in the middle of it does all
-of it again. What leaves the log stays in ``*.dropped`` files beside it.
+The plan is saved first and deleted last: a start that is killed in between repeats all of it.
+Removed bytes stay in ``*.dropped`` files beside the log.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ QueueStarts = Mapping[Topic, Mapping[int, int]]
 class Rejoin:
     """The log shall end at ``end``; messages before ``visible`` may be served as before.
 
-    With ``queue_starts`` all messages leave it, and it begins anew there: the queues then go on at
-    these offsets, by topic and id.
+    With ``queue_starts`` all messages are removed, the log begins at ``end``, and the queues
+    continue at these offsets, by topic and id.
     """
 
     end: int
@@ -31,7 +31,7 @@ class Rejoin:
 
     @classmethod
     def from_table(cls, content: dict[str, Any]) -> Rejoin | None:
-        """Return None if nothing is to be done."""
+        """Return None if there is nothing to do."""
         if not content:
             return None
         starts = content.get("queueStarts")
@@ -61,9 +61,9 @@ class Rejoin:
         }
 
     def apply(self, log: CommitLog, queues: ConsumeQueues) -> Dropped:
-        """Cut the log; a recovery has to follow, which does as much for the queues.
+        """Truncate the log; a recovery must follow, which truncates the queues.
 
-        May be done again, if nothing was appended since. Raises OSError.
+        May be repeated if nothing was appended since. Raises OSError.
         """
         if self.queue_starts is None:
             return log.open_at(self.end)

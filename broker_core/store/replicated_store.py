@@ -1,8 +1,9 @@
-"""A store that others copy, or that copies another one: its messages are visible once confirmed.
+"""A store with replicas, or a replica: messages become visible once they are confirmed.
 
-Confirmed is what stands in as many stores as was asked for. It is told from outside, and known over
-a restart as far as the last checkpoint: what stands behind that is in the log, and in no queue
-before it is confirmed again. So no consumer sees a message that the loss of one store can undo.
+Messages are confirmed when the required number of stores has them. The caller reports this
+position, and it survives a restart as of the last checkpoint: later messages are in the log, but in
+no queue before they are confirmed again. So no consumer sees a message that the loss of one store
+can undo.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from broker_core.store.recovery import taken_back
 
 
 class ReplicatedStore(MessageStore):
-    """As ``MessageStore``. A master puts messages, a slave copies them; nobody does both."""
+    """A ``MessageStore`` with replicas. A master puts messages, a slave copies them."""
 
     def __init__(
         self,
@@ -35,19 +36,19 @@ class ReplicatedStore(MessageStore):
             folder, segment_bytes=segment_bytes, flush=flush, entries_per_file=entries_per_file
         )
         self._visible_end = self.confirmed_end = self._was_visible
-        #: In the log, not visible, before all that is pending.
+        #: In the log, not visible, before all pending ones.
         self._copied: deque[Copied] = deque()
         ended: list[bytes] = []
         for message in taken_back(self.log, self.queues, behind=self._visible_end):
             one = copied(message)
-            if one.deletes is not None:  # the recovery has dropped what stood before
+            if one.deletes is not None:  # the recovery has dropped the messages before
                 self._leave_out(one.deletes)
             ended.append(one.ended)
             self._hold(one._replace(deletes=None, ended=b""))
         self._copied = deque(without_ended(self._copied, b"".join(ended)))
 
     async def copy(self, chunk: Chunk) -> None:
-        """Append what stands in another log at the end of this one; return when it is durable.
+        """Append a chunk of another log to the end of this one; return when it is durable.
 
         Raises StoreError if it does not fit, OSError as ``put``; nothing is appended then.
         """
@@ -59,7 +60,7 @@ class ReplicatedStore(MessageStore):
         await self._as_flushed(self._group_commit)
 
     def confirm(self, end: int) -> None:
-        """Messages before *end* may be visible, as soon as they are durable here.
+        """Make messages before *end* visible as soon as they are durable here.
 
         Raises StoreError if a copied one does not continue its queue.
         """
@@ -85,7 +86,7 @@ class ReplicatedStore(MessageStore):
             return
         while self._copied and self._copied[0].end <= log_end:
             message = self._copied[0]
-            self._enter(message)  # may fail, and is tried again then
+            self._enter(message)  # may fail, and is repeated then
             self._copied.popleft()
             self._visible_end = message.end
         if not self._copied:
@@ -94,7 +95,7 @@ class ReplicatedStore(MessageStore):
     def _enter(self, message: Copied) -> None:
         queue = self.queues.obtain(message.topic, message.queue_id)
         if queue.end_offset < message.queue_offset and queue.is_empty:
-            # Retention at the master took what stood before, confirmed or not.
+            # The master's retention deleted the messages before, confirmed or not.
             queue.start_at(message.queue_offset)
         if queue.end_offset != message.queue_offset:
             raise StoreError(

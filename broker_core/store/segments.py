@@ -1,4 +1,4 @@
-"""The files of the commit log: what they are called, made from and found as."""
+"""The files of the commit log: their names, allocation and discovery."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from broker_core.store.files import sync_folder
 
 @dataclass(slots=True)
 class Segment:
-    """One file of the log; ``start`` is the log's offset of its first byte, also its name."""
+    """One file of the log; ``start`` is the log offset of its first byte, also its name."""
 
     path: Path
     start: int
-    capacity: int  # bytes
+    capacity: int  # in bytes
 
     @property
     def end(self) -> int:
-        """Where the next segment starts."""
+        """Start of the next segment."""
         return self.start + self.capacity
 
     def resize(self, capacity: int) -> None:
-        """Take it for *capacity* bytes long; its file is left alone."""
+        """Assume a length of *capacity* bytes; the file itself is unchanged."""
         self.capacity = capacity
 
 
 def allocate(segment: Segment) -> int:
-    """Make its file, of its whole length, on disk; return the descriptor. Raises OSError."""
+    """Create the file in its full length, on disk; return the descriptor. Raise OSError."""
     descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         os.posix_fallocate(descriptor, 0, segment.capacity)
@@ -43,12 +43,12 @@ def allocate(segment: Segment) -> int:
 
 
 def dropped_path(path: Path) -> Path:
-    """Where bytes go that stood at *path* and are no part of the log."""
+    """Return the path for bytes of *path* that are not part of the log."""
     return path.with_suffix(".dropped")
 
 
 def copy_aside(path: Path, position: int, size: int, *, to: Path) -> None:
-    """Copy *size* bytes from *position* of *path* on to the file *to*. Raises OSError."""
+    """Copy *size* bytes from *position* of *path* to the file *to*. Raise OSError."""
     if not size:
         return
     with path.open("rb") as source, to.open("wb") as target:
@@ -59,7 +59,7 @@ def copy_aside(path: Path, position: int, size: int, *, to: Path) -> None:
 
 
 def find_segments(folder: Path, segment_bytes: int) -> list[Segment]:
-    """The segments in *folder*, ascending. Raises StoreError if one between others is missing."""
+    """Return the segments in *folder*, ascending. Raise StoreError if one in between is missing."""
     starts = sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
     segments = []
     for start, following in zip_longest(starts, starts[1:]):
@@ -76,7 +76,7 @@ def find_segments(folder: Path, segment_bytes: int) -> list[Segment]:
 
 
 def used_bytes(path: Path, start: int) -> int:
-    """Bytes of the file from *start* to its last one that is not zero."""
+    """Return the number of bytes of the file from *start* to its last nonzero one."""
     size = path.stat().st_size
     step = 1 << 20
     with path.open("rb") as file:

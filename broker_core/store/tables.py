@@ -16,9 +16,9 @@ _log = structlog.get_logger("store")
 
 
 class JsonTable:
-    """One JSON object in one file. A crash leaves the old content or the new, never half of it.
+    """One JSON object in one file. A crash leaves the old content or the new, never a mixture.
 
-    The content before the last save stays in ``NAME.bak``, for the case that a disk garbles NAME.
+    The previous content stays in ``NAME.bak``, in case the disk corrupts NAME.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,24 +26,26 @@ class JsonTable:
         self._backup = path.with_name(path.name + ".bak")
 
     def load(self) -> dict[str, Any]:
-        """Return the content, {} if never saved. Raises StoreError if it and its backup are bad."""
+        """Return the content, {} if never saved. Raise StoreError if neither it nor its backup is
+        valid.
+        """
         if (content := _read(self.path)) is not None:
             return content
         if (content := _read(self._backup)) is not None:
-            _log.warning("table unreadable or missing, its backup is used", table=str(self.path))
+            _log.warning("table unreadable or missing, using its backup", table=str(self.path))
             return content
         if self.path.exists() or self._backup.exists():
             raise StoreError(
-                f"table {self.path} and its backup hold no JSON object; restore one of them"
+                f"table {self.path} and its backup contain no JSON object; restore one of them"
             )
         return {}
 
     def save(self, content: dict[str, Any]) -> None:
-        """Replace the content; on return it is on disk. Blocks; on OSError the old one is kept."""
+        """Replace the content durably. Blocks; on OSError the old content is kept."""
         self.save_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
     def save_bytes(self, content: bytes) -> None:
-        """As ``save``, for content that was made into JSON before (in another thread)."""
+        """Replace the content as ``save`` does, with JSON encoded before (in another thread)."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".new")
         try:
@@ -55,7 +57,7 @@ class JsonTable:
             fresh.unlink(missing_ok=True)  # on a full disk every byte counts
             raise
         if self.path.exists():
-            # A link first: at no moment is there a backup or a table missing.
+            # A link first: backup and table both exist at every moment.
             old = self.path.with_name(self.path.name + ".old")
             old.unlink(missing_ok=True)
             old.hardlink_to(self.path)
@@ -64,13 +66,13 @@ class JsonTable:
         sync_folder(self.path.parent)
 
     def delete(self) -> None:
-        """Forget the content; on return that is on disk. Raises OSError."""
-        self._backup.unlink(missing_ok=True)  # first: it is older, and would be believed alone
+        """Delete the content durably. Raise OSError."""
+        self._backup.unlink(missing_ok=True)  # first: it is older, and would be trusted alone
         self.path.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 
     def delete_backup(self) -> None:
-        """Forget the content before the last save; on return that is on disk. Raises OSError."""
+        """Delete the content before the last save, durably. Raise OSError."""
         self._backup.unlink(missing_ok=True)
         sync_folder(self.path.parent)
 

@@ -340,7 +340,7 @@ def test_a_data_folder_that_cannot_be_used_is_one_sentence(
     (future / "format").write_text("orderlane-store 9\n")
     file.touch()
     listen = ("--listen", "127.0.0.1:0")
-    assert "holds files of something else (holiday.jpg)" in orderlane.problem(
+    assert "contains files of another program (holiday.jpg)" in orderlane.problem(
         "broker", "--data", foreign, *listen
     )
     assert "has format 'orderlane-store 9'" in orderlane.problem(

@@ -140,7 +140,7 @@ async def test_a_broken_file_is_logged_and_the_old_certificate_stays(
     def told() -> bool:
         nonlocal said
         said += "".join(capsys.readouterr())
-        return "certificate not read again: the old one stays" in said
+        return "certificate not reloaded, the previous one stays in use" in said
 
     async with run_gateway(tmp_path) as gateway:
         _, at = await gateway.start_proxy(**{"listen.tls": files_of(certificates)})

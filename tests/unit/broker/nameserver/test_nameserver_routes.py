@@ -115,7 +115,7 @@ def test_topics_and_values_beyond_the_limits_are_refused(
 ) -> None:
     monkeypatch.setattr("broker_core.nameserver.routes.MAX_TOPICS", 3)
     routes.register(registration("broker-a", topics=("third",)))
-    with pytest.raises(InvalidCommand, match="registers 4 topics: at most 3 are taken"):
+    with pytest.raises(InvalidCommand, match="registers 4 topics: at most 3 are allowed"):
         routes.register(registration("broker-a", topics=("fourth",)))
     assert routes.topics() == ["orders", "payments", "third"]
 

@@ -227,7 +227,7 @@ async def test_files_that_cannot_be_moved_away_keep_the_topic_closed_until_a_sta
         patched.setattr(Path, "rename", refused)
         with capture_logs() as logs:
             await store.delete_topic(TOPIC, store_ms=2000)
-    assert any("files of a deleted topic stay" in line["event"] for line in logs)
+    assert any("files of a deleted topic remain" in line["event"] for line in logs)
     assert_begun_anew(store)
     with pytest.raises(OSError, match="is being deleted"):
         await put(store, b"refused")

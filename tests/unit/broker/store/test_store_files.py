@@ -59,7 +59,7 @@ def test_a_garbled_table_is_read_from_its_backup(tmp_path: Path) -> None:
     table.path.write_bytes(b'{"n":')
     assert table.load() == {"n": 1}
     table.path.with_name("topics.json.bak").write_bytes(b"[]")
-    with pytest.raises(StoreError, match="hold no JSON object; restore one"):
+    with pytest.raises(StoreError, match="contain no JSON object; restore one"):
         table.load()
 
 
@@ -121,7 +121,7 @@ def test_a_killed_process_leaves_its_folder_usable(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").touch()
-    with pytest.raises(StoreError, match=r"files of something else \(holiday\.jpg\)"):
+    with pytest.raises(StoreError, match=r"files of another program \(holiday\.jpg\)"):
         DataFolder(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["holiday.jpg"]
 
