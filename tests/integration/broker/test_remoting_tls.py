@@ -51,7 +51,9 @@ def test_enforcing_serves_tls_and_refuses_plain_connections(
             assert await ask(address, trusting(certificates), bytes(9_000_000)) == bytes(9_000_000)
             with capture_logs() as said, pytest.raises(ConnectionLost):
                 await ask(address, None)
-            assert [each["event"] for each in said] == ["plain connection refused: this port requires TLS"]
+            assert [each["event"] for each in said] == [
+                "plain connection refused: this port requires TLS"
+            ]
             assert await ask(address, trusting(certificates)) == b"hello"
 
     run(scene())

@@ -29,7 +29,11 @@ def test_every_case_of_the_suite_can_be_read() -> None:
         ("concurrency", "concurency", "x.yaml, case one: 'client.concurency' is unknown there"),
         ("key: a", "kye: a", "x.yaml, case one, step 1: 'put.0.kye' is unknown there"),
         ("- put", "- putt", "x.yaml, case one, step 1: a step has ['putt']: expected one of put,"),
-        ("{start:", "{begin:", "x.yaml, case one, step 2: ['begin'] is not an event: expected one of"),
+        (
+            "{start:",
+            "{begin:",
+            "x.yaml, case one, step 2: ['begin'] is not an event: expected one of",
+        ),
         ("{lease:", "{laese:", "x.yaml, case one, step 2: start has no 'laese': expected some of"),
         ("proves: Something.", "", "x.yaml, case one: proves: Field required"),
         ("case: one", "case: One More", "x.yaml, case One More: case: String should match"),

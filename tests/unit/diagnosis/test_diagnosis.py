@@ -80,8 +80,8 @@ def test_a_lock_that_others_have_is_told_with_its_time() -> None:
     assert found.since_ms == NOW_MS - 20_000
     assert found.sentence == (
         "no proxy owns orders/broker-a_0 (5 messages waiting); the proxy at p:1 has been refused"
-        " the lock of orders/broker-a_0 for 20 s: another member of the group has it. Find and stop the"
-        " consumer that uses this group without a proxy: orderlane owners ls billing"
+        " the lock of orders/broker-a_0 for 20 s: another member of the group has it. Find and stop"
+        " the consumer that uses this group without a proxy: orderlane owners ls billing"
     )
 
 
