@@ -26,6 +26,7 @@ NAMES = (
     *("getDefaultReadLimit", "initialOffset", "latestOffset", "reportLatestOffset"),
     *("onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"),
     *("on_files", "on_page_markdown", "on_post_page"),
+    "wire_*",  # slots that the Thrift codec fills by number
     *("*_again", "*_more"),  # rules under another name, for state machines to draw them more often
 )
 DECORATORS = (
