@@ -9,7 +9,7 @@ from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.retry_policy import RetryPolicy
 from proxy.core.leases.failures import Failures
-from proxy.core.leases.lease_book import Holder, Lease, LeaseBook
+from proxy.core.leases.lease_book import Holder, Lease, LeaseBook, Plain
 
 A, B = Holder(1, "a"), Holder(2, "b")
 
@@ -189,3 +189,35 @@ def test_the_leases_that_are_not_extended_are_told() -> None:
 
 def test_ids_begin_where_the_period_says() -> None:
     assert granted(book(first_id=500), 1).lease_id == 500
+
+
+def test_handled_leases_end_up_to_the_first_that_has_to_be_judged() -> None:
+    held = book()
+    first, last = granted(held, 1), granted(held, 2)
+    ids = iter([first.lease_id, LeaseId(99), last.lease_id])
+
+    assert held.end_handled(ids) == ([first], 99)
+    assert (list(held), held.leases_of_group.used) == ([last], 1)
+    assert held.end_handled(ids) == ([last], None)
+    assert (len(held), held.at(2), held.leases_of_group.used) == (0, None, 0)
+
+
+def test_of_a_run_only_its_first_lease_ends_as_handled_by_itself() -> None:
+    held = book()
+    first = granted(held, 1)
+    second = held.follow(first, Job(2, b"k"))
+    third = held.follow(second, Job(3, b"k"))
+
+    assert held.end_handled(iter([second.lease_id])) == ([], second.lease_id)
+    assert held.end_handled(iter([first.lease_id])) == ([first], None)
+    assert list(second.run or ()) == [second, third]
+    assert list(held.judge(third, Plain.ACK)) == []
+    assert held.end_handled(iter([second.lease_id])) == ([], second.lease_id), "the third waits"
+
+
+def test_a_body_that_actions_made_counts_until_its_lease_ends() -> None:
+    held = book()
+    lease = held.grant(Job(1, b"k"), A, 10, b"12345")
+    assert held.memory.used == 5
+    held.end_handled(iter([lease.lease_id]))
+    assert held.memory.used == 0

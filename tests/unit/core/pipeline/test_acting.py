@@ -315,6 +315,7 @@ def test_topics_drop_shadow_traffic_unless_told_otherwise() -> None:
 
 
 def test_a_job_without_its_message_is_an_error_of_ours() -> None:
-    here = pipeline(acting(WANTED), messages=[sent(0)], trusted_until_ns=FOR_EVER_NS)
+    here = pipeline(acting(WANTED))
+    here.jobs.admit(Job(0, b"a"))
     with pytest.raises(RuntimeError, match="without its message"):
-        here._subject(Job(0, None))
+        lease(here)

@@ -1,0 +1,107 @@
+"""From parked copies to jobs of a twin: which of them count, and by which key."""
+
+from __future__ import annotations
+
+from broker_core.names import Topic
+from broker_core.remoting.message import StoredMessage
+from proxy.core.jobs.chains import Job
+from proxy.core.keys.ids import Epoch
+from proxy.core.parking.parked_copy import ORIGIN_EPOCH, ORIGIN_OFFSET
+from proxy.core.parking.parking_pipeline import ParkingPipeline
+from proxy.core.parking.twin_pipeline import TwinPipeline
+from proxy.core.records.parked_key import ParkedKey
+from testkit.messages import message
+from testkit.pipelines import FOR_EVER_NS, Budgets, queue, rules
+
+EPOCH = 5
+
+
+def twin_of(**parked: ParkedKey) -> TwinPipeline:
+    """The twin of a queue in which these keys are parked."""
+    budgets = Budgets()
+    origin = ParkingPipeline(
+        queue=queue(),
+        epoch=Epoch(EPOCH),
+        period=1,
+        rules=rules(),
+        start_offset=0,
+        committed=0,
+        trusted_until_ns=FOR_EVER_NS,
+        memory=budgets.memory,
+        leases_of_group=budgets.leases,
+    )
+    origin.found_parked({key.encode(): each for key, each in parked.items()})
+    return TwinPipeline(
+        twin_of=origin,
+        must_read=0,
+        queue=queue(topic=Topic("%PARK%1")),
+        epoch=Epoch(1),
+        period=1,
+        rules=rules(),
+        start_offset=0,
+        committed=0,
+        trusted_until_ns=FOR_EVER_NS,
+        memory=budgets.memory,
+        leases_of_group=budgets.leases,
+    )
+
+
+def copy(offset: int, key: str, *, of: int, epoch: int = EPOCH) -> StoredMessage:
+    """The copy at *offset* of the twin, of the message at *of*."""
+    properties = {ORIGIN_OFFSET: str(of), ORIGIN_EPOCH: str(epoch)}
+    return message(offset, key=key, body=b"xyz", **properties)
+
+
+def read(twin: TwinPipeline, *copies: StoredMessage) -> list[int]:
+    """Read *copies*; returns where those of key a stand that count."""
+    twin.on_messages(copies, next_offset=len(copies))
+    assert twin.position == len(copies)
+    return list(twin.jobs.by_key.spilled_offsets(b"a"))
+
+
+def test_copies_of_parked_keys_count_and_others_are_passed_over() -> None:
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+
+    assert read(twin, copy(0, "a", of=3), copy(1, "b", of=4), copy(2, "a", of=5)) == [0, 2]
+    assert twin.jobs.unfinished == 2
+    assert twin.parked[b"a"] == ParkedKey(6, EPOCH)
+
+
+def test_a_copy_of_the_same_message_or_an_older_one_is_a_repeat() -> None:
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+
+    assert read(twin, *(copy(at, "a", of=of) for at, of in enumerate((3, 3, 2, 4)))) == [0, 3]
+
+
+def test_copies_of_before_the_key_was_parked_have_ended() -> None:
+    twin = twin_of(a=ParkedKey(4, EPOCH))
+
+    copies = (copy(0, "a", of=5, epoch=EPOCH - 1), copy(1, "a", of=3), copy(2, "a", of=4))
+    assert read(twin, *copies) == [2]
+
+
+def test_what_is_no_copy_is_passed_over() -> None:
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+
+    assert read(twin, message(0, key="a")) == []
+    assert (twin.jobs.unfinished, dict(twin.parked)) == (0, {})
+
+
+def test_a_redriven_copy_is_read_as_the_message_that_it_is_of() -> None:
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+    first = copy(0, "a", of=3)
+    read(twin, first)
+    (refill,) = twin.redrive(b"a").refills
+    twin.refilled(refill, [first])
+
+    job = twin.head(b"a")
+    assert job is not None
+    assert job.message is not None
+    assert ORIGIN_OFFSET not in job.message.properties
+    assert (job.offset, twin.intake.origin_offset(Job(0, b"a"), first)) == (0, 3)
+
+
+def test_reading_goes_on_whoever_wants_the_copies() -> None:
+    twin = twin_of(a=ParkedKey(0, EPOCH))
+
+    assert twin.room() == twin.room(demand=True) == rules().max_jobs
