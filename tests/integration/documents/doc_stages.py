@@ -21,6 +21,8 @@ from tests.support.histories import Story
 
 #: Words of the document, and what stands for them here.
 Words = dict[str, str]
+#: Messages that a stage sends, so that each queue has some.
+_SENT = 40
 _WITHIN_S = 30
 
 
@@ -211,18 +213,26 @@ def _dead_letters_redriven(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _committed(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """A group of its own that has finished something in the queue of the command."""
+    """A group that has finished all messages, some of them in the queue of the command."""
     words = _own_group(site, said)
     group, topic = words[said["group"]], words["orders"]
     (queue, *_) = said.get("queue") or ("broker-a_0",)
 
-    def base() -> int:
-        rows = site.look(f"/api/groups/{group}/offsets")["queues"]
-        return sum(row["base"] or 0 for row in rows if row["queue"] == queue)
+    def rows() -> list[dict[str, Any]]:
+        return list(site.look(f"/api/groups/{group}/offsets")["queues"])
 
-    for number in range(40):
+    def base() -> int:
+        return sum(row["base"] or 0 for row in rows() if row["queue"] == queue)
+
+    def finished() -> bool:
+        found = rows()
+        done = sum(row["base"] or 0 for row in found)
+        return done >= _SENT and all(row["base"] == row["end"] for row in found)
+
+    for number in range(_SENT):
         site.send(topic, f"order-{number}")
-    wait_until(lambda: base() >= 2, within_s=_WITHIN_S, what=f"something of {group} is finished")
+    wait_until(finished, within_s=_WITHIN_S, what=f"all messages of {group} are finished")
+    assert base() >= 2, f"queue {queue} has {base()} messages: the command needs 2"
     for expected in said.get("expect") or ():
         words[str(expected)] = str(base())
     if said.get("to_offset") is not None:
