@@ -77,7 +77,7 @@ class Job:
             self.sole_connection = SEVERAL_CONNECTIONS if self.sole_connection else connection
 
     def deliver_to(self, connection: int) -> None:
-        """Note that *connection* has its lease now, by no further hand-out."""
+        """Note that *connection* has its lease now; that is no further hand-out."""
         if self.sole_connection != connection:
             self.sole_connection = SEVERAL_CONNECTIONS if self.sole_connection else connection
 
@@ -86,7 +86,7 @@ class Job:
         self.attempts += 1
 
     def uncount_attempt(self) -> None:
-        """Take the last hand-out back: it came back unhandled."""
+        """Count the last hand-out no longer: the job came back unhandled."""
         self.attempts -= 1
 
     def set_attempts(self, attempts: int) -> None:
@@ -99,26 +99,26 @@ class Job:
         self.last_failure_ns = now_ns
         self.reason = reason
 
-    def explain(self, reason: str) -> None:
-        """Say why it is given up."""
+    def note_reason(self, reason: str) -> None:
+        """Note why it is given up."""
         self.reason = reason
 
-    def offer_since(self, since_ns: int) -> None:
-        """Note since when clients may have it again; 0: unknown."""
+    def note_offer(self, since_ns: int) -> None:
+        """Note since when it is offered again; 0: unknown."""
         self.since_ns = since_ns
         self.waited_ns = 0
 
     # ---- its message; caller: residency ----------------------------------------------------------
 
     def drop_message(self) -> None:
-        """Set the message down: it is read again before anybody gets the job."""
+        """Let go of the message, which is read again before the next hand-out."""
         self.message = None
 
     def restore(self, message: StoredMessage | None) -> None:
-        """Take *message*, which was read again, back."""
+        """Take back *message*, which was read again."""
         self.message = message
 
-    def read_again(self) -> None:
+    def note_refilled(self) -> None:
         """Note that it was spilled, and has been read again."""
         self.refilled = True
 

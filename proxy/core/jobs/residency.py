@@ -208,7 +208,7 @@ class Residency:
             return False  # it was put back meanwhile
         self._spilled.load(refill.key, [job.offset for job in jobs])
         for job in jobs:
-            job.read_again()
+            job.note_refilled()
             self.window.admit(job.held_bytes)
             self._chains.submit(job, reactivated=True)
         self._memory.relief.note_arrivals(len(jobs))

@@ -285,9 +285,11 @@ class LeaseBook:
                 yield Judged(first, decided, behind)
 
     def end_handled(self, lease_ids: Iterator[LeaseId]) -> tuple[list[Lease], LeaseId | None]:
-        """End the leases of *lease_ids*, which their clients handled, up to the first that is not
-        live, or whose verdict decides something of others in its run, or waits for them. Returns
-        the ended ones, and that first id, which ``judge`` has to look at; None at the end.
+        """End the leases of *lease_ids*, all of which are acked, in one go.
+
+        Stops at the first id whose ack takes more than that: its lease is not live, waits for one
+        ahead of it in its run, or settles one behind it. Returns the ended leases, and that id for
+        ``judge``; None if there is none.
         """
         leases, by_offset, ended = self._leases, self._by_offset, []
         other = None
@@ -332,7 +334,7 @@ class LeaseBook:
 
     def offer(self, job: Job, since_ns: int = 0) -> None:
         """Hand *job* out again, before anything new; since when it may be, 0: nobody knows."""
-        job.offer_since(since_ns)
+        job.note_offer(since_ns)
         self.offered[job] = None
 
     def retry_at(self, job: Job, due_ns: int) -> None:

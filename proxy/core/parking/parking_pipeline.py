@@ -106,7 +106,7 @@ class ParkingPipeline(QueuePipeline):
             return effects
         if job.state is RUNNING:
             self.settlement.withdraw(job)
-        job.explain(job.reason or "the broker takes no copy that is so long")
+        job.note_reason(job.reason or "the broker takes no copy that is so long")
         self.parking.dead_letter(job, effects)
         return self._concluded(effects)
 

@@ -180,7 +180,7 @@ class Dispatch:
             self._settlement.retry_at(job, due_ns)
             return True
         if self._failures.given_up and self._failures.were_used_up(job.offset):
-            job.explain("its hand-outs were used up before its owner ended")
+            job.note_reason("its hand-outs were used up before its owner ended")
             self._exhausted.give_up(job, self.unreported.effects)
             return True
         return False

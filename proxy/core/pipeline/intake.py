@@ -166,7 +166,7 @@ class Intake:
         job = self.job(message, None)
         self._jobs.hold(job)
         job.move(NEW, RUNNING)
-        job.explain(reason)
+        job.note_reason(reason)
         self._exhausted.give_up(job, effects)
 
     def job(self, message: StoredMessage, key: bytes | None) -> Job:

@@ -589,9 +589,8 @@ class QueuePipeline:
         return self._concluded(self.intake.read(messages, next_offset=next_offset))
 
     def _subject(self, job: Job) -> Subject:
-        if job.message is None:
+        if (message := job.message) is None:
             raise RuntimeError(f"{job} is about to be handed out without its message")
-        message = job.message
         offset = self.intake.origin_offset(job, message)
         return Subject(message, self.topic, self.origin.place, offset, message.body)
 
