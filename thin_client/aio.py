@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
-from thin_client import forks
 from thin_client.aio_feeder import AsyncFeeder
 from thin_client.aio_handlers import (
     ThreadGoesOn,
@@ -20,6 +18,7 @@ from thin_client.aio_handlers import (
     to_the_end,
     traced,
 )
+from thin_client.base_consumer import BaseConsumer
 from thin_client.clock import now_ns
 from thin_client.handlers import BatchHandler, Handler, check_handler, is_coroutine_function
 from thin_client.key_batch import KeyBatch
@@ -32,22 +31,14 @@ from thin_client.message import (
     outcome_name,
 )
 from thin_client.options import (
-    Observer,
-    Timing,
-    guarded,
     overridden,
-    renamed,
-    session_options,
-    started_elsewhere,
 )
-from thin_client.servers import Servers, Tls
 from thin_client.session import Session
-from thin_client.tracing import Tracer
 
 T = TypeVar("T", Message, KeyBatch)  # what one handler takes
 
 
-class AsyncConsumer:
+class AsyncConsumer(BaseConsumer):
     """Pulls the messages of a consumer group, in order by key, and acks what was handled.
 
     ``run`` is the parallel form: messages of different keys are handled at the same time::
@@ -76,73 +67,19 @@ class AsyncConsumer:
     TLS. *tracer*: surrounds handlers. Raises ValueError for options that make no sense.
     """
 
-    def __init__(
-        self,
-        servers: str | Sequence[str],
-        *,
-        group: str,
-        topics: Sequence[str] | None = None,
-        concurrency: int = 8,
-        prefetch: int | None = None,
-        max_run: int = 1,
-        client_id: str | None = None,
-        token: str | None = None,
-        tls: Tls | None = None,
-        tracer: Tracer | None = None,
-        observer: Observer | None = None,
-        timing: Timing | None = None,
-    ) -> None:
-        self._timing = timing or Timing()
-        self._observer = guarded(observer)
-        self._tracer = tracer
-        self._servers = Servers(servers, tls=tls)
-        self._named = client_id is not None
-        self._options = session_options(
-            group=group,
-            topics=topics,
-            concurrency=concurrency,
-            prefetch=prefetch,
-            max_run=max_run,
-            client_id=client_id,
-            token=token,
-            timing=self._timing,
-        )
-        self._started = False
-        self._parent: int | None = None  # the process that started it, if that is another one
-        self._idle: deque[asyncio.Future[None]] = deque()  # who waits for a message
+    def _prepare(self) -> None:
+        self._session = Session(self._options)
+        self._idle: deque[asyncio.Future[None]] = deque()  # wait for a message
         self._waking = False  # one of them was woken, and has not looked yet
-        #: By the iterator, not settled yet; and the task that took each.
-        self._yielded: dict[Message, asyncio.Task[Any] | None] = {}
         self._changed = asyncio.Event()
         self._drain_limit: asyncio.Timeout | None = None
-        self._exit: SystemExit | None = None  # a handler's
-        self._pid = os.getpid()
-        self._prepare()
-        forks.register(self)
-
-    def _prepare(self) -> None:
-        """Make what belongs to one process."""
-        self._session = Session(self._options)
-        self._feeder = AsyncFeeder(
+        self._feeder: AsyncFeeder = AsyncFeeder(
             self._session,
             self._servers,
             timing=self._timing,
             observer=self._observer,
             changed=self._turn,
         )
-
-    def forked(self) -> None:
-        """In a child process: begin anew under a name of its own. One that was started is the
-        parent's: its messages and tasks are there.
-        """
-        if self._started and self._parent is None:
-            self._parent = self._pid
-        self._options = renamed(self._options, keep_client_id=self._named)
-        self._yielded.clear()
-        self._prepare()
-
-    def __repr__(self) -> str:
-        return f"<AsyncConsumer at {self._feeder.address} {self._session!r}>"
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -326,17 +263,6 @@ class AsyncConsumer:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _check_process(self) -> None:
-        if self._parent is not None:
-            raise started_elsewhere(self._parent)
-
-    def _start(self) -> None:
-        self._check_process()
-        if self._started:
-            raise RuntimeError("a consumer is used once: make another one")
-        self._started = True
-        self._feeder.start()
-
     def _settle_batch(self, batch: KeyBatch, outcome: Outcome, at_ns: int) -> None:
         batch.end(outcome)
         self._session.settle_batch(batch, batch.done, outcome, at_ns)
@@ -352,18 +278,10 @@ class AsyncConsumer:
         self._settle(message, outcome, now_ns())
         self._turn()
 
-    def _turn(self) -> None:
-        """Something changed: let go on whoever waited for it."""
-        session = self._session
-        if self._feeder.failure is not None and not session.stopping:
-            session.stop(now_ns())
-        self._feeder.turn()
-        if session.stopping:
-            while self._idle:
-                _wake(self._idle.popleft())
-            self._changed.set()
-        else:
-            self._wake_one()
+    def _wake_all(self) -> None:
+        while self._idle:
+            _wake(self._idle.popleft())
+        self._changed.set()
 
     def _wake_one(self) -> None:
         """One at a time, each the next: whoever is awake already may have taken all by then."""
@@ -422,12 +340,6 @@ class AsyncConsumer:
         finally:
             self._drain_limit = None
         return True
-
-    def _raise_failure(self) -> None:
-        if self._exit is not None:
-            raise self._exit
-        if self._feeder.failure is not None:
-            raise self._feeder.failure
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

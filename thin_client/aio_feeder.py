@@ -5,16 +5,17 @@ and extends, on a connection of its own, since a waiting pull occupies the other
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 from thin_client import calls, chance, clock
-from thin_client.addresses import Address, parse_address
+from thin_client.addresses import Address
 from thin_client.aio_connection import AsyncConnection
-from thin_client.backoff import is_news, tries_elsewhere
+from thin_client.backoff import tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
+from thin_client.feeding import Reports, destinations, met_and_gone
 from thin_client.keeper import Keeper
 from thin_client.lease import Home, Lease
 from thin_client.options import Observer, Timing
@@ -22,7 +23,6 @@ from thin_client.servers import Destination, Servers
 from thin_client.session import Session
 from thrift_idl import consumer
 
-_log = logging.getLogger("orderlane")
 _NEVER = 1 << 63
 
 
@@ -105,7 +105,7 @@ class AsyncFeeder:
         self._servers = servers
         self._pulled_from = servers.destination
         self._timeout_s = timing.request_timeout_s
-        self._observer = observer
+        self._reports = Reports(observer)
         self._changed = changed
         self._pull_alarm = _Alarm(session.pull_at)
         self._pulling: AsyncConnection | None = None
@@ -179,17 +179,15 @@ class AsyncFeeder:
             self.turn()  # with a pull at the proxy, verdicts hurry
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
             response = await self._pulling.call(calls.pull(request), timeout_s=timeout_s)
-            self._observer.on_pulled(session.pull_answered(response, now_ns()))
+            self._reports.pulled(session.pull_answered(response, now_ns()))
         except ClientError as error:
             session.pull_failed(now_ns(), chance.fraction())
             self._hang_up()
             if tries_elsewhere(error, session.pull_failures):
                 self._servers.go_on()
-            self._observer.on_error(error)
             if not error.retriable:
                 self.failure = error
-            elif is_news(session.pull_failures):
-                _log.warning("pull failed, trying again: %s", error)
+            self._reports.pull_failed(error, failures=session.pull_failures)
 
     def _hang_up(self) -> None:
         if self._pulling is not None:
@@ -203,13 +201,13 @@ class AsyncFeeder:
         homes = self._session.homes
         if len(homes) == len(self._homes) and all(home in self._homes for home in homes.values()):
             return
-        wanted = dict.fromkeys(homes.values())  # not a set, for their order
-        for home in [each for each in wanted if each not in self._homes]:
+        met, gone = met_and_gone(self._session, self._homes)
+        for home in met:
             alarm = _Alarm(lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             name = f"orderlane settle {home.address}"
             control = self._control_forever(home, alarm, self._pulled_from)
             self._homes[home] = (alarm, self._spawn(control, name=name))
-        for home in [each for each in self._homes if each not in wanted]:
+        for home in gone:
             _, task = self._homes.pop(home)
             task.cancel()
 
@@ -245,49 +243,35 @@ class AsyncFeeder:
         request: consumer.AckRequest | consumer.ExtendRequest,
         answer: consumer.AckAnswer,
     ) -> None:
-        if isinstance(request, consumer.AckRequest) and home.settling is not None:
-            self._observer.on_settled(len(home.settling), len(answer.notHeld or ()))
-        for message in self._session.control_answered(home, answer):
-            self._observer.on_lease_lost(message)
+        settled = len(home.settling or ())
+        lost = self._session.control_answered(home, answer)
+        self._reports.control_answered(request, answer, settled=settled, lost=lost)
 
     def _control_failed(self, home: Home, error: ClientError) -> None:
         lost = self._session.control_failed(home, now_ns(), chance.fraction())
-        if is_news(home.failures):
-            _log.warning("settling or extending failed, trying again: %s", error)
-        self._observer.on_error(error)
-        for message in lost:
-            self._observer.on_lease_lost(message)
+        self._reports.control_failed(home, error, lost)
 
     # ---- for the thread that extends while the loop is blocked ----------------------------------
 
     def _connect(self, home: Home) -> Connection:
         """As ``_open``, in that thread."""
-        try:
-            own = self._pulled_from
-            if home.address is not None:
-                own = self._servers.at(parse_address(home.address))
-            return Connection(own, timeout_s=self._timeout_s)
-        except (ConnectionLost, ValueError):
-            return Connection(self._pulled_from, timeout_s=self._timeout_s)
+        *others, last = destinations(home, self._servers, self._pulled_from)
+        for each in others:
+            with suppress(ConnectionLost):
+                return Connection(each, timeout_s=self._timeout_s)
+        return Connection(last, timeout_s=self._timeout_s)
 
     def _refused(self, leases: list[Lease]) -> None:
-        for message in self._session.refused(leases):
-            self._observer.on_lease_lost(message)
+        self._reports.lost(self._session.refused(leases))
         self._changed()
 
     async def _open(self, home: Home, pulled_from: Destination) -> AsyncConnection:
-        """Connect to the proxy that holds the leases; raises ConnectionLost.
-
-        Behind a forwarded port its own name for itself may lead nowhere; then its messages came
-        from where it can be reached. Never another proxy: it would know nothing of the leases.
-        """
-        try:
-            own = pulled_from
-            if home.address is not None:
-                own = self._servers.at(parse_address(home.address))
-            return await AsyncConnection.open(own, timeout_s=self._timeout_s)
-        except (ConnectionLost, ValueError):
-            return await AsyncConnection.open(pulled_from, timeout_s=self._timeout_s)
+        """Connect to the proxy that holds the leases; raises ConnectionLost."""
+        *others, last = destinations(home, self._servers, pulled_from)
+        for each in others:
+            with suppress(ConnectionLost):
+                return await AsyncConnection.open(each, timeout_s=self._timeout_s)
+        return await AsyncConnection.open(last, timeout_s=self._timeout_s)
 
     # ---- tasks ----------------------------------------------------------------------------------
 

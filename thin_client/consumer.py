@@ -7,13 +7,12 @@ one lock; what each thread waits for has a condition of its own.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
-from thin_client import forks
+from thin_client.base_consumer import BaseConsumer
 from thin_client.clock import now_ns
 from thin_client.feeder import Feeder
 from thin_client.handlers import (
@@ -32,15 +31,8 @@ from thin_client.message import (
     outcome_name,
 )
 from thin_client.options import (
-    Observer,
-    Timing,
-    guarded,
     overridden,
-    renamed,
-    session_options,
-    started_elsewhere,
 )
-from thin_client.servers import Servers, Tls
 from thin_client.session import Session
 from thin_client.tracing import Tracer
 
@@ -48,7 +40,7 @@ T = TypeVar("T")
 H = TypeVar("H", Message, KeyBatch)  # what one handler takes
 
 
-class Consumer:
+class Consumer(BaseConsumer):
     """Pulls the messages of a consumer group, in order by key, and acks what was handled.
 
     ``run`` is the parallel form, with ``concurrency`` threads::
@@ -68,56 +60,16 @@ class Consumer:
     Options and errors are those of ``AsyncConsumer``. The observer is called in the threads.
     """
 
-    def __init__(
-        self,
-        servers: str | Sequence[str],
-        *,
-        group: str,
-        topics: Sequence[str] | None = None,
-        concurrency: int = 8,
-        prefetch: int | None = None,
-        max_run: int = 1,
-        client_id: str | None = None,
-        token: str | None = None,
-        tls: Tls | None = None,
-        tracer: Tracer | None = None,
-        observer: Observer | None = None,
-        timing: Timing | None = None,
-    ) -> None:
-        self._timing = timing or Timing()
-        self._observer = guarded(observer)
-        self._tracer = tracer
-        self._heard = overridden(self._observer, "on_handle_start", "on_handle_end")
-        self._servers = Servers(servers, tls=tls)
-        self._named = client_id is not None
-        self._options = session_options(
-            group=group,
-            topics=topics,
-            concurrency=concurrency,
-            prefetch=prefetch,
-            max_run=max_run,
-            client_id=client_id,
-            token=token,
-            timing=self._timing,
-        )
-        self._started = False
-        self._parent: int | None = None  # the process that started it, if that is another one
-        self._draining = self._hard = False
-        self._yielded: dict[Message, int] = {}  # by the iterator, with the thread that took it
-        self._exit: BaseException | None = None  # by which a handler ended the process
-        self._pid = os.getpid()
-        self._prepare()
-        forks.register(self)
-
     def _prepare(self) -> None:
-        """Make what belongs to one process."""
         self._session = Session(self._options)
         self._lock = threading.RLock()
         self._message_or_end = threading.Condition(self._lock)
+        self._heard = overridden(self._observer, "on_handle_start", "on_handle_end")
+        self._draining = self._hard = False
         self._idle = 0  # threads that wait for a message
         self._waking = False  # one of them was woken, and has not looked yet
         self._progress = threading.Condition(self._lock)
-        self._feeder = Feeder(
+        self._feeder: Feeder = Feeder(
             self._session,
             self._servers,
             lock=self._lock,
@@ -125,19 +77,6 @@ class Consumer:
             observer=self._observer,
             changed=self._turn,
         )
-
-    def forked(self) -> None:
-        """In a child process: begin anew under a name of its own. One that was started is the
-        parent's: its messages and threads are there.
-        """
-        if self._started and self._parent is None:
-            self._parent = self._pid
-        self._options = renamed(self._options, keep_client_id=self._named)
-        self._yielded.clear()
-        self._prepare()
-
-    def __repr__(self) -> str:
-        return f"<Consumer at {self._feeder.address} {self._session!r}>"
 
     def __enter__(self) -> Self:
         self._start()
@@ -271,17 +210,6 @@ class Consumer:
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _check_process(self) -> None:
-        if self._parent is not None:
-            raise started_elsewhere(self._parent)
-
-    def _start(self) -> None:
-        self._check_process()
-        if self._started:
-            raise RuntimeError("a consumer is used once: make another one")
-        self._started = True
-        self._feeder.start()
-
     def _take(self) -> Message | None:
         return self._session.take(now_ns())
 
@@ -327,17 +255,9 @@ class Consumer:
             self._session.settle(message, outcome, now_ns())
             self._turn()
 
-    def _turn(self) -> None:
-        """Something changed: let go on whoever waited for it. Caller holds the lock."""
-        session = self._session
-        if self._feeder.failure is not None and not session.stopping:
-            session.stop(now_ns())
-        self._feeder.turn()
-        if session.stopping:
-            self._message_or_end.notify_all()
-            self._progress.notify_all()
-        else:
-            self._wake_one()
+    def _wake_all(self) -> None:
+        self._message_or_end.notify_all()
+        self._progress.notify_all()
 
     def _drain(self) -> None:
         """Finish what is handled, give back the rest, tell the proxy, and close."""
@@ -361,12 +281,6 @@ class Consumer:
                 return False
             self._progress.wait(min(left_s, 0.5))
         return True
-
-    def _raise_failure(self) -> None:
-        if self._exit is not None:
-            raise self._exit
-        if self._feeder.failure is not None:
-            raise self._feeder.failure
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -4,24 +4,24 @@ extends, on a connection of its own, since a waiting pull occupies the other.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from thin_client import calls, chance
-from thin_client.addresses import Address, parse_address
-from thin_client.backoff import is_news, tries_elsewhere
+from thin_client.addresses import Address
+from thin_client.backoff import tries_elsewhere
 from thin_client.clock import now_ns
 from thin_client.connection import Connection
 from thin_client.errors import ClientError, ConnectionLost
+from thin_client.feeding import Reports, destinations, met_and_gone
 from thin_client.lease import Home
 from thin_client.options import Observer, Timing
 from thin_client.servers import Destination, Servers
 from thin_client.session import Session
 from thrift_idl import consumer
 
-_log = logging.getLogger("orderlane")
 _NEVER = 1 << 63
 
 
@@ -89,7 +89,7 @@ class Feeder:
         self._pulled_from = servers.destination
         self._lock = lock
         self._timeout_s = timing.request_timeout_s
-        self._observer = observer
+        self._reports = Reports(observer)
         self._changed = changed
         self._pulls = _Line(lock, session.pull_at)
         self._homes: dict[Home, _Line] = {}
@@ -150,7 +150,7 @@ class Feeder:
             response = line.connection.call(calls.pull(request), timeout_s=timeout_s)
             with self._lock:
                 pulled = session.pull_answered(response, now_ns())
-            self._observer.on_pulled(pulled)
+            self._reports.pulled(pulled)
         except ClientError as error:
             line.hang_up()
             with self._lock:
@@ -161,21 +161,19 @@ class Feeder:
                     return
                 if not error.retriable:
                     self.failure = error
-            self._observer.on_error(error)
-            if error.retriable and is_news(session.pull_failures):
-                _log.warning("pull failed, trying again: %s", error)
+            self._reports.pull_failed(error, failures=session.pull_failures)
 
     # ---- settling and extending -----------------------------------------------------------------
 
     def _meet_homes(self) -> None:
         """Have a thread for each proxy that the session names, and none for others."""
-        wanted = dict.fromkeys(self._session.homes.values())
-        for home in [each for each in wanted if each not in self._homes]:
+        met, gone = met_and_gone(self._session, self._homes)
+        for home in met:
             line = _Line(self._lock, lambda home=home: self._session.control_at(home))  # type: ignore[misc]
             self._homes[home] = line
             name = f"orderlane settle {home.address}"
             self._spawn(partial(self._control_forever, home, line, self._pulled_from), name=name)
-        for home in [each for each in self._homes if each not in wanted]:
+        for home in gone:
             self._homes.pop(home).close()
 
     def _control_forever(self, home: Home, line: _Line, pulled_from: Destination) -> None:
@@ -211,33 +209,20 @@ class Feeder:
         with self._lock:
             settled = len(home.settling or ())
             lost = self._session.control_answered(home, answer)
-        if isinstance(request, consumer.AckRequest):
-            self._observer.on_settled(settled, len(answer.notHeld or ()))
-        for message in lost:
-            self._observer.on_lease_lost(message)
+        self._reports.control_answered(request, answer, settled=settled, lost=lost)
 
     def _control_failed(self, home: Home, error: ClientError) -> None:
         with self._lock:
             lost = self._session.control_failed(home, now_ns(), chance.fraction())
-        if is_news(home.failures):
-            _log.warning("settling or extending failed, trying again: %s", error)
-        self._observer.on_error(error)
-        for message in lost:
-            self._observer.on_lease_lost(message)
+        self._reports.control_failed(home, error, lost)
 
     def _open(self, home: Home, pulled_from: Destination) -> Connection:
-        """Connect to the proxy that holds the leases; raises ConnectionLost.
-
-        Behind a forwarded port its own name for itself may lead nowhere; then its messages came
-        from where it can be reached. Never another proxy: it would know nothing of the leases.
-        """
-        try:
-            own = pulled_from
-            if home.address is not None:
-                own = self._servers.at(parse_address(home.address))
-            return Connection(own, timeout_s=self._timeout_s)
-        except (ConnectionLost, ValueError):
-            return Connection(pulled_from, timeout_s=self._timeout_s)
+        """Connect to the proxy that holds the leases; raises ConnectionLost."""
+        *others, last = destinations(home, self._servers, pulled_from)
+        for each in others:
+            with suppress(ConnectionLost):
+                return Connection(each, timeout_s=self._timeout_s)
+        return Connection(last, timeout_s=self._timeout_s)
 
     # ---- threads --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from asyncio.trsock import TransportSocket
 from typing import Protocol
 
 
@@ -19,13 +20,6 @@ class Inherited(Protocol):
         """Let go of what belongs to the parent process, without telling anybody."""
 
 
-class Socket(Protocol):
-    """A socket of any kind of event loop."""
-
-    def fileno(self) -> int:
-        """Its number; negative once it is closed."""
-
-
 _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
@@ -34,13 +28,13 @@ def register(each: Inherited) -> None:
     _registered.add(each)
 
 
-def let_go(inherited: Socket | None) -> None:
-    """End a socket in a child process; None: there is none.
+def let_go(inherited: object) -> None:
+    """End the socket of a transport in a child process, or of a loop that is closed.
 
-    Its number is given to the null device. The object that holds the number may close it later,
-    and closes no other file by that.
+    Its number is given to the null device. The transport may close it later, and closes no other
+    file by that. A socket of uvloop is kept: closed, it still has a number, that of another file.
     """
-    number = -1 if inherited is None else inherited.fileno()
+    number = inherited.fileno() if isinstance(inherited, TransportSocket) else -1
     if number >= 0:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, number, inheritable=False)

@@ -1,0 +1,140 @@
+"""What both forms of a consumer share: options, one use in one process, and its end. No I/O."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from thin_client import forks
+from thin_client.addresses import Address
+from thin_client.clock import now_ns
+from thin_client.message import Message
+from thin_client.options import (
+    Observer,
+    Timing,
+    guarded,
+    renamed,
+    session_options,
+    started_elsewhere,
+)
+from thin_client.servers import Servers, Tls
+from thin_client.session import Session
+from thin_client.tracing import Tracer
+
+
+class SessionFeeder(Protocol):
+    """Keeps a session fed. ``failure`` is what ended it, None while it goes on."""
+
+    failure: BaseException | None
+
+    @property
+    def address(self) -> Address:
+        """Where pulls go."""
+
+    def start(self) -> None:
+        """Begin to pull."""
+
+    def turn(self) -> None:
+        """Start what has become due."""
+
+
+class BaseConsumer:
+    """A consumer of either form. What belongs to one process is made by ``_prepare``."""
+
+    _session: Session
+    _feeder: SessionFeeder
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        group: str,
+        topics: Sequence[str] | None = None,
+        concurrency: int = 8,
+        prefetch: int | None = None,
+        max_run: int = 1,
+        client_id: str | None = None,
+        token: str | None = None,
+        tls: Tls | None = None,
+        tracer: Tracer | None = None,
+        observer: Observer | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._timing = timing or Timing()
+        self._observer = guarded(observer)
+        self._tracer = tracer
+        self._servers = Servers(servers, tls=tls)
+        self._named = client_id is not None
+        self._options = session_options(
+            group=group,
+            topics=topics,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            max_run=max_run,
+            client_id=client_id,
+            token=token,
+            timing=self._timing,
+        )
+        self._started = False
+        self._parent: int | None = None  # the process that started it, if that is another one
+        #: Messages that came out of the iterator and are not settled, with the thread or task that
+        #: took each.
+        self._yielded: dict[Message, object] = {}
+        self._exit: BaseException | None = None  # by which a handler ended the process
+        self._pid = os.getpid()
+        self._prepare()
+        forks.register(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._feeder.address} {self._session!r}>"
+
+    def forked(self) -> None:
+        """In a child process: begin again under a name of its own. One that was started is the
+        parent's: its messages, threads and tasks are there.
+        """
+        if self._started and self._parent is None:
+            self._parent = self._pid
+        self._options = renamed(self._options, keep_client_id=self._named)
+        self._yielded.clear()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what belongs to one process: the session, its feeder, and what waits for them."""
+        raise NotImplementedError
+
+    def _check_process(self) -> None:
+        if self._parent is not None:
+            raise started_elsewhere(self._parent)
+
+    def _start(self) -> None:
+        self._check_process()
+        if self._started:
+            raise RuntimeError("a consumer is used once: make another one")
+        self._started = True
+        self._feeder.start()
+
+    def _turn(self) -> None:
+        """Something changed: wake what waits for it. The caller holds the lock, if there is one."""
+        session = self._session
+        if self._feeder.failure is not None and not session.stopping:
+            session.stop(now_ns())
+        self._feeder.turn()
+        if session.stopping:
+            self._wake_all()
+        else:
+            self._wake_one()
+
+    def _wake_all(self) -> None:
+        """Wake all that wait for a message or for the end."""
+        raise NotImplementedError
+
+    def _wake_one(self) -> None:
+        """Wake one that waits for a message, if there is one to take."""
+        raise NotImplementedError
+
+    def _raise_failure(self) -> None:
+        if self._exit is not None:
+            raise self._exit
+        if self._feeder.failure is not None:
+            raise self._feeder.failure
