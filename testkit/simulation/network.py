@@ -72,6 +72,20 @@ class VirtualTime(Protocol):
         """A future of the loop."""
 
 
+class _Opening(asyncio.Protocol):
+    """Notes the transport over TLS when it is open, and leaves it to *protocol*."""
+
+    transport: Any = None
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.set_protocol(self._protocol)
+        self._protocol.connection_made(transport)
+
+
 class Network:
     """All listeners and connections of one loop."""
 
@@ -231,9 +245,10 @@ class Network:
         server.accept(far)
         if ssl:
             waiter = loop.create_future()
+            opening = _Opening(protocol)
             layer = sslproto.SSLProtocol(
                 asyncio.get_running_loop(),
-                protocol,
+                opening,
                 _client_context(ssl),
                 waiter,
                 False,
@@ -247,7 +262,7 @@ class Network:
             except BaseException:
                 near.abort()
                 raise
-            return layer._app_transport, protocol
+            return opening.transport, protocol
         near.begin(protocol)
         made = loop.create_future()
         loop.call_soon(_set, made)

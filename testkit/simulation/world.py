@@ -352,9 +352,7 @@ class World:
         self.loop.network.end_of(process, silent=power)
         self.disk.release(process)
         if (tasks := self._tasks.pop(process, None)) is not None:
-            for task in tasks.under_way():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                self._graves.append(task)
+            self._graves += tasks.under_way()
 
     # ---- what it consists of --------------------------------------------------------------------
 
@@ -456,6 +454,8 @@ class World:
             node.kill()
         self.nemesis.silence()
         self.loop.set_task_factory(None)
+        # Tasks of dead processes never end, which asyncio would report of each.
+        self.loop.set_exception_handler(lambda *_: None)
         for task in self._graves:
             with suppress(BaseException):
                 task.get_coro().close()
@@ -545,8 +545,6 @@ def simulate(
             return loop.run_until_complete(main())
         finally:
             loop.set_exception_handler(lambda *_: None)
-            for task in asyncio.all_tasks(loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
             asyncio.set_event_loop(None)
             loop.close()
             if collecting:
