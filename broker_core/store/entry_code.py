@@ -7,10 +7,13 @@ can compute it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from broker_core.names import DELAY_TOPICS, Topic
 from broker_core.remoting.delay_properties import DUE
-from broker_core.store.tag_hash import tag_hash_of
+from broker_core.remoting.key_hash import java_hash
 
+_TAGS = b"TAGS\x01"
 _DUE = DUE.encode() + b"\x01"
 
 
@@ -29,3 +32,20 @@ def due_ms_of(properties: bytes) -> int:
         return 0
     text = properties[start : properties.find(b"\x02", start)]
     return int(text) if text.isdigit() and len(text) < 19 else 0
+
+
+def tag_hash_of(properties: bytes) -> int:
+    """Return Java's hash of the tag in encoded *properties*, without decoding others; 0: no tag."""
+    if properties.startswith(_TAGS):
+        start = len(_TAGS)
+    elif (at := properties.find(b"\x02" + _TAGS)) >= 0:
+        start = at + 1 + len(_TAGS)
+    else:
+        return 0
+    end = properties.find(b"\x02", start)
+    return _java_hash(properties[start:] if end < 0 else properties[start:end])
+
+
+@lru_cache(maxsize=4096)
+def _java_hash(tag: bytes) -> int:
+    return java_hash(tag.decode("utf-8", "backslashreplace"))

@@ -8,11 +8,10 @@ from broker_core.names import Group
 from proxy.admin.audit import AuditSurface
 from proxy.admin.configuration import ConfigurationSurface
 from proxy.admin.dead_letters import DeadLetterSurface
-from proxy.admin.group_verbs import GroupVerbSurface
 from proxy.admin.groups import GroupSurface
 from proxy.admin.handoffs import HandoffSurface
 from proxy.admin.key_views import KeyViewSurface
-from proxy.admin.keys import KeySurface
+from proxy.admin.keys import GroupVerbSurface, KeySurface
 from proxy.admin.leases import LeaseSurface
 from proxy.admin.messages import MessageSurface
 from proxy.admin.offsets import OffsetSurface

@@ -1,4 +1,4 @@
-"""Key verbs in the admin API: pause, resume, skip, retry, park, redrive."""
+"""Verbs on keys and groups in the admin API: pause, resume, skip, retry, park, redrive."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from proxy.admin.operations import LOOKS, OWNED, Call, Operation, get, post
-from proxy.operator.asked import Answer
+from proxy.operator.asked import Answer, ChangeBody
 from proxy.operator.key_desk import KeyDesk
 from proxy.operator.key_models import RedriveAllBody
-from proxy.operator.key_table import KEY_VERBS, KeyVerb, Reach
+from proxy.operator.key_table import GROUP_VERBS, KEY_VERBS, KeyVerb, OfGroup, Reach
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 
@@ -106,3 +106,28 @@ class KeySurface:
         return await self._desk.redrive_all(
             call.path["group"], call.path["topic"], by=call.by, reason=call.body.reason, **asked
         )
+
+
+class GroupVerbSurface:
+    """``POST /api/groups/G/VERB``."""
+
+    def __init__(self, desk: KeyDesk) -> None:
+        self._desk = desk
+
+    def operations(self) -> list[Operation]:
+        """Return the operations."""
+        return [self._verb(verb, form) for verb, form in GROUP_VERBS]
+
+    def _verb(self, verb: KeyVerb, form: OfGroup) -> Operation:
+        return post(
+            f"/api/groups/{{group}}/{verb.name}",
+            form.summary,
+            partial(self._act, verb),
+            body=ChangeBody,
+            answer=verb.answer,
+            errors=OWNED,
+        )
+
+    async def _act(self, verb: KeyVerb, call: Call) -> dict[str, Any]:
+        group = call.path["group"]
+        return await self._desk.everywhere(verb, group, None, None, call.body, by=call.by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from dataclasses import dataclass, field
 
 import structlog
@@ -12,7 +13,6 @@ from proxy.errors import SettingsError
 from proxy.live.group_changes import restart_needed
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.settings_file import SettingsFile
-from proxy.live.watched import Watched
 from proxy.settings.proxy_settings import Settings
 
 LOOK_S = 1.0
@@ -31,6 +31,31 @@ class FileState:
     refused: str = ""
     missing: bool = False
     restart_needed: list[str] = field(default_factory=list)
+
+
+class Watched:
+    """A file that others write. Its content counts once it was the same at two looks: whoever
+    writes it in place has written half of it for a moment, and half a list of groups is a list.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: bytes | None = None
+        self._seen: bytes | None = None
+
+    def look(self, content: bytes | None, *, at_once: bool = False) -> bool:
+        """True if *content* (None: there is no file, or nobody may read it) is to be loaded now.
+
+        *at_once*: whoever asks for it says that the file is whole; it is loaded again, too.
+        """
+        if content is None:
+            self._seen = None
+            return False
+        digest = hashlib.sha256(content).digest()
+        settled = at_once or (digest == self._seen and digest != self._loaded)
+        self._seen = digest
+        if settled:
+            self._loaded = digest
+        return settled
 
 
 class FileWatch:

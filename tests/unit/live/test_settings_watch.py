@@ -13,10 +13,9 @@ import yaml
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.lane.lanes import Lanes
 from proxy.live import file_watch
-from proxy.live.file_watch import FileWatch
+from proxy.live.file_watch import FileWatch, Watched
 from proxy.live.live_groups import LiveGroups, Source
 from proxy.live.settings_file import SettingsFile
-from proxy.live.watched import Watched
 from testkit.eventually import eventually
 from testkit.lanes import make_lane
 

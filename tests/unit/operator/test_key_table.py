@@ -8,8 +8,7 @@ from unittest.mock import MagicMock
 import orjson
 import pytest
 
-from proxy.admin.group_verbs import GroupVerbSurface
-from proxy.admin.keys import KeySurface
+from proxy.admin.keys import GroupVerbSurface, KeySurface
 from proxy.cli import groups
 from proxy.cli.key import COMMANDS
 from proxy.console.key_verbs import key_verbs_js

@@ -16,12 +16,12 @@ from broker_core.remoting.key_hash import java_hash
 from broker_core.remoting.message import decode_message, decode_messages
 from broker_core.store import message_store
 from broker_core.store.commit_log import CommitLog, Sync
+from broker_core.store.entry_code import tag_hash_of
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.message_store import Flush, MessageStore
 from broker_core.store.pending import Stored
 from broker_core.store.reader import ReadResult, ReadStatus
 from broker_core.store.recovery import Checkpoint
-from broker_core.store.tag_hash import tag_hash_of
 from tests.support.store_messages import TOPIC, append_to, entry, envelope, stored
 
 SEGMENT = 4000
