@@ -30,7 +30,7 @@ from proxy.upstream.dead_letters.redrive_run import RedriveRun, progress_group
 
 #: Dead letters read by one request; bounds its duration.
 _MOST_READ = 10_000
-_AT_ONCE = 256
+AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class DeadLetterDesk:
                 queue,
                 group=Group(queue.topic),  # the progress group has the same name
                 offset=offset,
-                max_messages=at_once or _AT_ONCE,
+                max_messages=at_once or AT_ONCE,
                 suspend_ms=0,
             )
             goes_on = result.next_offset > offset and result.status is not PullStatus.NO_NEW

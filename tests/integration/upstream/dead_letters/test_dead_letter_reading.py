@@ -48,7 +48,7 @@ async def exported(it: Site, *words: str) -> list[dict[str, Any]]:
 async def test_dead_letters_are_exported_with_all_that_they_hold(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         await die(it.gateway)
-        with mock.patch.object(dead_letter_desk, "_AT_ONCE", 3):
+        with mock.patch.object(dead_letter_desk, "AT_ONCE", 3):
             found = await exported(it)
         assert [each["origin"] for each in found] == [
             f"broker-a_0@{number}" for number in (0, 2, 4, 6, 1, 3, 5, 7)
@@ -110,7 +110,7 @@ async def test_an_export_that_breaks_off_is_no_success(tmp_path: Path) -> None:
             return await pull(*arguments, **named)
 
         with (
-            mock.patch.object(dead_letter_desk, "_AT_ONCE", 3),
+            mock.patch.object(dead_letter_desk, "AT_ONCE", 3),
             mock.patch.object(BrokerClient, "pull", failing),
         ):
             code, out, err = await it.verb("dead-letters", "export", GROUP)
