@@ -34,7 +34,7 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.header_fields import Header
 from broker_core.remoting.message import OutgoingMessage
-from broker_core.remoting.route_bodies import MASTER_ID, Perm
+from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
@@ -157,6 +157,10 @@ class BrokerClient:
         """Return the brokers that have *topic*, sorted. Raises BrokerError(17) if unknown."""
         route = await self._routes.route(topic)
         return sorted(data.broker for data in route.brokers)
+
+    async def clusters(self) -> ClusterTable:
+        """Return all clusters and their brokers, as nameservers know them."""
+        return await self._routes.clusters()
 
     async def topics(self) -> list[Topic]:
         """Return all topics that nameservers know."""

@@ -67,6 +67,14 @@ class ConnectionPool:
             command.sign(self._credentials.signed(command.ext, command.body))
         return await channel.request(command, timeout_s=timeout_s)
 
+    def begin_anew(self) -> list[RemotingChannel]:
+        """Connect anew for what is asked from now on; returns the connections used so far, which
+        stay open for what is under way.
+        """
+        before = list(self._channels.values())
+        self._channels.clear()
+        return before
+
     async def close(self) -> None:
         """Disconnect from everywhere; requests still waiting get ConnectionLost."""
         self._closed = True

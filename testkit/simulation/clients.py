@@ -232,6 +232,10 @@ class ProducerNode(Node):
         self.servers = list(servers)
         self.acknowledged = 0
 
+    def send_by(self, servers: Sequence[str]) -> None:
+        """Send flows that begin from now on by these."""
+        self.servers = list(servers)
+
     async def send(self, flow: Flow) -> None:
         """Send *flow* beside those under way; return at its end, or that of the process."""
         with suppress(Died):

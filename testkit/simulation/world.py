@@ -157,6 +157,14 @@ class BrokerNode(Node):
         super().__init__(world, name, number)
         self.settings = dict(settings)
 
+    def configure(self, **settings: Any) -> None:
+        """Give it these fields of BrokerSettings from its next start on."""
+        self.settings |= settings
+
+    async def delete_expired(self) -> None:
+        """Apply retention now."""
+        await self.do(self._broker.parts.delete_expired())
+
     async def start(self) -> None:
         """Start it on what its disk has. Raises StoreError."""
         process = self.new_process()

@@ -39,9 +39,16 @@ NARROW, WIDE = 390, 1280
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.timeout(170)
-async def test_every_page(site: Site, opened: OpenPage, axe: str, scheme: str, width: int) -> None:
+async def test_every_page(
+    site: Site,
+    opened: OpenPage,
+    axe: str,
+    scheme: str,
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    _an_hour(site)
+    monkeypatch.setattr(site.proxy.console, "series", _an_hour())
     await _one_change(site, opened)
     async with opened(width=width, scheme=scheme) as page:
         for name, (address, text) in PAGES.items():
@@ -99,10 +106,9 @@ async def _one_change(site: Site, opened: OpenPage) -> None:
         assert status == 200
 
 
-def _an_hour(site: Site) -> None:
+def _an_hour() -> Series:
     """Samples of an hour, as a proxy that has run for so long has them."""
     series, now_ms = Series(), wall_ms()
-    site.proxy.console.series = series
     for step in range(359, 0, -1):
         wave = abs(step % 120 - 60)
         lag = 40 + wave * 9 if step > 90 else 10 + 3 * step
@@ -117,6 +123,7 @@ def _an_hour(site: Site) -> None:
             "failed": (360 - step) * 40,
         }
         series.add(now_ms - step * 10_000, {"billing": figures, "shipping": figures})
+    return series
 
 
 async def _violations(page: Page, axe: str) -> list[Any]:

@@ -101,18 +101,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--lock-expiry-s", type=float, help="lock expiry of an official broker (its default is 60)"
     )
-    options = parser.parse_args()
-    long = options.long
-    if options.part:
-        options.broker = options.broker or [EMBEDDED]
-    options.times = options.times or ("short" if options.part else "default")
-    options.out = ROOT / ("build/chaos-long" if long else "build/chaos")
-    options.minutes = options.minutes if options.minutes is not None else 10 if long else 0
-    options.clients = (options.clients or (_LONG_CLIENTS if long else _CLIENTS)).split(",")
-    options.keys = options.keys or (20 if long else 8)
-    options.rate = options.rate or (100 if long else 150)
-    options.seeds = [int(seed) for seed in options.seed.split(",")]
-    return options
+    given = parser.parse_args()
+    long = given.long
+    chosen = {
+        "broker": given.broker or ([EMBEDDED] if given.part else None),
+        "times": given.times or ("short" if given.part else "default"),
+        "out": ROOT / ("build/chaos-long" if long else "build/chaos"),
+        "minutes": given.minutes if given.minutes is not None else 10 if long else 0,
+        "clients": (given.clients or (_LONG_CLIENTS if long else _CLIENTS)).split(","),
+        "keys": given.keys or (20 if long else 8),
+        "rate": given.rate or (100 if long else 150),
+        "seeds": [int(seed) for seed in given.seed.split(",")],
+    }
+    return argparse.Namespace(**{**vars(given), **chosen})
 
 
 def _shape(options: argparse.Namespace, broker: str, seed: int) -> Shape:
@@ -174,11 +175,9 @@ def _brokers(options: argparse.Namespace) -> list[str]:
     return [EMBEDDED, VERSIONS[0]]
 
 
-def _network(options: argparse.Namespace) -> Network:
-    """Return the network of this process: namespaces or loopback."""
-    if options.inside:
-        return namespaces.Namespaces.build()
-    return Loopback(options.why)
+def _network(options: argparse.Namespace, why: str) -> Network:
+    """Return the network of this process: namespaces or loopback; *why* loopback."""
+    return namespaces.Namespaces.build() if options.inside else Loopback(why)
 
 
 async def _run(options: argparse.Namespace, shape: Shape, network: Network) -> Result:
@@ -205,9 +204,9 @@ async def _run(options: argparse.Namespace, shape: Shape, network: Network) -> R
     return result
 
 
-def _attack(options: argparse.Namespace, brokers: list[str]) -> int:
+def _attack(options: argparse.Namespace, brokers: list[str], why: str) -> int:
     """Run all; return the number of failures."""
-    network, failed = _network(options), []
+    network, failed = _network(options, why), []
     for seed in options.seeds:
         for broker in brokers:
             result = uvloop.run(_run(options, _shape(options, broker, seed), network))
@@ -241,7 +240,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # End all started processes, as at any other end.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    options.why = "not requested"
+    why = "not requested"
     try:
         brokers = _brokers(options)
         if not options.inside:
@@ -253,9 +252,9 @@ def main() -> int:
                     namespaces.probe()
                     return namespaces.enter(["tests.chaos", *sys.argv[1:]])
                 except namespaces.Refused as refused:
-                    options.why = str(refused)
+                    why = str(refused)
                     say(f"no separate networks: {refused}")
-        return int(_attack(options, brokers) > 0)
+        return int(_attack(options, brokers, why) > 0)
     except pytest.fail.Exception as missing:
         say(str(missing))
         return 1

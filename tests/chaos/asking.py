@@ -30,6 +30,10 @@ class Asking:
         default_factory=lambda: ThreadPoolExecutor(8, thread_name_prefix="operator")
     )
 
+    def wait_for(self, timeout_s: float) -> None:
+        """Treat a proxy as away after *timeout_s* without an answer."""
+        self.timeout_s = timeout_s
+
     def close(self) -> None:
         """Send no more queries."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -21,12 +21,12 @@ Target = Callable[[], str | None]
 class Cuttable(Protocol):
     """The link from one process to another."""
 
-    seen_as: Mapping[bytes, bytes]
-    """Addresses in answers, and their replacements for the near process."""
-
     @property
     def address(self) -> str:
         """The address to which the near process connects."""
+
+    def show(self, seen_as: Mapping[bytes, bytes]) -> None:
+        """Set the addresses in answers, and their replacements for the near process."""
 
     async def begin(self, action: str, *, delay_s: float = 0.0) -> None:
         """Start one of ``schedule.LINK_ACTIONS``, until ``heal``."""

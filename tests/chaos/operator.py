@@ -66,7 +66,7 @@ class Operator:
 
     def be_patient(self) -> None:
         """Wait longer: without further faults a late answer is still to come."""
-        self._asking.timeout_s = _PATIENT_S
+        self._asking.wait_for(_PATIENT_S)
         self._handed_within_s = _HANDED_WITHIN_AT_LAST_S
 
     # ---- keys -----------------------------------------------------------------------------------

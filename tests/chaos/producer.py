@@ -36,7 +36,7 @@ class _Telling(AsyncProducer):
 
     async def _try(self, request: Delivery) -> float | None:
         pause_s = await super()._try(request)
-        if pause_s is not None and request._doubtful:
+        if pause_s is not None and request.in_doubt:
             self.on_doubt(request.open_ids())
         return pause_s
 

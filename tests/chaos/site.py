@@ -210,7 +210,7 @@ class Site:
         """Replace the broker's address, as given by the nameserver, with *proxy*'s link to it."""
         if (link := self.links.get(f"proxy {proxy} to nameserver")) is not None:
             relay = self.links[f"proxy {proxy} to broker"].address
-            link.seen_as = {self._brokers.address.encode(): relay.encode()}
+            link.show({self._brokers.address.encode(): relay.encode()})
 
     def start_proxy(self, number: int) -> Child:
         """Start a process behind the links of the old one; returns once it listens."""
@@ -226,7 +226,7 @@ class Site:
         self._thrift[number], self._http[number] = at["thrift"], at["http"]
         for name, link in self.links.items():
             if name.endswith(f"to {host}"):
-                link.seen_as = {at["thrift"].encode(): link.address.encode()}
+                link.show({at["thrift"].encode(): link.address.encode()})
         return child
 
     def start_client(self, number: int) -> Child:

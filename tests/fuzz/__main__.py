@@ -85,12 +85,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(PART, action="store_true", help="what CI runs: seconds for each target")
     parser.add_argument("--keep", action="store_true", help="add to the corpus and its notes")
     asked = parser.parse_args()
-    if asked.seconds is None:
-        asked.seconds = _PART_S if asked.part else _SECONDS
+    seconds = asked.seconds
+    if seconds is None:
+        seconds = _PART_S if asked.part else _SECONDS
     for name in asked.targets:
         if name not in TARGETS:
             parser.error(f"there is no target {name!r}: it should be one of {', '.join(TARGETS)}")
-    return asked
+    return argparse.Namespace(**{**vars(asked), "seconds": seconds})
 
 
 def _fuzz(target: Target, seconds: int, keep: bool, fuzzer: Callable[..., str]) -> Run:

@@ -47,6 +47,10 @@ class Worker:
         self._seen: Counter[tuple[str, int]] = Counter()
         self._pulls = 0
 
+    def go_to(self, proxy: RunningProxy) -> None:
+        """Pull at *proxy* from now on."""
+        self.proxy, self._connection = proxy, None
+
     async def run(self) -> None:
         """Until its proxy ends."""
         self._pen = Pen(self.world.simulated.events, self.name, parts=("consumer",))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from broker_core.names import Group
-from proxy.admin.snapshots import groups_view
 from proxy.cli import doctor
 from testkit.certificates import make_certificates
 from testkit.eventually import eventually
@@ -165,9 +164,7 @@ async def test_a_killed_server_costs_no_message_an_attempt_and_order_holds(
         await redis.kill()
         await gateway.send(keys)
         await eventually(lambda: _delivery(proxy)["down_for_s"] is not None, within_s=30)
-        (finding,) = doctor.findings(
-            groups_view(proxy.lanes, {}, proxy._deliveries.view)["billing"]
-        )
+        (finding,) = doctor.findings(proxy.console.overview()["groups"]["billing"])
         assert finding.startswith("orders: its target is down for ")
         assert redis.url in finding
         await redis.start()
@@ -301,5 +298,5 @@ async def test_thin_clients_are_told_that_the_topic_is_not_for_them(
 
 def _delivery(proxy: Any) -> dict[str, Any]:
     """How it goes, as the HTTP port shows it."""
-    (view,) = proxy._deliveries.view("billing")
+    (view,) = proxy.console.overview()["groups"]["billing"]["deliveries"]
     return dict(view)

@@ -58,6 +58,17 @@ class Desk:
         self.rejected: list[Seen] = []
         self.done: list[Seen] = []
 
+    def mend(self) -> None:
+        """Handle what comes from now on."""
+        self.broken = False
+
+    def hold(self) -> None:
+        """Keep what comes in hand until ``go_on``."""
+        self.stuck = True
+
+    def go_on(self) -> None:
+        self.stuck = False
+
     async def __call__(self, message: Message) -> None:
         seen = (message.body, message.key, message.order_key, message.tag, message.properties)
         self.begun += 1

@@ -12,7 +12,7 @@ async def restarted(world: World, **settings: Any) -> None:
     (broker,) = world.brokers
     assert isinstance(broker, BrokerNode)
     await broker.stop()
-    broker.settings |= settings
+    broker.configure(**settings)
     await broker.start()
 
 

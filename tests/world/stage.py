@@ -35,9 +35,9 @@ class Stage:
     ) -> None:
         """Start brokers (settings by name), *topics* (queues by name), proxies and a producer."""
         world = self.world
-        world.proxy_settings = {
-            name.replace("__", "."): each for name, each in proxy_settings.items()
-        }
+        world.configure_proxies(
+            {name.replace("__", "."): each for name, each in proxy_settings.items()}
+        )
         world.write_settings(groups)
         await world.start(brokers or {"broker-a": {}})
         for topic, queues in topics.items():

@@ -108,7 +108,7 @@ async def _parked(world: World, names: list[str]) -> None:
     await _send_all(site, messages)
 
     await until(site.parks(len(messages)), what="every message to be parked")
-    site.desk.broken = False
+    site.desk.mend()
     await site.redrive_parked()
     await until(lambda: len(site.desk.done) >= len(messages), what="every message to be handled")
     await asyncio.sleep(3)
@@ -130,7 +130,7 @@ async def _dead_lettered(world: World, names: list[str]) -> None:
     assert (await site.redrive_letters())["state"] == "done"
     await until(lambda: len(site.desk.rejected) >= 2 * len(messages), what="all to come again")
     await until(all_there, what="every message to be dead-lettered again")
-    site.desk.broken = False
+    site.desk.mend()
     shown = await site.redrive_letters()
     assert (shown["state"], shown["sent"]) == ("done", len(messages)), shown
     await until(lambda: len(site.desk.done) >= len(messages), what="every message to be handled")
@@ -161,7 +161,7 @@ async def _copied_often(world: World, names: list[str]) -> None:
     await site.redrive_parked()
     await again(4)
     assert await site.parked() == count
-    site.desk.broken = False
+    site.desk.mend()
     await site.redrive_parked()
     await until(lambda: len(site.desk.done) == count, what="every message to be handled")
     _check(site, messages)

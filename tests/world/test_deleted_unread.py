@@ -27,7 +27,7 @@ async def go_on(stage: Stage) -> None:
     """A consumer comes to the other proxy; what is sent from now on is handled."""
     stage.habits.cure()
     stage.consume("consumer", "billing", proxy=1)
-    stage.producer.servers = [stage.world.proxies[1].thrift]
+    stage.producer.send_by([stage.world.proxies[1].thrift])
     await stage.until(lambda: stage.of("deleted"))
     handled = len(stage.of("finish", outcome="ok"))
     await stage.send("orders", ["a", "b", "c"], 6)
@@ -42,7 +42,7 @@ def gone(stage: Stage) -> list[tuple[int, int]]:
 def test_messages_that_were_sent_while_nobody_served_the_group(killed: bool) -> None:
     async def main(stage: Stage) -> None:
         await begin(stage)
-        stage.producer.servers = [stage.world.proxies[1].thrift]
+        stage.producer.send_by([stage.world.proxies[1].thrift])
         stage.world.nodes["consumer"].kill()
         first = stage.world.proxies[0]
         if killed:

@@ -38,7 +38,7 @@ class Scene:
         settings: dict[str, Any],
     ) -> None:
         world = self.world
-        world.proxy_settings = settings
+        world.configure_proxies(settings)
         world.write_settings(groups)
         await world.start({"broker-a": {}})
         for topic, queues in topics.items():

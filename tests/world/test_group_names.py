@@ -22,7 +22,7 @@ async def _dies_and_comes_back(world: World) -> None:
     await site.send(Sent(b"KEYS\x01k\x02UNIQ_KEY\x01ID\x02"))
     await until(lambda: len(site.desk.rejected) == 1)
     await until(site.has_letters, what="a dead letter")
-    site.desk.broken = False
+    site.desk.mend()
     assert (await site.redrive_letters())["state"] == "done"
     await until(lambda: len(site.desk.done) == 1)
 
@@ -41,7 +41,7 @@ def test_a_longer_name_is_refused_wherever_a_group_is_made(length: int) -> None:
 
 async def _refused(world: World, name: str) -> None:
     topics: list[dict[str, Any]] = [{"name": str(TOPIC), "order_key": "KEY"}]
-    world.proxy_settings = {"auto_create_groups": True}
+    world.configure_proxies({"auto_create_groups": True})
     site = Site(world)
     await site.start("park")
     # By a client's pull.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from testkit.simulation.clients import Flow
+from testkit.simulation.world import BrokerNode
 from tests.world.full_logs import KEYS, SMALL, others_fill_the_log
 from tests.world.stage import Stage, play
 
@@ -57,8 +58,9 @@ async def crashed_and_nobody_pulled(stage: Stage) -> None:
 async def deleted_before_anybody_looked(stage: Stage) -> None:
     """The owner knows it all still when it hands over."""
     await stage.producer.send_natively(Flow("busy", ("k",), 0.01, 60, body_bytes=50_000))
-    broker: Any = stage.world.brokers[0]
-    await broker.do(broker._broker._parts.delete_expired())
+    (broker,) = stage.world.brokers
+    assert isinstance(broker, BrokerNode)
+    await broker.delete_expired()
     await stage.world.proxies[0].stop()
 
 
@@ -75,7 +77,7 @@ each_way = pytest.mark.parametrize("way", [pytest.param(way, id=way.__name__) fo
 def second_begins(stage: Stage) -> None:
     """A consumer comes to the other proxy, and producers send by it."""
     stage.consume("consumer", "billing", proxy=1)
-    stage.producer.servers = [stage.world.proxies[1].thrift]
+    stage.producer.send_by([stage.world.proxies[1].thrift])
 
 
 # ---- what has to hold ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 from broker_core.client import BrokerClient
 from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
+from broker_core.remoting_channel import RemotingChannel
 from broker_core.tasks import spawn
 from testkit.simulation.world import ClientNode, simulate
 from testkit.simulation.world import World as SimulatedWorld
@@ -23,6 +24,13 @@ GROUP = Group("billing")
 BROKER = "broker-a"
 QUEUE = QueueName(Topic("orders"), BROKER, 0)
 Play = Callable[["_Two"], Coroutine[Any, Any, None]]
+
+
+class _Client(BrokerClient):
+    """Can give up its connections without an end of what is under way."""
+
+    def reconnect(self) -> list[RemotingChannel]:
+        return self._pool.begin_anew()
 
 
 class _Two:
@@ -36,19 +44,19 @@ class _Two:
         await self.world.make_topic(QUEUE.topic, 1)
         self.us, self.them = await self._client("us"), await self._client("them")
 
-    async def _client(self, name: str) -> tuple[ClientNode, BrokerClient]:
+    async def _client(self, name: str) -> tuple[ClientNode, _Client]:
         node = self.world.add(ClientNode, name)
         await node.start()
-        client = BrokerClient(nameservers=[self.world.nameserver.address], client_id=f"{name}@1#1")
+        client = _Client(nameservers=[self.world.nameserver.address], client_id=f"{name}@1#1")
         await node.do(client.start())
         return node, client
 
-    async def lock(self, who: tuple[ClientNode, BrokerClient]) -> bool:
+    async def lock(self, who: tuple[ClientNode, _Client]) -> bool:
         node, client = who
         answer = await node.do(client.lock(GROUP, [QUEUE], timeout_s=0.5))
         return QUEUE in answer.granted
 
-    async def unlock(self, who: tuple[ClientNode, BrokerClient]) -> bool:
+    async def unlock(self, who: tuple[ClientNode, _Client]) -> bool:
         node, client = who
         try:
             await node.do(client.unlock(GROUP, [QUEUE], timeout_s=0.5))
@@ -73,12 +81,10 @@ async def _late(two: _Two, request: Callable[[], Coroutine[Any, Any, bool]]) -> 
     assert not await request()
     network.delay("us", BROKER, 0)
     node, client = two.us
-    channels = list(client._pool._channels.values())
-    client._pool._channels.clear()
-    await node.do(_close(channels))
+    await node.do(_close(client.reconnect()))
 
 
-async def _close(channels: list[Any]) -> None:
+async def _close(channels: list[RemotingChannel]) -> None:
     for channel in channels:
         spawn(channel.close(), name="close")  # it waits for what is under way
 

@@ -132,7 +132,7 @@ async def _lost_with_its_owner(world: World) -> None:
     await world.restart_broker(power=True)
     third = await world.start_proxy("third")
     for worker in workers:
-        worker.proxy, worker._connection = third, None
+        worker.go_to(third)
     hire(world, third, 4, batch=1, work_s=26.0)
     await world.finished(within_s=300)
 

@@ -18,7 +18,7 @@ def test_its_messages_are_copied_once_that_ends(ends: str) -> None:
         await stage.start(
             groups=[{"name": "billing", "topics": [rules]}], topics={"orders": 1}, proxies=1
         )
-        stage.habits.work_s = 2.0
+        stage.habits.work_for(2.0)
         stage.habits.failing.add(("billing", "a"))
         stage.consume("consumer", "billing")
         await stage.send("orders", ["a"], 3)

@@ -39,7 +39,7 @@ def test_a_second_signal_stops_a_proxy_at_once() -> None:
             groups=[{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
             topics={"orders": 1},
         )
-        stage.habits.work_s = 20.0
+        stage.habits.work_for(20.0)
         stage.consume("consumer", "billing")
         await stage.send("orders", ["a"], 2)
         await stage.until(lambda: stage.of("handle_start"))

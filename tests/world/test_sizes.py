@@ -26,7 +26,7 @@ def of_key(key: str, number: int, size: int) -> Sent:
 async def _send_batch(world: World, count: int, size: int) -> None:
     site = Site(world)
     await site.start("park", _SMALL)
-    site.desk.broken = False
+    site.desk.mend()
     sender = world.add(ClientNode, "thin")
     producer = sender.new_process().run(lambda: AsyncProducer(site.proxy.thrift))
     batch = [
@@ -54,7 +54,7 @@ async def _parks(world: World, *, keys: list[str], each: int, size: int) -> None
         for key in keys:
             await site.send(of_key(key, number, size))
     await until(site.parks(each * len(keys)), what="all to be parked")
-    site.desk.broken = False
+    site.desk.mend()
     await site.redrive_parked()
     await until(lambda: len(site.desk.done) == each * len(keys), what="all to be handled")
     for key in keys:
@@ -81,7 +81,7 @@ async def _changes(world: World, before: int, after: int) -> None:
     for number in range(12, 40):
         await site.send(of_key("k", number, 3_000))
     await until(site.parks(40), what="all to be parked")
-    site.desk.broken = False
+    site.desk.mend()
     await site.redrive_parked()
     await until(lambda: len(site.desk.done) == 40, what="all to be handled")
     assert numbers(site.desk.done, "k") == list(range(40))
@@ -102,7 +102,7 @@ async def _many_letters(world: World) -> None:
         return await site.has_letters(30)
 
     await until(all_there, what="all to be dead-lettered")
-    site.desk.broken = False
+    site.desk.mend()
     shown = await site.redrive_letters()
     assert (shown["state"], shown["sent"]) == ("done", 30)
     await until(lambda: len(site.desk.done) == 30, what="all to be handled")
@@ -119,13 +119,13 @@ def test_many_dead_letters_go_there_and_back() -> None:
 async def _too_long(world: World, policy: str) -> None:
     site = Site(world)
     await site.start(policy, {"max_message_bytes": 65_536})
-    site.desk.stuck = True
+    site.desk.hold()
     await site.send(of_key("k", 0, 60_000))
     for number in range(1, 4):
         await site.send(of_key("k", number, 100))
     await until(lambda: site.desk.begun == 1, what="the first to be handled")
     await restarted(world, max_message_bytes=20_000)
-    site.desk.stuck = False
+    site.desk.go_on()
     copies = 3 if policy == "park" else 4
 
     async def ended() -> bool:
@@ -139,7 +139,7 @@ async def _too_long(world: World, policy: str) -> None:
     shown = await site.ask(f"{site.letters}/show?dead_letter=broker-a_0@0")
     assert (shown["origin"], shown["key"]) == ("broker-a_0@0", "k")
     await asyncio.sleep(60)  # nobody tries it again and again
-    site.desk.broken = False
+    site.desk.mend()
     wish = {"by": "me", "reason": "so"}
     _, answer = await world.http(site.proxy, f"{site.letters}/redrive", wish)
     assert "its body of 60003 bytes was longer than the broker took" in answer["error"]
@@ -161,20 +161,20 @@ async def _shorter(world: World, policy: str) -> None:
     """Zeros take no bytes once they are compressed."""
     site = Site(world)
     await site.start(policy, {"max_message_bytes": 65_536})
-    site.desk.stuck = True
+    site.desk.hold()
     await site.send(
         Sent(b"KEYS\x01k\x02UNIQ_KEY\x01ID\x02colour\x01red\x02", b"000" + bytes(60_000))
     )
     await until(lambda: site.desk.begun == 1, what="the first to be handled")
     await restarted(world, max_message_bytes=20_000)
-    site.desk.stuck = False
+    site.desk.go_on()
 
     async def ended() -> bool:
         return await (site.parks(1)() if policy == "park" else site.has_letters(1))
 
     await until(ended, what="the copy to be stored")
     await restarted(world, max_message_bytes=65_536)
-    site.desk.broken = False
+    site.desk.mend()
     await (site.redrive_parked() if policy == "park" else site.redrive_letters())
     await until(lambda: len(site.desk.done) == 1, what="it to be handled")
     assert site.desk.done == site.desk.rejected[:1]

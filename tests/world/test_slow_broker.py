@@ -51,7 +51,7 @@ def slow_b(stage: Stage) -> int:
     """Broker B takes 2 s for each write from now on, which is in time; returns when that is."""
     process = stage.world.nodes["broker-b"].process
     assert process is not None
-    process.slow_disk_ns = 2_000_000_000
+    process.slow_disk(2)
     return stage.world.loop.now_ns
 
 

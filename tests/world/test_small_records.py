@@ -69,7 +69,7 @@ async def _parks_long_keys(world: World, limit: int, *, lowered: bool) -> None:
         await site.send(of_key(key, 2, 50))
     await until(site.parks(18), what="all to be parked after the crash")
     assert len(site.desk.rejected) == before, "nothing of a parked key is handed out"
-    site.desk.broken = False
+    site.desk.mend()
     await site.redrive_parked()
     await until(lambda: len(site.desk.done) == 18, what="all to be handled")
     for key in _LONG:
@@ -133,7 +133,7 @@ async def _much_unfinished(world: World, limit: int, count: int) -> None:
     await asyncio.sleep(90)
     await crash(site)
     await asyncio.sleep(20)
-    site.desk.broken = False
+    site.desk.mend()
     done = site.desk.done
     await until(lambda: len(done) == count, within_s=600, what="all to be handled")
     assert sorted(int(each[0][:3]) for each in done) == list(range(count)), "each of them once"
@@ -153,7 +153,7 @@ def test_the_records_of_much_that_is_unfinished_are_cut(limit: int) -> None:
 async def _pauses(world: World, limit: int) -> None:
     site = Site(world)
     await site.start("park", {"max_message_bytes": limit})
-    site.desk.broken = False
+    site.desk.mend()
     for key in _LONG[:2]:
         await site.send(of_key(key, 0, 50))
     await until(lambda: len(site.desk.done) == 2, what="both to be handled")

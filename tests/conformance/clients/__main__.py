@@ -73,13 +73,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--broken", action="store_true", help="only the broken clients")
     parser.add_argument("--seed", type=int, default=5, help="seed of the mixed group")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the traces of failures")
-    options = parser.parse_args()
-    if options.part:
-        options.table = options.no_tests = True
-    if not (options.table or options.mixed or options.broken):
-        options.table = True
-        options.mixed = options.broken = not (options.language or options.case)
-    return options
+    given = parser.parse_args()
+    chosen = {}
+    if given.part:
+        chosen = {"table": True, "no_tests": True}
+    elif not (given.table or given.mixed or given.broken):
+        all_of_it = not (given.language or given.case)
+        chosen = {"table": True, "mixed": all_of_it, "broken": all_of_it}
+    return argparse.Namespace(**{**vars(given), **chosen})
 
 
 def main() -> int:

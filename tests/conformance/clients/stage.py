@@ -218,12 +218,16 @@ def _answer(ready: list[Ready]) -> consumer.PullResponse:
             parts[each.topic, each.queue] = part
         part.messages.append(each.message)
     first, *more = parts.values()
-    if more:
-        first.more = more
     for part in more:  # absent: as in the outer answer
         part.leaseMs = None if part.leaseMs == first.leaseMs else part.leaseMs
         part.home = None if part.home == first.home else part.home
-    return first
+    return consumer.PullResponse(
+        context=first.context,
+        messages=first.messages,
+        leaseMs=first.leaseMs,
+        home=first.home,
+        more=more or None,
+    )
 
 
 def _references(request: Request) -> list[consumer.LeaseRef]:

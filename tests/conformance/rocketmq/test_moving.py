@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import orjson
@@ -129,8 +129,10 @@ async def test_a_group_moves_there_and_back_with_every_key_in_order(
         run_gateway(tmp_path / "theirs", brokers=brokers, queues=QUEUES) as theirs,
         run_gateway(tmp_path / "ours", queues=QUEUES) as ours,
     ):
-        ours.topic, ours.group = theirs.topic, theirs.group
-        ours.settings |= {"groups": theirs.settings["groups"]}
+        groups = {"groups": theirs.settings["groups"]}
+        ours = replace(
+            ours, topic=theirs.topic, group=theirs.group, settings={**ours.settings, **groups}
+        )
         assert isinstance(ours.cluster, Cluster)
         our_broker = ours.cluster.broker_address
         try:

@@ -81,7 +81,7 @@ LISTS = (
 async def site(version: str, cluster: AnyCluster, folder: Path) -> AsyncIterator[Site]:
     async with admin_tool(version, folder / "home") as tool:
         client = await cluster.client("admin-client")
-        clusters = await client._routes.clusters()
+        clusters = await client.clusters()
         broker = clusters.brokers[cluster.broker_name]
         made = Site(tool, client, cluster.nameserver, broker.addresses[0], broker.cluster, folder)
         yield made

@@ -37,7 +37,7 @@ async def survives(parts: list[bytes]) -> None:
     with structlog.testing.capture_logs() as logs:
         async with bulk(broker) as (it, _):
             sends = ProducerService(broker, NullHistory(), max_body_bytes=1000)  # type: ignore[arg-type]
-            it.server.methods = {**it.server.methods, **sends.entries()}
+            it.serve(sends.entries())
             owned = it.own()
             it.feed(owned, *(keyed(offset, str(offset)) for offset in range(9)))
             async with connect(it.port) as good:
@@ -83,7 +83,7 @@ def test_the_calls_that_are_mutated_are_right_themselves() -> None:
         broker = FakeBrokerClient(orders=2)
         async with bulk(broker) as (it, _), connect(it.port) as client:
             sends = ProducerService(broker, NullHistory(), max_body_bytes=1000)  # type: ignore[arg-type]
-            it.server.methods = {**it.server.methods, **sends.entries()}
+            it.serve(sends.entries())
             for method, values in CALLS.items():
                 assert await client.call(method, *values) is not None
 
