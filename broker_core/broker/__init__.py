@@ -1,8 +1,8 @@
-"""The embedded broker: request codes in, decisions, the store behind.
+"""The embedded broker: maps request codes to decisions, on top of the store.
 
-What belongs here: what a RocketMQ broker knows beside its messages (topics, members of groups,
-orderly locks, committed offsets, held pulls) and the answers to each request code. What never
-does: bytes on the wire (``broker_core.remoting``) or on disk (``broker_core.store``).
+This package owns a broker's state besides its messages (topics, members of groups, orderly locks,
+committed offsets, held pulls) and the answer to each request code. Bytes on the wire belong to
+``broker_core.remoting``, files to ``broker_core.store``.
 
 Pure, with the time as an argument: ``queue_locks``, ``groups``, ``offsets``, ``topics``.
 """

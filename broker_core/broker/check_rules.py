@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """When producers are asked; as RocketMQ's transactionTimeOut and its kin."""
+    """Times of checks, as RocketMQ's transactionTimeOut and related settings."""
 
     timeout_ms: int = 6_000  # age before the first check
     interval_ms: int = 30_000  # between two checks

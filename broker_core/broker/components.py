@@ -1,4 +1,6 @@
-"""What one broker consists of, over one opened store: made once, each after what it needs."""
+"""The components of one broker over one opened store, created in the order of their
+dependencies.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _log = structlog.get_logger("broker")
 
 
 class Parts:
-    """The parts, public to whoever assembles a broker of them. Nothing runs yet."""
+    """The components, for the server that runs them. None of them runs yet."""
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class Parts:
         *,
         announce: Callable[[], Awaitable[None]],
     ) -> None:
-        """Read the tables, and what waits in the log; blocks. *store* is not started yet.
+        """Read the tables and the waiting messages; blocks. *store* is not started yet.
 
         Raises StoreError if a table or an index cannot be used, OSError if the disk fails.
         """
@@ -73,7 +75,7 @@ class Parts:
         self.keys = KeyLookup(store, settings)
 
     def adopt_address(self, listening: str) -> None:
-        """Take over the address, host:port, that the server got."""
+        """Use the address, host:port, on which the server listens."""
         self.store_host, self.address = own_address(
             listening,
             advertise_host=self.settings.advertise_host,
@@ -81,19 +83,21 @@ class Parts:
         )
 
     def arrived(self, topic: Topic, queue_id: int, codes: frozenset[int]) -> None:
-        """Messages became visible. For the store."""
+        """Notify the components of newly visible messages. Called by the store."""
         self.deletion.arrived(topic)
         if not self.replica.is_slave:
             self.delayed.arrived(topic, queue_id)
         self.long_polls.arrived(topic, queue_id, codes)
 
     def connection_closed(self, channel: RemotingChannel) -> None:
-        """A client, or a replica, is gone. For the server."""
+        """Notify the components of the end of a client's or replica's connection. Called by the
+        server.
+        """
         self.clients.connection_closed(channel)
         self.replica.connection_closed(channel)
 
     async def save_tables(self) -> None:
-        """Write what changed since the last time. Raises OSError."""
+        """Save tables with changes. Raise OSError."""
         await self.group_directory.save()
         await self.offset_saver.save()
         await self.lock_saver.save()
@@ -101,12 +105,12 @@ class Parts:
         await self.delayed.save()
 
     async def sweep(self) -> None:
-        """End silent members and locks."""
+        """Remove silent members and expired locks."""
         self.locks.expire(now_ns())
         self.clients.expire()
 
     async def delete_expired(self) -> None:
-        """Delete what retention says, on a slave what its master has deleted. Raises OSError."""
+        """Apply the retention; on a slave, delete what its master has deleted. Raise OSError."""
         await (self.replica.delete_expired() if self.replica.is_slave else self.retention.run())
 
     def _load_tables(self) -> None:
@@ -132,7 +136,7 @@ class Parts:
             store.table("consumerOffset"),
             content=self.offsets.to_table,
             change=lambda: self.offsets.change,
-            # With flush="async" offsets of messages not yet on disk are known and committed.
+            # With flush="async" offsets of messages not yet on disk may be committed.
             before=store.sync,
         )
         self.lock_saver = TableSaver(
@@ -162,7 +166,7 @@ class Parts:
             _log.warning("committed offset beyond the recovered queue", **offset._asdict())
         lost = store.recovery.dropped or store.recovery.lost_bytes
         if clamped or lost or self.replica.was_promoted:
-            # Perhaps none is gone; but a fence less is better than a group that cannot commit.
+            # Perhaps none is lost; but a missing fence is better than a group that cannot commit.
             self.offsets.forget_epochs()
 
     def _open_what_waits(self) -> None:

@@ -1,11 +1,11 @@
-"""How long messages may be delayed, and by which levels. Pure."""
+"""Limits and levels of message delays. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-#: As RocketMQ's brokers have them.
+#: RocketMQ's defaults.
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MAX_LEVELS = 18
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -14,14 +14,14 @@ _LEVEL = re.compile(r"([1-9][0-9]{0,8})([smhd])\Z")
 
 @dataclass(frozen=True, slots=True)
 class DelayRules:
-    """``levels_ms[0]`` is level 1; nothing is delayed for longer than ``max_delay_ms``."""
+    """``levels_ms[0]`` is level 1; no message is delayed for longer than ``max_delay_ms``."""
 
     levels_ms: tuple[int, ...]
     max_delay_ms: int
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """Turn ``"1s 5s 1m 2h"`` into milliseconds; raises ValueError that says what is wrong."""
+    """Parse ``"1s 5s 1m 2h"`` into milliseconds; raise ValueError that names the invalid part."""
     levels = []
     for part in text.split():
         match = _LEVEL.match(part)

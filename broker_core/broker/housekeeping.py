@@ -1,4 +1,4 @@
-"""What a broker does now and then."""
+"""Periodic and repeated work of a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = structlog.get_logger("broker")
 
 
 async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: str) -> None:
-    """Do *action* every *every_s* seconds until cancelled; a failure is logged."""
+    """Run *action* every *every_s* seconds until cancelled; log failures."""
     while True:
         await asyncio.sleep(every_s)
         try:
@@ -22,7 +22,7 @@ async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: 
         except Exception as error:
             bug = None if isinstance(error, OSError) else error
             _log.error(
-                "housekeeping failed, will be tried again",
+                "housekeeping failed, trying again",
                 what=name,
                 reason=str(error),
                 exc_info=bug,
@@ -30,7 +30,7 @@ async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: 
 
 
 async def done_at_last(action: Callable[[], Awaitable[None]], *, name: str) -> None:
-    """Do *action*, again every 2 s while store, certificates or system refuse it."""
+    """Run *action*, again every 2 s while store, certificates or system fail."""
     while True:
         try:
             await action()

@@ -1,4 +1,4 @@
-"""The index of keys as one of a broker's jobs: kept, or not even left over."""
+"""The optional index of keys: maintained, or deleted if disabled."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ class KeyLookup:
     """``index`` is None with ``key_index: false``."""
 
     def __init__(self, store: MessageStore, settings: BrokerSettings) -> None:
-        """Blocks; *store* is not started yet. Raises StoreError if the files cannot be used."""
+        """Open or delete the index; blocks. Raise StoreError if its files cannot be used.
+
+        *store* is not started yet.
+        """
         try:
             self.index = store.key_indexer() if settings.key_index else None
             if self.index is None and store.key_folder.exists():
-                shutil.rmtree(store.key_folder)  # not kept up, it would soon be wrong
+                shutil.rmtree(store.key_folder)  # outdated as soon as a message is stored
         except OSError as error:
             where = error.filename or store.key_folder
             raise StoreError(f"{where} cannot be used: {error.strerror}") from error

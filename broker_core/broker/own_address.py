@@ -1,4 +1,4 @@
-"""Where a broker is: as it writes it into messages, and as it tells clients."""
+"""The address of a broker: in its messages, and for clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WILDCARDS = frozenset({"0.0.0.0", "::"})
 def own_address(
     listening: str, *, advertise_host: str | None, nameservers: tuple[str, ...]
 ) -> tuple[bytes, str]:
-    """Return the encoded store host, and host:port for clients, of who listens on *listening*."""
+    """Return the encoded store host, and host:port for clients, of a server on *listening*."""
     host, _, port = listening.rpartition(":")
     ip = host.strip("[]")
     if ip in _WILDCARDS:
@@ -22,7 +22,7 @@ def own_address(
 
 
 def _outward_ip(nameservers: tuple[str, ...]) -> str:
-    """The address of this machine as the first nameserver sees it; loopback without one."""
+    """Return this machine's address towards the first nameserver; loopback without one."""
     if not nameservers:
         return "127.0.0.1"
     host, _, port = nameservers[0].rpartition(":")
@@ -31,7 +31,7 @@ def _outward_ip(nameservers: tuple[str, ...]) -> str:
             host.strip("[]"), int(port), type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # sends nothing, only chooses the way out
+            probe.connect(address)  # sends nothing, only chooses the route
             return str(probe.getsockname()[0])
     except OSError:
         return "127.0.0.1"

@@ -1,6 +1,6 @@
-"""Telling the nameservers what this broker has, at the start, every 30 s and when it changes.
+"""Registration of this broker at nameservers: at the start, every 30 s, and after changes.
 
-A slave learns by it where its master is.
+A slave receives the address of its master from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = structlog.get_logger("broker")
 
 
 class Registration:
-    """Keeps one broker registered. *content* is what is registered now."""
+    """Keeps one broker registered. *content* returns the current registration."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Registration:
         broker_id: int = MASTER_ID,
         tls: ClientContext | None = None,
     ) -> None:
-        #: Where the master of this slave is, as a nameserver said last; None if none ever did.
+        #: Address of this slave's master, according to a nameserver; None if none ever reported it.
         self.master_address: str | None = None
         self._broker_id = broker_id
         self._nameservers = nameservers
@@ -59,15 +59,15 @@ class Registration:
         self._keeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Register for the first time, and from now on again and again."""
+        """Register for the first time, and periodically from now on."""
         await self.refresh()
         self._keeper = spawn(self._keep_registered(), name="register at nameservers")
 
     async def refresh(self) -> None:
-        """Register everywhere now; nameservers out of reach are logged and tried again later.
+        """Register everywhere now; log unreachable nameservers and try again later.
 
-        Nameservers of 5.x take one topic alone for an addition, and refuse it from a broker that
-        they do not know yet. A broker's own topics are always among those of *content*.
+        Nameservers of 5.x treat a single topic as an addition, and refuse it from a broker that
+        they do not know yet. A broker's own topics are always included in *content*.
         """
         body = self._content().to_json()
         header = RegisterBrokerHeader(
@@ -81,7 +81,7 @@ class Registration:
         await self._ask_all(RequestCode.REGISTER_BROKER, header, body)
 
     async def close(self) -> None:
-        """Take this broker off the nameservers, as far as they can be reached."""
+        """Unregister this broker at the nameservers that can be reached."""
         await cancel_and_wait(self._keeper)
         header = BrokerHeader(
             broker_name=self._broker_name,
@@ -93,7 +93,7 @@ class Registration:
         await self.disconnect()
 
     async def disconnect(self) -> None:
-        """Stop without a word to the nameservers."""
+        """Stop without unregistering."""
         await cancel_and_wait(self._keeper)
         await self._pool.close()
 
@@ -119,7 +119,9 @@ class Registration:
             self.master_address = told.master_addr or self.master_address
         except RemotingError as error:
             if nameserver not in self._unreachable:
-                _log.warning("nameserver not told", nameserver=nameserver, reason=str(error))
+                _log.warning(
+                    "not registered at nameserver", nameserver=nameserver, reason=str(error)
+                )
             self._unreachable.add(nameserver)
         else:
             self._unreachable.discard(nameserver)

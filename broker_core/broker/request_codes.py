@@ -1,4 +1,4 @@
-"""The request codes of one broker, put together of its parts."""
+"""The handlers of one broker by request code, collected from its components."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from broker_core.remoting_channel import Handler
 
 
 def served(parts: Parts) -> Mapping[int, Handler]:
-    """Return the handlers by code, as far as the broker's role lets; it counts as started now."""
+    """Return the handlers that the broker's role permits; the broker's start time is now."""
     locks = LockProcessor(
         parts.locks,
         saver=parts.lock_saver,

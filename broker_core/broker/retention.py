@@ -1,4 +1,4 @@
-"""Deletes what is older, or more, than is to be kept; what waits is moved on before."""
+"""Retention: deletes old segments of the log, after moving waiting messages out of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker_core.store.message_store import MessageStore
 
 
 class Retention:
-    """Of one broker; ``run`` is to be called regularly."""
+    """The retention of one broker; call ``run`` periodically."""
 
     def __init__(
         self,
@@ -23,7 +23,10 @@ class Retention:
         delayed: DelayedDelivery,
         keep_from: Callable[[], int | None],
     ) -> None:
-        """*keep_from* says from which offset of the log on nothing may go; None: anything may."""
+        """Apply *settings* to *store*.
+
+        *keep_from* returns the log offset from which on nothing may be deleted, or None.
+        """
         self._keep_from = keep_from
         self._settings = settings
         self._store = store
@@ -32,7 +35,7 @@ class Retention:
         self._warnings = RareWarnings("broker")
 
     async def run(self) -> None:
-        """Delete the segments that may go, the oldest first. Raises OSError."""
+        """Delete expired segments, the oldest first. Raise OSError."""
         async with self._turn:
             await self._run()
 
@@ -48,11 +51,11 @@ class Retention:
             keep_from = self._keep_from()
             if keep_from is not None and segment.end > keep_from:
                 break
-            # A short one, of a full disk, has nothing but what waits.
+            # A short segment, made on a full disk, contains only waiting messages.
             length = max(segment.capacity, self._settings.segment_bytes)
             if not await self._delayed.make_way(segment.end, length):
                 self._warnings.warn(
-                    "old messages are kept: too many or too long delayed ones wait among them",
+                    "old messages are kept: delayed messages among them are too many or too large to move",
                     peer="",
                     segment=str(segment.path),
                 )
@@ -61,5 +64,5 @@ class Retention:
             await self._store.delete_expired(
                 before_ms=before_ms, keep_bytes=keep_bytes, keep_from=cleared
             )
-        if not cleared:  # what recovery put aside goes by itself
+        if not cleared:  # files set aside by recovery are deleted separately
             await self._store.delete_expired(before_ms=before_ms, keep_bytes=None, keep_from=0)

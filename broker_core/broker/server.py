@@ -1,4 +1,4 @@
-"""The embedded broker as a whole: opens the store, listens, sweeps, saves, closes."""
+"""The embedded broker as a whole: opens the store, listens, runs periodic work, saves, closes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from broker_core.remoting_server import RemotingServer
 from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 
-SAVE_EVERY_S = 5.0  # committed offsets: what a crash may take back
-SWEEP_EVERY_S = 0.5  # a member that hangs holds up its group until it is dropped
+SAVE_EVERY_S = 5.0  # committed offsets that a crash may undo
+SWEEP_EVERY_S = 0.5  # a hanging member delays its group until it is dropped
 RETENTION_EVERY_S = 60.0
 
 _log = structlog.get_logger("broker")
@@ -38,20 +38,20 @@ class Broker:
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
-        self.address = settings.listen  # what clients connect to, once started
+        self.address = settings.listen  # the address for clients, once started
         #: Its components and its listening side, once started.
         self.parts: Parts
         self.server: RemotingServer
         self._settings = settings
-        self._turn = asyncio.Lock()  # to open or close
+        self._turn = asyncio.Lock()  # held to open or close
         self.is_open = False
         self._closing = False
 
     async def start(self) -> None:
-        """Recover what is on disk, listen, register.
+        """Recover the data on disk, listen, and register.
 
-        Raises StoreError if the data folder cannot be used, OSError if the address cannot be had,
-        TlsError if a certificate or key cannot be used.
+        Raises StoreError if the data folder cannot be used, OSError if the address is not
+        available, TlsError if a certificate or key cannot be used.
         """
         self._closing = False
         async with self._turn:
@@ -103,24 +103,24 @@ class Broker:
                 offsets=parts.offsets,
                 offset_saver=parts.offset_saver,
             ),
-            reopen=lambda: spawn(self.reopen(), name="open the broker anew"),
+            reopen=lambda: spawn(self.reopen(), name="reopen the broker"),
         )
         self._keep_house()
         for job in (parts.sampler, self._access, parts.keys):
             job.start()
-        if not parts.replica.is_slave:  # what a slave does comes from its master
+        if not parts.replica.is_slave:  # a slave's data comes from its master
             parts.delayed.start()
             parts.transaction_check.start()
 
     async def close(self) -> None:
-        """Answer what is being handled, leave the nameservers, write everything."""
-        self._closing = True  # or what is opened anew, and cannot be, would be waited for
+        """Answer running requests, unregister, and write everything."""
+        self._closing = True  # otherwise a failing reopen would be waited for
         async with self._turn:
             if self.is_open:
                 await self._shut()
 
     async def reopen(self) -> None:
-        """Close and start again, at the same address: what stands on disk has to change first."""
+        """Close, apply planned changes of the files, and start again at the same address."""
         async with self._turn:
             if self._closing:
                 return
@@ -128,7 +128,7 @@ class Broker:
             port = self.address.rpartition(":")[2]
             self._settings = self._settings.model_copy(update={"listen": f"{host}:{port}"})
             await self._shut()
-            await done_at_last(self._open_unless_closing, name="open the broker anew")
+            await done_at_last(self._open_unless_closing, name="reopen the broker")
 
     async def _open_unless_closing(self) -> None:
         if not self._closing:
@@ -149,10 +149,10 @@ class Broker:
         try:
             await self.parts.store.close()
         except OSError as error:
-            _log.error("store left as by a crash, the next start recovers it", reason=str(error))
+            _log.error("store not closed; the next start recovers it", reason=str(error))
 
     async def abandon(self) -> None:
-        """End as a crash would: nothing is answered, saved or flushed. For tests."""
+        """End as in a crash: without answers, saves or syncs. For tests."""
         self.is_open = False
         await self._end_asking()
         if self._registration is not None:

@@ -12,14 +12,14 @@ from broker_core.broker.delay_rules import DEFAULT_LEVELS, DelayRules, parse_lev
 from broker_core.names import check_name
 from broker_core.tls_settings import ClientTls, ServerTls
 
-#: A segment must take the largest message with its properties, however small it is set.
+#: A segment must have room for the largest message with its properties.
 _SEGMENT_SPARE_BYTES = 64 * 1024
 
 
 def _host_and_port(text: str) -> str:
     host, _, port = text.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 65536):
-        raise ValueError(f"{text!r} is no address: expected host:port, as 127.0.0.1:10911")
+        raise ValueError(f"{text!r} is not an address: expected host:port, as 127.0.0.1:10911")
     return text
 
 
@@ -124,7 +124,7 @@ class BrokerSettings(BaseModel):
     `timerMaxDelaySec`."""
 
     def check_rules(self) -> CheckRules:
-        """When producers are asked about undecided transactions."""
+        """Times of checks of undecided transactions."""
         return CheckRules(
             timeout_ms=int(self.transaction_timeout_s * 1000),
             interval_ms=int(self.transaction_check_interval_s * 1000),
@@ -172,5 +172,5 @@ class BrokerSettings(BaseModel):
 
     @property
     def needed_replicas(self) -> int:
-        """On how many replicas a message must be before it counts, the master counted."""
+        """Number of replicas that confirm a message, the master included."""
         return self.in_sync_replicas if self.replication == "sync" else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_core.remoting.codes import ResponseCode
 from broker_core.store.pending import Kept
 
-#: Code and remark, as RocketMQ's; what was sent is stored with each of them.
+#: Code and remark, as RocketMQ's; the message is stored with each of them.
 ANSWERS = {
     Kept.WELL: (ResponseCode.SUCCESS, None),
     Kept.ALONE: (ResponseCode.SLAVE_NOT_AVAILABLE, "stored, but too few replicas are connected"),

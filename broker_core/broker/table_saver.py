@@ -1,4 +1,4 @@
-"""Saving a table of the broker: one save at a time, shared by all who wait for it."""
+"""Saves a table of the broker: one save at a time, shared by all callers that wait for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def to_its_end(saving: Coroutine[Any, Any, None], *, name: str) -> None:
-    """Run *saving* as a task of its own, which goes on if the caller is cancelled. Raises OSError.
+    """Run *saving* as a separate task, which continues if the caller is cancelled. Raise OSError.
 
     A thread cannot be stopped, and two must not write the same file.
     """
@@ -25,7 +25,7 @@ async def to_its_end(saving: Coroutine[Any, Any, None], *, name: str) -> None:
 
 
 async def _failure_of(saving: Coroutine[Any, Any, None]) -> OSError | None:
-    # Returned, not raised: the log shows a failed task with its stack, as a bug.
+    # Returned, not raised: the log would show a failed task with its stack, like a bug.
     try:
         await saving
     except OSError as failure:
@@ -34,10 +34,10 @@ async def _failure_of(saving: Coroutine[Any, Any, None]) -> OSError | None:
 
 
 class TableSaver:
-    """Writes what *content* returns whenever somebody needs a change on disk.
+    """Saves what *content* returns whenever a change must be on disk.
 
-    *change* counts changes of the content, upwards. What *before* brings to disk is there before
-    the content that may speak of it; it raises OSError if it cannot.
+    *change* returns the increasing number of changes. *before* first writes data that the content
+    may refer to; it raises OSError on failure.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class TableSaver:
         self._turn = asyncio.Lock()
 
     async def save(self, change: int | None = None) -> None:
-        """Return when the content is on disk up to *change* (default: as it is now).
+        """Return when the content is on disk up to *change* (default: the current one).
 
-        Raises OSError if the disk refuses; the table then is what it was.
+        Raises OSError if the disk refuses; the table is then unchanged.
         """
         needed = self._change() if change is None else change
         if needed <= self._saved:
@@ -68,7 +68,7 @@ class TableSaver:
     async def _save(self, needed: int) -> None:
         async with self._turn:
             if needed <= self._saved:
-                return  # whoever was before us wrote it
+                return  # saved by an earlier caller
             change = self._change()
             content = orjson.dumps(self._content())
             if self._before is not None:
@@ -78,7 +78,7 @@ class TableSaver:
 
 
 def loaded(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
-    """Return what *build* makes of the table. Raises StoreError if it cannot be read."""
+    """Return *build* of the table's content. Raise StoreError if it cannot be read."""
     try:
         return build(table.load())
     except (ValueError, InvalidCommand, OSError) as error:

@@ -1,8 +1,8 @@
-"""What goes in and out of a broker, counted: by topic, and by group and topic. Pure.
+"""Counts of incoming and outgoing messages: by topic, and by group and topic. Pure.
 
-Messages in are told by the ends of the queues, so sends cost nothing; messages out are counted at
-each pull. As at RocketMQ's brokers a sample every ten seconds is kept for ten minutes, one every
-ten minutes for an hour, one an hour for a day.
+Incoming counts are derived from the ends of the queues, so sends cost nothing; outgoing messages
+are counted at each pull. As in RocketMQ's brokers, a sample every ten seconds is kept for ten
+minutes, one every ten minutes for an hour, and one an hour for a day.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker_core.remoting.admin_bodies import Pace
 
 SAMPLE_EVERY_S = 10.0
 MINUTE_MS, TEN_MINUTES_MS, HOUR_MS, DAY_MS = 60_000, 600_000, 3_600_000, 86_400_000
-#: One every so many ms, and how many: one more than the span has, so that one is older than it.
+#: Interval in ms and number of samples: one more than the span has, so that one is older than it.
 _KEPT = ((10_000, 61), (TEN_MINUTES_MS, 7), (HOUR_MS, 25))
 
 K = TypeVar("K", bound=Hashable)
@@ -37,13 +37,13 @@ class Series:
         self._kept = tuple(deque[Sample](maxlen=most) for _, most in _KEPT)
 
     def add(self, sample: Sample) -> None:
-        """Note a sample; those too soon after the last one count for nothing."""
+        """Add a sample; ignore it if it is too soon after the last one."""
         for (every_ms, _), kept in zip(_KEPT, self._kept, strict=True):
             if not kept or sample.at_ms - kept[-1].at_ms >= every_ms:
                 kept.append(sample)
 
     def over(self, span_ms: int, now: Sample) -> Pace:
-        """What came in the last *span_ms*, or since the first sample if that is later."""
+        """Return the pace of the last *span_ms*, or since the first sample if that is later."""
         known = [self._first, *(sample for kept in self._kept for sample in kept)]
         before = [sample for sample in known if sample.at_ms <= now.at_ms - span_ms]
         since = max(before) if before else min(known)
@@ -52,7 +52,7 @@ class Series:
 
 
 class Tally(Generic[K]):
-    """Counts by name. Those that stood still for a day, or go back, are noted anew."""
+    """Counts by name. A count that is unchanged for a day, or decreases, starts over."""
 
     def __init__(self, totals: Mapping[K, int], *, now_ms: int) -> None:
         self._last = dict(totals)
@@ -64,7 +64,7 @@ class Tally(Generic[K]):
         return len(self._series)
 
     def sample(self, totals: Mapping[K, int], *, now_ms: int) -> None:
-        """Note all counts; names that are missing are forgotten."""
+        """Add samples of all counts; forget missing names."""
         for name, total in totals.items():
             before = self._last.get(name, 0)
             series = self._series.get(name)
@@ -82,7 +82,7 @@ class Tally(Generic[K]):
         self._last, self._last_ms = dict(totals), now_ms
 
     def over(self, name: K, span_ms: int, now: Sample) -> Pace:
-        """What came in the last *span_ms*, up to *now*."""
+        """Return the pace of the last *span_ms*, up to *now*."""
         series = self._series.get(name)
         if series is None:
             series = Series(Sample(self._last_ms, min(now.total, self._last.get(name, 0))))
@@ -98,10 +98,12 @@ class Today(NamedTuple):
 
 
 class Traffic:
-    """One broker's. Times are ms since 1970, *day* is a number that rises at midnight."""
+    """The traffic of one broker. Times are ms since 1970, *day* is a number that rises at
+    midnight.
+    """
 
     def __init__(self, put: Mapping[Topic, int], *, now_ms: int, day: int) -> None:
-        """*put*: how many messages each topic has ever had."""
+        """Start counting; *put* is the number of messages that each topic has ever had."""
         self._topics = Tally(put, now_ms=now_ms)
         self._put = dict(put)
         self._put_total = 0
@@ -113,26 +115,26 @@ class Traffic:
         self._day = day
         self._mornings = [(0, 0), (0, 0)]  # messages in and out: this morning's, yesterday's
 
-    # -- what happens --------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def pulled(self, group: Group, topic: Topic, queue_id: int, *, offset: int) -> None:
-        """A group asked for what begins at *offset*."""
+        """Record a group's pull from *offset* on."""
         self._pulled[group, topic, queue_id] = offset
 
     def gave(self, group: Group, topic: Topic, messages: int) -> None:
-        """A group was given messages."""
+        """Record messages sent to a group."""
         self._given[group, topic] = self._given.get((group, topic), 0) + messages
         self._given_total += messages
 
     def forget(self, group: Group) -> None:
-        """Keep nothing of a group that was deleted."""
+        """Forget a group that was deleted."""
         for key in [each for each in self._given if each[0] == group]:
             del self._given[key]
         for place in [each for each in self._pulled if each[0] == group]:
             del self._pulled[place]
 
     def sample(self, put: Mapping[Topic, int], *, now_ms: int, day: int) -> None:
-        """Note the counts; call it every ten seconds. *put* as at the start."""
+        """Add samples; call it every ten seconds. *put* as at the start."""
         self._count(put)
         if day != self._day:
             self._day = day
@@ -145,43 +147,47 @@ class Traffic:
     def _count(self, put: Mapping[Topic, int]) -> None:
         for topic, total in put.items():
             before = self._put.get(topic, 0)
-            # A topic that was deleted and made again counts from 0.
+            # A topic that was deleted and created again counts from 0.
             self._put_total += total - before if total >= before else total
         self._put = dict(put)
 
     # -- figures -------------------------------------------------------------------------------
 
     def pull_offset(self, group: Group, topic: Topic, queue_id: int) -> int:
-        """Where the group asked last, 0 if it has not since the broker's start."""
+        """Return the offset of the group's last pull; 0 if there is none since the broker's
+        start.
+        """
         return self._pulled.get((group, topic, queue_id), 0)
 
     def put_pace(self, topic: Topic, put: int, span_ms: int, *, now_ms: int) -> Pace:
-        """What came into *topic*, which has had *put* messages by now, in the last *span_ms*."""
+        """Return the pace of *topic*, which has had *put* messages by now, in the last
+        *span_ms*.
+        """
         return self._topics.over(topic, span_ms, Sample(now_ms, put))
 
     def given_pace(self, group: Group, topic: Topic, span_ms: int, *, now_ms: int) -> Pace:
-        """What a group was given of a topic in the last *span_ms*."""
+        """Return the pace of messages of a topic to a group in the last *span_ms*."""
         now = Sample(now_ms, self._given.get((group, topic), 0))
         return self._groups.over((group, topic), span_ms, now)
 
     def knows(self, group: Group, topic: Topic) -> bool:
-        """Whether the group was given something of the topic since the broker's start."""
+        """Return whether the group received messages of the topic since the broker's start."""
         return (group, topic) in self._given
 
     def all_put(self, put: Mapping[Topic, int], span_ms: int, *, now_ms: int) -> Pace:
-        """What came into all topics in the last *span_ms*."""
+        """Return the pace of messages into all topics in the last *span_ms*."""
         self._count(put)
         return self._all_put.over(span_ms, Sample(now_ms, self._put_total))
 
     def all_given(self, span_ms: int, *, now_ms: int) -> Pace:
-        """What all groups were given in the last *span_ms*."""
+        """Return the pace of messages to all groups in the last *span_ms*."""
         return self._all_given.over(span_ms, Sample(now_ms, self._given_total))
 
     def put_today(self, put: Mapping[Topic, int]) -> Today:
-        """Messages in."""
+        """Return the counts of incoming messages."""
         self._count(put)
         return Today(self._put_total, self._mornings[0][0], self._mornings[1][0])
 
     def given_today(self) -> Today:
-        """Messages out."""
+        """Return the counts of outgoing messages."""
         return Today(self._given_total, self._mornings[0][1], self._mornings[1][1])

@@ -1,4 +1,4 @@
-"""Notes every ten seconds what went in and out of a broker."""
+"""Samples the traffic of a broker every ten seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 
 
 class TrafficSampler:
-    """Made when the broker starts; ``traffic`` is what others ask and tell."""
+    """Created when the broker starts; ``traffic`` has the counts."""
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
@@ -20,11 +20,11 @@ class TrafficSampler:
         self.traffic = Traffic(reader.put_by_topic(), now_ms=wall_ms(), day=_today())
 
     def start(self) -> None:
-        """Note from now on."""
+        """Start sampling."""
         self._task = spawn(self._sample_regularly(), name="count messages")
 
     async def close(self) -> None:
-        """Note no more."""
+        """Stop sampling."""
         await cancel_and_wait(self._task)
 
     async def _sample_regularly(self) -> None:
@@ -34,6 +34,6 @@ class TrafficSampler:
 
 
 def _today() -> int:
-    """A number for the day on this machine's calendar."""
+    """Return a number for the day on this machine's calendar."""
     now = time.localtime()
     return now.tm_year * 1000 + now.tm_yday

@@ -1,7 +1,7 @@
-"""The asyncio client of brokers and nameservers: what the proxy and the command line use.
+"""The asyncio client of brokers and nameservers, for the proxy and the command line.
 
-Every failure is a RemotingError; whoever calls decides by ``retriable``. Nothing here decides who
-owns a queue, and only ``Producer`` retries.
+Every failure is a RemotingError; callers decide by its ``retriable``. Queue ownership is not
+decided here, and only ``Producer`` retries.
 """
 
 from broker_core.client.broker_client import BrokerClient

@@ -1,4 +1,4 @@
-"""What a broker is asked seldom: to make a topic, when it started, what it stores."""
+"""Administrative requests to a broker: create a topic, read its start time and log range."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ async def _shows(routes: RouteCache, topic: Topic, brokers: Iterable[str], *, qu
 
 
 async def broker_start_ms(requests: BrokerRequests, broker: str) -> int:
-    """Return when *broker* started (ms since 1970)."""
+    """Return the start time of *broker*, ms since 1970."""
     return _number(await _runtime(requests, broker), "bootTimestamp")
 
 
 async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:
-    """Return what *broker* keeps of its log."""
+    """Return the range of the log that *broker* keeps."""
     table = await _runtime(requests, broker)
     return LogSpan(
         begin=_number(table, "commitLogMinOffset"), end=_number(table, "commitLogMaxOffset")
@@ -73,7 +73,7 @@ async def log_span(requests: BrokerRequests, broker: str) -> LogSpan:
 
 
 async def log_file_bytes(requests: BrokerRequests, broker: str) -> int | None:
-    """Return how long a file of the log of *broker* is; None if it does not say."""
+    """Return the length of a log file of *broker*, or None if it does not report it."""
     answer = await requests.ask(broker, RequestCode.GET_BROKER_CONFIG)
     for line in bytes(answer.body).decode(errors="replace").splitlines():
         name, _, value = line.partition("=")
@@ -98,6 +98,6 @@ def _number(table: Mapping[str, str], name: str) -> int:
 
 
 async def stores_offset(requests: BrokerRequests, group: Group, queue: QueueName) -> bool:
-    """Tell whether the offset 0 that the broker gave for *group* is a stored one."""
+    """Return whether offset 0, which the broker returned for *group*, is a committed one."""
     answer = await requests.ask(queue.broker, RequestCode.GET_ALL_CONSUMER_OFFSET)
     return queue.queue_id in bodies.committed_queues_from_json(answer.body, group, queue.topic)

@@ -1,8 +1,9 @@
-"""How much one request may carry: as much as its broker takes.
+"""Limits on the size of one request, learned from each broker.
 
-Brokers do not say how long a batch may be, they refuse one that is longer (code 13). So a batch
-that is refused is halved, down to single messages, and what its broker took counts for a while: a
-limit may be raised again. So it is with single messages that can be said in several.
+Brokers do not announce the maximum size of a batch; they refuse larger ones (code 13). A refused
+batch is therefore halved, down to single messages, and the size that a broker accepted applies for
+a while, since its limit may be raised. The same holds for content that can be split over several
+messages.
 """
 
 from __future__ import annotations
@@ -12,29 +13,31 @@ from collections.abc import Awaitable, Callable, Sequence
 from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 
-#: One request carries at most so much; a message larger than that goes alone.
+#: Maximum size of one request; a larger message goes alone.
 MOST_MESSAGES, MOST_BYTES = 512, 1_000_000
-#: What a batch has beside body and properties of each message.
+#: Size of a batch per message, besides body and properties.
 _BESIDE_BYTES = 22
 _COUNTS_NS = 600_000_000_000
-#: What is refused although it is no longer than this is refused for something else.
+#: A request up to this size is refused for another reason than its size.
 _LEAST_BYTES = 1024
 
 
 class BatchLimits:
-    """What brokers take, as far as whoever sends has learned it. Owned by one event loop."""
+    """Learned limits by broker. Owned by one event loop."""
 
     def __init__(self) -> None:
         self._learned: dict[str, tuple[int, int]] = {}
 
     def of(self, broker: str) -> int:
-        """How many bytes a batch for *broker* may have."""
+        """Return the maximum size of a batch for *broker*, in bytes."""
         most, until_ns = self._learned.get(broker, (MOST_BYTES, 0))
         return most if now_ns() < until_ns else MOST_BYTES
 
     def refused(self, broker: str, size: int) -> bool:
-        """*broker* took no message of *size* bytes, where shorter ones will do as well: from now on
-        half as many count. False if no shorter ones would help.
+        """Note that *broker* refused a message of *size* bytes; return whether smaller ones may
+        help.
+
+        If so, half of that size is the limit from now on.
         """
         most = min(size, self.of(broker)) // 2
         if most < _LEAST_BYTES:
@@ -45,11 +48,12 @@ class BatchLimits:
     async def in_pieces(
         self, broker: str, sizes: Sequence[int], send: Callable[[int, int], Awaitable[None]]
     ) -> None:
-        """Have *send* send messages of these *sizes*, in order: from one index up to another, each
-        time as many as *broker* takes at once.
+        """Call *send* for consecutive ranges of messages with these *sizes*, each as large as
+        allowed.
 
-        Raises the RemotingError of the first piece that cannot be sent; those behind it are not
-        tried then. One of several messages that is illegal is no such piece: it is halved.
+        *send* receives the first index and the one after the last. A refused range of several
+        messages is halved. Raises the RemotingError of the first range that cannot be sent; later
+        ones are not tried.
         """
         begin, most, halved = 0, self.of(broker), False
         while begin < len(sizes):
@@ -63,12 +67,12 @@ class BatchLimits:
                 halved = True
                 continue
             begin = end
-        if halved:  # else a message among them was illegal
+        if halved:  # otherwise one of the messages was illegal
             self._learned[broker] = most, now_ns() + _COUNTS_NS
 
 
 def _how_many(sizes: Sequence[int], begin: int, most: int) -> int:
-    """How many messages from index *begin* on have *most* bytes at most; at least one."""
+    """Return how many messages from index *begin* on fit into *most* bytes; at least one."""
     count = total = 0
     for size in sizes[begin : begin + MOST_MESSAGES]:
         total += size + _BESIDE_BYTES

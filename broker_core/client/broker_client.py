@@ -1,4 +1,4 @@
-"""Asks brokers, by the names of their queues. Nothing here retries, or decides who owns what."""
+"""Requests to brokers by queue. Does not retry, and does not decide about ownership."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from broker_core.tasks import cancel_and_wait, spawn
 from broker_core.tls import ClientContext
 from broker_core.turns import Turns
 
-#: The group that producers name where it does not matter.
+#: The producer group where it does not matter.
 DEFAULT_PRODUCER = Group("orderlane")
 
 _log = structlog.get_logger("broker-client")
 
 
 class BrokerClient:
-    """One client of a RocketMQ cluster, embedded or Apache's.
+    """A client of a RocketMQ cluster, embedded or Apache's.
 
     Every failure is a RemotingError: BrokerError with the broker's code, ConnectionLost,
     RequestTimeout, or a protocol error. *timeout_s* None means ``request_timeout_s``.
@@ -66,14 +66,20 @@ class BrokerClient:
         tls: ClientContext | None = None,
         sends_create_topics: bool = True,
     ) -> None:
-        """*client_id* names this process to brokers (holder of locks, member of groups).
+        """Create a client; it connects when needed.
 
-        *credentials*: the account that signs all requests, where brokers ask for one. *tls*: how
-        nameservers and brokers are connected to, all of them; None: without TLS.
-        *sends_create_topics* false: a send to a topic that is not there is refused, also by brokers
-        that would make it, each for itself.
-        *on_consumers_changed* is called when a broker says that members of a group have changed,
-        *on_broker_lost* with a broker's name when a connection to it ended: it may have restarted.
+        Args:
+            nameservers: each as host:port
+            client_id: names this process to brokers (holder of locks, member of groups)
+            request_timeout_s: timeout of requests without one of their own
+            on_consumers_changed: called when a broker reports that the members of a group have
+                changed
+            on_broker_lost: called with a broker's name when a connection to it ended; it may have
+                restarted
+            credentials: account that signs all requests, where brokers require one
+            tls: for all connections to nameservers and brokers; None: plain connections
+            sends_create_topics: if false, a send to a missing topic is refused, even by brokers
+                that would create it, each for itself
         """
         self.client_id = client_id
         self._nameservers, self._credentials, self._tls = nameservers, credentials, tls
@@ -93,31 +99,33 @@ class BrokerClient:
             tls=tls,
         )
         self._routes = RouteCache(nameservers, self._pool, timeout_s=request_timeout_s)
-        #: What the nameservers keep for whoever wants it kept.
+        #: Values stored at the nameservers.
         self.key_values = KeyValues(nameservers, self._pool, timeout_s=request_timeout_s)
         self._requests = BrokerRequests(self._pool, self._routes, timeout_s=request_timeout_s)
         self.deletions = Deletions(self._requests, self._routes)
-        #: For what has no method here.
+        #: For requests without a method here.
         self.requests = self._requests
         self.delays = Delays(self._requests)
         self.queries = Queries(self._requests)
         self._locking = Locking(self._requests, client_id)
-        # Answers of hundreds of queues come together; those who asked take them one after another.
+        # Answers of hundreds of queues arrive together; they are decoded one after another.
         self._decoding = Turns()
         self._refresher: asyncio.Task[None] | None = None
-        self._silent: set[str] = set()  # brokers that did not tell the members of a group
+        self._silent: set[str] = set()  # brokers that did not return a group's members
 
     async def start(self) -> None:
-        """Begin to keep routes fresh; connections are opened when needed."""
+        """Start to refresh routes in the background."""
         self._refresher = spawn(self._routes.keep_fresh(), name="refresh routes")
 
     async def close(self) -> None:
-        """Disconnect from everywhere."""
+        """Disconnect from all servers."""
         await cancel_and_wait(self._refresher)
         await self._pool.close()
 
     def another(self, client_id: str) -> BrokerClient:
-        """One more of the same brokers with the same access, on connections of its own."""
+        """Return another client of the same brokers with the same access, on its own
+        connections.
+        """
         return BrokerClient(
             nameservers=self._nameservers,
             client_id=client_id,
@@ -131,22 +139,25 @@ class BrokerClient:
         self._on_connected.append(callback)
 
     def serve(self, code: RequestCode, handler: Handler) -> None:
-        """Have *handler* answer what brokers ask by *code*, instead of who did before."""
+        """Let *handler* answer requests of brokers with this *code*, replacing an earlier
+        handler.
+        """
         self._handlers[code] = handler
 
     # -- routes --------------------------------------------------------------------------------
 
     async def queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
-        """Return the readable queues, by broker and id. Raises BrokerError(17) if unknown.
+        """Return the readable queues, by broker and id. Raise BrokerError(17) if unknown.
 
         Routes are at most about 30 s old; *fresh* asks a nameserver now.
         """
         return await self._queues(topic, Perm.READ, fresh=fresh)
 
     async def writable_queues(self, topic: Topic, *, fresh: bool = False) -> list[QueueName]:
-        """Return the writable queues as producers number them. Raises BrokerError(17) if unknown.
+        """Return the writable queues in producers' order. Raise BrokerError(17) if unknown.
 
-        By broker and id; an order topic's as its operator has set them, its brokers up or down.
+        The order is by broker and id; for an order topic, the configured one, even while brokers
+        are down.
         """
         order_queues = (await self._routes.route(topic, fresh=fresh)).order_queues()
         if order_queues is not None:
@@ -154,7 +165,7 @@ class BrokerClient:
         return await self._queues(topic, Perm.WRITE, fresh=False)
 
     async def broker_names(self, topic: Topic) -> list[str]:
-        """Return the brokers that have *topic*, sorted. Raises BrokerError(17) if unknown."""
+        """Return the brokers that have *topic*, sorted. Raise BrokerError(17) if unknown."""
         route = await self._routes.route(topic)
         return sorted(data.broker for data in route.brokers)
 
@@ -163,13 +174,13 @@ class BrokerClient:
         return await self._routes.clusters()
 
     async def topics(self) -> list[Topic]:
-        """Return all topics that nameservers know."""
+        """Return all topics known to nameservers."""
         return await self._routes.topics()
 
     async def _queues(self, topic: Topic, perm: int, *, fresh: bool) -> list[QueueName]:
         route = await self._routes.route(topic, fresh=fresh)
-        # Who consumes keeps its queues while no master is listed: it may be there nevertheless, and
-        # other members of its group count them too.
+        # Consumers keep their queues while no master is listed: it may be running, and other
+        # members of the group count them too.
         brokers = {
             data.broker
             for data in route.brokers
@@ -196,11 +207,20 @@ class BrokerClient:
         timeout_s: float | None = None,
         life: int | None = None,
     ) -> PullResult:
-        """Read messages from *offset* on; wait for some up to *suspend_ms* (0: not at all), and for
-        none if the topic is in another *life* than that.
+        """Read messages from *offset* on. Never commits.
 
-        Never commits. The broker filters by the hash of the tags, so others may be among what
-        comes. *timeout_s* defaults to what the wait may take and some seconds.
+        The broker filters by the hash of the tags, so the result may contain messages of other
+        tags.
+
+        Args:
+            queue: the queue
+            group: its consumer group
+            offset: first offset to return
+            max_messages: most messages returned
+            suspend_ms: time to wait for messages; 0: none
+            tags: tags as in ``a || b``; ``*``: all
+            timeout_s: default: *suspend_ms* plus some seconds
+            life: do not wait if the topic is in another life
         """
         pulled = await pulling.pull(
             self._requests,
@@ -225,9 +245,10 @@ class BrokerClient:
         max_bytes: int | None = None,
         suspend_ms: int = 0,
     ) -> PulledRecords:
-        """As ``pull``, of all tags, with the records as they came: nothing is decoded.
+        """Read messages of all tags as ``pull`` does, but return the records without decoding them.
 
-        *max_bytes* is a wish, which brokers before 5.1 do not know; all have a limit of their own.
+        *max_bytes* is a request that brokers before 5.1 ignore; all brokers have a limit of their
+        own.
         """
         return await pulling.pull(
             self._requests,
@@ -248,8 +269,9 @@ class BrokerClient:
         return await self._queue_offset(RequestCode.GET_MAX_OFFSET, queue)
 
     async def life(self, queue: QueueName) -> int | None:
-        """Return the incarnation of the topic of *queue* at its broker: it rises whenever the topic
-        is deleted and created again. None if the broker does not tell them apart.
+        """Return the life of the queue's topic at its broker, or None if it reports none.
+
+        It increases whenever the topic is deleted and created again.
         """
         header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self._requests.ask(queue.broker, RequestCode.GET_MAX_OFFSET, header.to_ext())
@@ -275,19 +297,20 @@ class BrokerClient:
     async def lock(
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
     ) -> LockAnswer:
-        """Ask for, or renew, orderly locks, at all brokers at the same time. Raises nothing."""
+        """Request or renew orderly locks at all brokers concurrently. Raises nothing."""
         return await self._locking.lock(group, queues, timeout_s=timeout_s)
 
     async def unlock(
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None = None
     ) -> None:
-        """Give orderly locks back. All brokers are asked; the first failure is raised."""
+        """Release orderly locks at all brokers; raise the first failure."""
         await self._locking.unlock(group, queues, timeout_s=timeout_s)
 
     async def committed_offset(self, group: Group, queue: QueueName) -> int | None:
-        """Return the next offset that *group* needs, None if it never committed any.
+        """Return the next offset that *group* needs, or None if it never committed one.
 
-        Brokers of 4.9 do not tell the latter from 0 while the queue's first message is in memory.
+        While the first message of the queue is in memory, brokers of 4.9 do not distinguish None
+        from 0.
         """
         header = headers.QueryConsumerOffsetHeader(
             consumer_group=group,
@@ -306,10 +329,10 @@ class BrokerClient:
         return headers.OffsetResponse.from_ext(answer.ext).offset
 
     async def has_committed(self, group: Group, queue: QueueName) -> bool:
-        """Tell whether *group* ever committed an offset of *queue*, be it 0.
+        """Return whether *group* ever committed an offset of *queue*, including 0.
 
-        Apache RocketMQ 4.9 answers 0 for a group that never did, as long as the queue's first
-        message is in its memory. Its whole table tells, so ask seldom.
+        Apache RocketMQ 4.9 answers 0 for a group that never did, while the queue's first message is
+        in its memory. This reads its whole table, so call it rarely.
         """
         if committed := await self.committed_offset(group, queue):
             return True
@@ -326,11 +349,19 @@ class BrokerClient:
         life: int | None = None,
         at_once: bool = False,
     ) -> None:
-        """Store the next offset that *group* needs, and wait until the broker has it.
+        """Store the next offset that *group* needs, and wait for the broker's answer.
 
-        Our own broker refuses it with BrokerError if it knows a higher *epoch* of that queue, or
-        if its topic is in another *life*; *at_once*: it answers when the offset is on disk.
-        *epoch_life*: of the topic that the epoch is an offset of.
+        The embedded broker raises BrokerError for an outdated *epoch* or *life*; others ignore the
+        last four arguments.
+
+        Args:
+            group: the consumer group
+            queue: the queue
+            offset: the next offset that the group needs
+            epoch: the owner's epoch; refused if the broker knows a higher one of that queue
+            epoch_life: life of the topic that the epoch is an offset of
+            life: life of the queue's topic; refused if the topic is in another one
+            at_once: answer only when the offset is on disk
         """
         header = headers.UpdateConsumerOffsetHeader(
             consumer_group=group,
@@ -345,30 +376,35 @@ class BrokerClient:
         await self._requests.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header.to_ext())
 
     async def consumer_ids(self, group: Group, topic: Topic) -> list[str]:
-        """Return the client ids of the members of *group*, as one broker of *topic* sees them: one
-        that did not answer the last time is asked last.
+        """Return the client ids of the members of *group*, according to one broker of *topic*.
+
+        Brokers that did not answer the last time are asked last.
         """
         header = headers.ConsumerGroupHeader(consumer_group=group)
         answer = await self._ask_one(
             topic,
             (RequestCode.GET_CONSUMER_LIST_BY_GROUP, header.to_ext()),
-            nobody="no consumer for this group",
+            not_found="no consumer for this group",
         )
         return [] if answer is None else bodies.consumer_ids_from_json(answer.body)
 
     async def producer_ids(self, group: Group, topic: Topic) -> list[str]:
-        """Return the client ids of the producer group *group*, as one broker of *topic* sees it."""
+        """Return the client ids of the producer group *group*, according to one broker of
+        *topic*.
+        """
         header = ProducerGroupHeader(producer_group=group)
         answer = await self._ask_one(
             topic,
             (RequestCode.GET_PRODUCER_CONNECTION_LIST, header.to_ext()),
-            nobody="] not exist",
+            not_found="] not exist",
         )
         return [] if answer is None else bodies.connected_ids_from_json(answer.body)
 
     async def subscribed(self, group: Group, client_id: str, topic: Topic) -> frozenset[Topic]:
-        """Return the topics that the member *client_id* of *group* subscribes, as it tells a broker
-        of *topic* that asks it. Raises RemotingError, such as BrokerError if it is not there.
+        """Return the topics to which the member *client_id* of *group* subscribes.
+
+        A broker of *topic* asks the member. Raises RemotingError, such as BrokerError if it is not
+        there.
         """
         header = ClientOfGroupHeader(consumer_group=group, client_id=client_id)
         problem: RemotingError = ConnectionLost(f"topic {topic} has no broker")
@@ -384,11 +420,12 @@ class BrokerClient:
         raise problem
 
     async def _ask_one(
-        self, topic: Topic, question: tuple[RequestCode, dict[str, str]], *, nobody: str
+        self, topic: Topic, question: tuple[RequestCode, dict[str, str]], *, not_found: str
     ) -> RemotingCommand | None:
-        """The answer of the first broker of *topic* that has one; None if its remark says *nobody*.
-        One that did not answer the last time is asked last. Raises RemotingError, that of the last
-        broker that was asked.
+        """Return the first answer of a broker of *topic*; None if its remark contains *not_found*.
+
+        Brokers that did not answer the last time are asked last. Raises the RemotingError of the
+        last broker.
         """
         problem: RemotingError = ConnectionLost(f"topic {topic} has no broker")
         brokers = await self.broker_names(topic)
@@ -397,7 +434,7 @@ class BrokerClient:
                 answer = await self._requests.ask(broker, *question)
             except BrokerError as error:
                 self._silent.discard(broker)
-                if nobody in error.remark:
+                if not_found in error.remark:
                     return None
                 problem = error
             except (ConnectionLost, RequestTimeout) as error:
@@ -409,14 +446,14 @@ class BrokerClient:
         raise problem
 
     async def heartbeat(self, broker: str, heartbeat: bodies.Heartbeat) -> None:
-        """Tell *broker* which groups this client belongs to (``Membership`` does it)."""
+        """Send a heartbeat with this client's groups to *broker* (called by ``Membership``)."""
         await self._requests.ask(broker, RequestCode.HEART_BEAT, body=heartbeat.to_json())
 
     async def unregister(
         self, broker: str, group: Group | None = None, *, producer: Group | None = None
     ) -> None:
-        """Tell *broker* that this client leaves the consumer group *group*, or the producer group
-        *producer* (``Membership`` does it).
+        """Remove this client from *group* or from *producer* at *broker* (called by
+        ``Membership``).
         """
         header = headers.UnregisterClientHeader(
             client_id=self.client_id, consumer_group=group, producer_group=producer
@@ -437,15 +474,15 @@ class BrokerClient:
         )
 
     async def broker_start_ms(self, broker: str) -> int:
-        """Return when *broker* started (ms since 1970): locks may be older, or forgotten."""
+        """Return the start time of *broker* (ms since 1970): older locks may be forgotten."""
         return await administration.broker_start_ms(self._requests, broker)
 
     async def log_span(self, broker: str) -> LogSpan:
-        """Return what *broker* keeps of its log."""
+        """Return the range of the log that *broker* keeps."""
         return await administration.log_span(self._requests, broker)
 
     async def log_file_bytes(self, broker: str) -> int | None:
-        """Return how long a file of the log of *broker* is; None if it does not say."""
+        """Return the length of a log file of *broker*, or None if it does not report it."""
         return await administration.log_file_bytes(self._requests, broker)
 
     # -- sending -------------------------------------------------------------------------------
@@ -460,8 +497,8 @@ class BrokerClient:
     ) -> SendReceipt:
         """Send to *queue*; return once the broker has stored it (see the receipt's status).
 
-        Gives the message a UNIQ_KEY if it has none. After ConnectionLost or RequestTimeout it may
-        be stored all the same: whoever sends again does so with the same UNIQ_KEY.
+        Adds a UNIQ_KEY if the message has none. After ConnectionLost or RequestTimeout it may have
+        been stored: repeat it with the same UNIQ_KEY.
         """
         return await sending.send(
             self._requests,
@@ -482,7 +519,7 @@ class BrokerClient:
     ) -> list[SendReceipt]:
         """Send *messages* of one topic to *queue*, stored all or none, in order.
 
-        Raises BrokerError (13) if they are more than the broker takes at once: ``BatchLimits``.
+        Raises BrokerError (13) if they exceed the broker's limit: see ``BatchLimits``.
         """
         return await sending.send_batch(
             self._requests,
@@ -493,7 +530,7 @@ class BrokerClient:
             may_create=self._sends_create_topics,
         )
 
-    # -- what brokers say ----------------------------------------------------------------------
+    # -- requests of brokers ---------------------------------------------------------------------
 
     def _consumers_changed(self, request: RemotingCommand, channel: RemotingChannel) -> None:
         header = headers.ConsumerGroupHeader.from_ext(request.ext)

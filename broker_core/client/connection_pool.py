@@ -1,4 +1,4 @@
-"""Connections of a client, one an address, opened when first needed and again after a loss."""
+"""Connections of a client, one per address, opened when needed and reopened after a loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker_core.tls import SHUTDOWN_S, ClientContext, why_broken
 
 
 class ConnectionPool:
-    """Shares one connection an address among all who ask."""
+    """Shares one connection per address among all callers."""
 
     def __init__(
         self,
@@ -30,9 +30,15 @@ class ConnectionPool:
         credentials: Credentials | None = None,
         tls: ClientContext | None = None,
     ) -> None:
-        """*handlers* serve what brokers ask; *on_connected* is called after each new connection,
-        *on_lost* with the address of each that ended. Requests are signed with *credentials*.
-        *tls* None: connections are plain.
+        """Create a pool without connections.
+
+        Args:
+            handlers: answer requests of brokers, by code
+            on_connected: called after each new connection
+            on_lost: called with the address of each connection that ended
+            connect_timeout_s: timeout of an attempt
+            credentials: account that signs all requests
+            tls: None for plain connections
         """
         self._credentials = credentials
         self._tls = tls
@@ -47,9 +53,9 @@ class ConnectionPool:
     async def request(
         self, address: str, command: RemotingCommand, *, timeout_s: float
     ) -> RemotingCommand:
-        """Send a request to *address* (host:port), connecting first if need be.
+        """Send a request to *address* (host:port), connecting first if necessary.
 
-        Returns the answer whatever its code; raises ConnectionLost or RequestTimeout.
+        Returns the answer, of any code; raises ConnectionLost or RequestTimeout.
         """
         channel = self._channels.get(address)
         if channel is None or channel.is_closed:
@@ -76,7 +82,7 @@ class ConnectionPool:
         return before
 
     async def close(self) -> None:
-        """Disconnect from everywhere; requests still waiting get ConnectionLost."""
+        """Close all connections; waiting requests get ConnectionLost."""
         self._closed = True
         await cancel_and_wait(*self._connecting.values())
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
@@ -90,7 +96,7 @@ class ConnectionPool:
             attempt = spawn(self._open(address), name=f"connect to {address}")
             self._connecting[address] = attempt
             attempt.add_done_callback(lambda _: self._connecting.pop(address, None))
-        # Shielded: one who gives up must not end the attempt for the others.
+        # Shielded: a caller that gives up must not end the attempt of the others.
         try:
             result = await asyncio.shield(attempt)
         except asyncio.CancelledError:
@@ -102,7 +108,7 @@ class ConnectionPool:
         return result
 
     async def _open(self, address: str) -> RemotingChannel | ConnectionLost:
-        # A failure is a result: it is the askers' to raise, not the task's to log.
+        # A failure is a result: the callers raise it, and the task does not log it.
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         try:

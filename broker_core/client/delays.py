@@ -1,4 +1,4 @@
-"""What brokers can do with delayed messages: 4.9 has levels, 5.x times as well, 5.3 recalls."""
+"""Delayed messages at a broker: 4.9 has levels, 5.x delivery times as well, 5.3 recalls."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _COUNTS_NS = 60_000_000_000
 
 
 class Delays:
-    """Asks brokers about what is to wait, or waits, there."""
+    """Requests to brokers about delayed messages."""
 
     def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
         self._takes_times: dict[str, tuple[int, bool]] = {}
 
     async def takes_times(self, broker: str, *, timeout_s: float | None = None) -> bool:
-        """True if messages may name a time at *broker*; what it said counts for a minute."""
+        """Return whether *broker* supports delivery times; its answer is cached for a minute."""
         asked_ns, takes = self._takes_times.get(broker, (0, False))
         if not asked_ns or now_ns() - asked_ns > _COUNTS_NS:
             answer = await self._requests.ask(
@@ -46,8 +46,8 @@ class Delays:
     ) -> str:
         """Recall the message of a receipt's *handle*; return its id.
 
-        Raises BrokerError: 604 if the message does not wait there (any more), 3 from a broker that
-        knows no recalls.
+        Raises BrokerError: 604 if the message does not wait there (any more), 3 if the broker does
+        not support recalls.
         """
         header = RecallMessageHeader(producer_group=group, topic=topic, recall_handle=handle)
         answer = await self._requests.ask(

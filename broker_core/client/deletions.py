@@ -1,4 +1,4 @@
-"""Deleting groups and topics at all brokers and nameservers that know them."""
+"""Deletes groups and topics at all brokers and nameservers that have them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from broker_core.remoting.codes import RequestCode, ResponseCode
 
 
 class Deletions:
-    """Nothing is asked before; all methods raise RemotingError, and can be called again then."""
+    """Deletions without confirmation. All methods raise RemotingError, and can be repeated then."""
 
     def __init__(self, requests: BrokerRequests, routes: RouteCache) -> None:
         self._requests = requests
         self._routes = routes
 
     async def consumers(self) -> set[tuple[Group, Topic]]:
-        """All groups with committed offsets at any broker, with the topics of these."""
+        """Return all groups with committed offsets at any broker, with their topics."""
         found: set[tuple[Group, Topic]] = set()
         for broker in await self._brokers():
             answer = await self._requests.ask(broker, RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -35,7 +35,7 @@ class Deletions:
         """Delete *topic* with its messages at all brokers, and its route.
 
         Raises BrokersAway, once all others have deleted it, if a broker that has it does not
-        answer or is not registered: it would come back with the topic. The route stays then.
+        answer or is not registered: it would return with the topic. The route is then kept.
         """
         header = headers.TopicHeader(topic=topic).to_ext()
         had_it, registered = self._routes.brokers_of(topic), await self._brokers()
@@ -46,7 +46,7 @@ class Deletions:
             except (ConnectionLost, RequestTimeout):
                 away.add(broker)
             except BrokerError as error:
-                # Apache's 5.3 fails behind the deletion if it has no timer wheel.
+                # Apache's 5.3 reports an error after the deletion if it has no timer wheel.
                 if error.code != ResponseCode.SYSTEM_ERROR or await self._has(broker, topic):
                     raise
         if away:

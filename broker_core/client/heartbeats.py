@@ -1,5 +1,5 @@
-"""Heartbeats of a client: regularly, and right after every new connection, with which its broker
-forgot it.
+"""Heartbeats of a client: periodic, and after every new connection, since its broker has forgotten
+the client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = structlog.get_logger("heartbeats")
 
 
 class Heartbeats:
-    """Those of one client in one role. A broker that is not reached is logged and tried again."""
+    """Heartbeats of one client in one role. An unreachable broker is logged and tried again."""
 
     def __init__(
         self,
@@ -30,9 +30,10 @@ class Heartbeats:
         *,
         every_s: float,
     ) -> None:
-        """*content* gives what is to be said, and the topics whose brokers hear it; None: nothing.
+        """Prepare heartbeats.
 
-        *every_s* is the longest time between two.
+        *content* returns the heartbeat and the topics whose brokers receive it, or None. *every_s*
+        is the longest time between two heartbeats.
         """
         self._client = client
         self._content = content
@@ -40,33 +41,37 @@ class Heartbeats:
         self._wake = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._unwell: set[str] = set()  # brokers whose last heartbeat failed
-        self._heard: set[str] = set()  # those whose last one did not, since the last connection
+        self._heard: set[str] = set()  # brokers that have had one since the last connection
         self._talking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._silent: set[str] = set()  # brokers that did not answer the last one in time
-        self._tries: dict[str, asyncio.Task[None]] = {}  # at these
+        self._tries: dict[str, asyncio.Task[None]] = {}  # heartbeats to these
         client.call_on_connect(self._connected)
 
     def start(self) -> None:
-        """Go on by itself from now on, if it does not yet."""
+        """Start sending heartbeats in the background, if not started yet."""
         if self._running is None:
             self._running = spawn(self._run(), name="heartbeats")
 
     async def close(self) -> None:
-        """Say nothing any more."""
+        """Stop sending heartbeats."""
         await cancel_and_wait(self._running, *self._tries.values())
 
     def talking(self, broker: str) -> asyncio.Lock:
-        """Held while *broker* is told something: a heartbeat must not overtake a leave there."""
+        """Return the lock to hold while sending to *broker*: a heartbeat must not overtake a
+        leave.
+        """
         return self._talking[broker]
 
     def unheard(self) -> None:
-        """Some broker seems to have forgotten this client."""
+        """Send the next heartbeats to all brokers: one of them seems to have forgotten this
+        client.
+        """
         self._heard.clear()
 
     async def beat(self, *, unheard_only: bool = False) -> None:
-        """Tell all brokers now, or those alone that have not heard yet; nothing is raised.
+        """Send a heartbeat to all brokers now, or only to those without one yet. Raises nothing.
 
-        Each is told for itself, and one that did not answer the last time is not waited for.
+        Brokers are independent; one that did not answer the last time is not waited for.
         """
         said = self._content()
         if said is None:
@@ -80,7 +85,7 @@ class Heartbeats:
         await asyncio.gather(*(self._beat_at(broker) for broker in sorted(brokers - self._silent)))
 
     async def brokers(self, topics: Iterable[Topic]) -> set[str]:
-        """Names of the brokers of *topics*, as far as their routes can be had."""
+        """Return the brokers of *topics*, as far as routes are available."""
         brokers: set[str] = set()
         for topic in sorted(topics):
             try:
@@ -109,7 +114,7 @@ class Heartbeats:
                 await self._client.heartbeat(broker, said[0])
             except RemotingError as error:
                 if broker not in self._unwell:
-                    _log.warning("heartbeat failed, trying on", broker=broker, reason=str(error))
+                    _log.warning("heartbeat failed, trying again", broker=broker, reason=str(error))
                 self._unwell.add(broker)
                 self._heard.discard(broker)
                 if isinstance(error, RequestTimeout):

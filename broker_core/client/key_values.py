@@ -1,7 +1,7 @@
-"""Values that nameservers keep for others: by namespace and key, at each nameserver for itself.
+"""Values stored at nameservers by namespace and key, independently at each nameserver.
 
-Nameservers do not know each other. Whoever wants a value at all of them puts it at each, and has to
-know which of two that differ is the right one.
+Nameservers do not share values. To store a value at all of them, callers put it at each, and must
+decide which one is right if they differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker_core.remoting.nameserver_headers import KvKeyHeader, KvNamespaceHead
 
 
 class KeyValues:
-    """The values at *nameservers*, each named as host:port. All methods raise RemotingError."""
+    """The values at *nameservers*, each given as host:port. All methods raise RemotingError."""
 
     def __init__(
         self, nameservers: Sequence[str], pool: ConnectionPool, *, timeout_s: float
@@ -27,7 +27,7 @@ class KeyValues:
         self._timeout_s = timeout_s
 
     async def all_of(self, nameserver: str, namespace: str) -> dict[str, str]:
-        """All values of *namespace* there, by key."""
+        """Return all values of *namespace* at *nameserver*, by key."""
         header = KvNamespaceHeader(namespace=namespace)
         answer = await self._ask(
             nameserver,
@@ -37,12 +37,12 @@ class KeyValues:
         return table_from_json(answer.body) if answer.code == ResponseCode.SUCCESS else {}
 
     async def put(self, nameserver: str, namespace: str, key: str, value: str) -> None:
-        """Keep *value* there, over what may be there."""
+        """Store *value* at *nameserver*, replacing an earlier one."""
         header = PutKvHeader(namespace=namespace, key=key, value=value)
         await self._ask(nameserver, RemotingCommand(RequestCode.PUT_KV_CONFIG, ext=header.to_ext()))
 
     async def delete(self, nameserver: str, namespace: str, key: str) -> None:
-        """Keep nothing there under *key*."""
+        """Delete the value of *key* at *nameserver*."""
         header = KvKeyHeader(namespace=namespace, key=key)
         command = RemotingCommand(RequestCode.DELETE_KV_CONFIG, ext=header.to_ext())
         await self._ask(nameserver, command)

@@ -1,9 +1,9 @@
-"""Orderly locks: asked for, renewed and given back, at all brokers at the same time.
+"""Orderly locks: requested, renewed and released at all brokers concurrently.
 
-Requests for one queue form one sequence. A request without an answer may still be on its way and
-come late, behind others. Our broker tells late ones by their number. To others a lock belongs to a
-name alone, so once it is not known whether an unlock was served, the next lock of that queue is
-asked for under another name: the late unlock does not free it.
+Requests for one queue form a sequence. A request without an answer may arrive late, after later
+ones. The embedded broker detects late requests by their number. For other brokers a lock belongs to
+a name only, so if the outcome of an unlock is unknown, the next lock of that queue is requested
+under another name, which the late unlock cannot release.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Locking:
     def __init__(self, requests: BrokerRequests, client_id: str) -> None:
         self._requests = requests
         self._client_id = client_id
-        # By the clock: a later client of that name in this process counts on.
+        # From the clock, so that a later client of the same name in this process continues.
         self._sequence = count(now_ns())
-        #: By lock, how often it was not known whether it was given back.
+        #: Number of releases with an unknown outcome, by lock.
         self._unknown: Counter[tuple[Group, QueueName]] = Counter()
 
     async def lock(
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None
     ) -> LockAnswer:
-        """Ask for locks, or renew them. Raises nothing."""
+        """Request or renew locks. Raises nothing."""
         batches = self._batches(group, queues)
         answers = await asyncio.gather(
             *(self._lock_at(broker, batch, timeout_s) for broker, batch in batches)
@@ -53,7 +53,7 @@ class Locking:
     async def unlock(
         self, group: Group, queues: Iterable[QueueName], *, timeout_s: float | None
     ) -> None:
-        """Give locks back. All brokers are asked; the first failure is raised."""
+        """Release locks at all brokers; raise the first failure."""
         results = await asyncio.gather(
             *(
                 self._unlock_at(broker, batch, timeout_s)
@@ -86,7 +86,7 @@ class Locking:
             answered = True
             raise
         finally:
-            if not answered:  # cancelled, too
+            if not answered:  # or cancelled
                 self._unknown.update((batch.group, queue) for queue in batch.queues)
 
     def _batches(self, group: Group, queues: Iterable[QueueName]) -> list[tuple[str, LockBatch]]:

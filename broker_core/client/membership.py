@@ -1,13 +1,13 @@
-"""Takes part in consumer groups: heartbeats, so that brokers list this client as a member.
+"""Membership of consumer groups: heartbeats by which brokers list this client as a member.
 
-A broker forgets a member 120 s after its last heartbeat, or at once when the connection ends; so
-heartbeats go out regularly and also right after every new connection. They ask to be forgotten
-sooner, which the embedded broker does and Apache RocketMQ does not: then others need not wait for a
-client that hangs.
+A broker forgets a member 120 s after its last heartbeat, or at once when the connection ends, so
+heartbeats are sent periodically and after every new connection. They request a shorter expiry,
+which the embedded broker grants and Apache RocketMQ does not: other members then need not wait for
+a client that hangs.
 
-Beside the group a member may show *signs*: names of producer groups under which brokers list it
-for as long as it shows them. Brokers keep them in memory alone and tell nobody of a change; other
-members ask for them (``BrokerClient.producer_ids``).
+A member may also show *signs*: names of producer groups under which brokers list it. Brokers keep
+them in memory only and announce no change; other members query them
+(``BrokerClient.producer_ids``).
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ _log = structlog.get_logger("membership")
 
 
 class Membership:
-    """The groups that this client belongs to. One for a BrokerClient."""
+    """The groups that this client belongs to. One per BrokerClient."""
 
     def __init__(
         self, client: BrokerClient, *, heartbeat_s: float = 10.0, expiry_s: float = 120.0
     ) -> None:
-        """*expiry_s*: how long to be a member without a heartbeat; 120 s at most. *heartbeat_s*
-        is the longest time between two: there are three of them in that time.
+        """Create memberships without groups.
+
+        *heartbeat_s*: longest time between two heartbeats, at most a third of *expiry_s*.
+        *expiry_s*: time without a heartbeat after which brokers may forget this client; at most 120
+        s.
         """
         self._client = client
         self._expiry_ms = min(int(expiry_s * 1000), MEMBER_EXPIRY_MS)
@@ -57,7 +60,8 @@ class Membership:
         )
         self._joined_ms: dict[Group, int] = {}
         self._signs: dict[Group, frozenset[Group]] = {}
-        #: Signs that are shown no more, and brokers that have yet to hear of it: until when (ns).
+        #: Withdrawn signs by broker that has not been notified yet, with the end of the attempts
+        #: (ns).
         self._withdrawn: dict[tuple[Group, str], int] = {}
         client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell)
 
@@ -67,12 +71,11 @@ class Membership:
     async def join(
         self, group: Group, topics: Iterable[Topic], *, signs: Iterable[Group] = ()
     ) -> None:
-        """Become a member of *group* for exactly *topics*, at once and until ``leave``, and show
-        exactly *signs*, which no other group shows.
+        """Become a member of *group* for exactly *topics*, until ``leave``, and show exactly
+        *signs*.
 
-        Who is one already tells only brokers that do not know of it yet, so this may be called
-        again and again. A broker that cannot be reached is logged and tried again; nothing is
-        raised.
+        No other group may show the same signs. Repeated calls only notify brokers that do not know
+        the membership yet. An unreachable broker is logged and tried again. Raises nothing.
         """
         wanted, shown = frozenset(topics), frozenset(signs)
         before = self._signs.get(group, frozenset())
@@ -87,11 +90,11 @@ class Membership:
         await self._withdraw(before - shown, reach)
 
     def unlisted(self) -> None:
-        """A broker does not list this client: all are told again by the next ``join``."""
+        """Notify all brokers at the next ``join``: one does not list this client."""
         self._heartbeats.unheard()
 
     async def leave(self, group: Group) -> None:
-        """Be no member of *group* any more; other members are told. Nothing is raised."""
+        """Leave *group*; brokers notify the other members. Raises nothing."""
         topics = self._groups.pop(group, frozenset())
         signs = self._signs.pop(group, frozenset())
         self._joined_ms.pop(group, None)
@@ -105,7 +108,7 @@ class Membership:
         await self._heartbeats.close()
 
     def _tell(self, request: RemotingCommand, _channel: RemotingChannel) -> RemotingCommand:
-        """Say to whoever administers a broker what this client is in a group."""
+        """Return this client's state in a group, for administrators of a broker."""
         group = Group(ClientOfGroupHeader.from_ext(request.ext).consumer_group)
         if group not in self._groups:
             raise BrokerError(
@@ -134,18 +137,16 @@ class Membership:
         return heartbeat, frozenset().union(*groups.values())
 
     async def _withdraw(self, signs: frozenset[Group], topics: frozenset[Topic]) -> None:
-        """Show *signs* no more at the brokers of *topics*; those that did not hear of earlier ones
-        are told again.
-        """
+        """Stop to show *signs* at the brokers of *topics*; retry for earlier signs."""
         if not (signs or self._withdrawn):
             return
         brokers = await self._heartbeats.brokers(topics) if signs else set()
-        until_ns = now_ns() + MEMBER_EXPIRY_MS * 1_000_000  # then it is forgotten anyway
+        until_ns = now_ns() + MEMBER_EXPIRY_MS * 1_000_000  # it is forgotten by then anyway
         self._withdrawn |= {(sign, broker): until_ns for sign in signs for broker in brokers}
         await asyncio.gather(*(self._withdraw_at(*each) for each in sorted(self._withdrawn)))
 
     async def _withdraw_at(self, sign: Group, broker: str) -> None:
-        """Nothing is said if the sign is shown again, or forgotten by now."""
+        """Withdraw *sign* unless it is shown again, or forgotten by now."""
         async with self._heartbeats.talking(broker):
             until_ns = self._withdrawn.pop((sign, broker), 0)
             if sign in self._shown() or now_ns() >= until_ns:
@@ -153,7 +154,7 @@ class Membership:
             try:
                 await self._client.unregister(broker, producer=sign)
             except RemotingError as error:
-                _log.debug("sign not withdrawn, trying on", broker=broker, reason=str(error))
+                _log.debug("sign not withdrawn, trying again", broker=broker, reason=str(error))
                 self._withdrawn[sign, broker] = until_ns
 
     def _shown(self) -> frozenset[Group]:
@@ -161,11 +162,11 @@ class Membership:
 
     async def _unregister(self, broker: str, group: Group) -> None:
         try:
-            # A heartbeat that overtook a leave would make a ghost of us for 120 s.
+            # A heartbeat that overtakes a leave would keep this client listed for 120 s.
             async with self._heartbeats.talking(broker):
-                if group not in self._groups:  # else it came back meanwhile
+                if group not in self._groups:  # otherwise it was joined again
                     await self._client.unregister(broker, group)
-        except RemotingError as error:  # it will notice when the heartbeats end
+        except RemotingError as error:  # the broker notices when heartbeats end
             _log.warning("not unregistered", broker=broker, group=group, reason=str(error))
 
 

@@ -1,9 +1,9 @@
 """Unique ids of messages, in the layout of RocketMQ's Java clients.
 
-Tools of RocketMQ read the time of birth out of an id (to search from there), hence the layout: 4
+RocketMQ's tools read the creation time out of an id (to search from there), hence the layout: 4
 random bytes (Java: the IP address), the process id (2 bytes), 4 random bytes (Java: a hash), the
 milliseconds since the month began in local time (4), a counter (2); as 32 upper-case hex digits.
-Unique while a process makes fewer than 65,536 ids a millisecond.
+Unique while a process makes fewer than 65,536 ids per millisecond.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MONTH_MS = 28 * 24 * 3600 * 1000  # no month is shorter
 
 
 class MessageIds:
-    """Makes ids. Two objects, also in forked processes, never make the same one."""
+    """Generator of ids. Two generators, also in forked processes, never make the same id."""
 
     __slots__ = ("_counter", "_last_ms", "_month_ms", "_pid", "_random")
 

@@ -1,8 +1,8 @@
-"""Whether the queue that a send was for is elsewhere now, or nowhere.
+"""Detects that the queue of a send has moved or was deleted.
 
-A route is up to 30 s old. Meanwhile a topic may be deleted and made again with fewer queues or on
-other brokers, a queue be taken away, a broker leave. What a broker refuses for such a reason, or
-what never reached one, is not stored: a queue may be chosen again.
+A route is up to 30 s old. Meanwhile a topic may be deleted and created again with fewer queues or
+on other brokers, a queue be removed, or a broker leave. A send refused for such a reason, or that
+never reached a broker, was not stored: another queue may be chosen.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from broker_core.errors import (
 )
 from broker_core.names import QueueName
 
-#: Pauses between sends to queues that are not there, in seconds.
+#: Pauses between sends to missing queues, in seconds.
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8)
 T = TypeVar("T")
 
 
 def is_in_doubt(error: RemotingError) -> bool:
-    """True if what was sent may be stored, although *error* came of it."""
+    """Return whether the message may be stored in spite of *error*."""
     return isinstance(error, ConnectionLost | RequestTimeout) and not isinstance(
         error, NotConnected
     )
 
 
 def says_not_there(error: RemotingError) -> bool:
-    """True if nothing was stored, for want of the topic, the queue or its broker."""
+    """Return whether nothing was stored because topic, queue or broker is missing."""
     return isinstance(error, NotConnected) or (
         isinstance(error, BrokerError) and error.says_missing
     )
 
 
 async def has_moved(client: BrokerClient, queue: QueueName, error: RemotingError) -> bool:
-    """True if a send to *queue* that ended by *error* stored nothing and should go where its topic
-    is now: the route of *client* was asked for anew.
+    """Return whether a send to *queue* that failed with *error* should use the topic's new route.
 
-    False for other errors, and if the route still has the queue of a broker that cannot be reached,
-    or that forbids the send.
+    If so, nothing was stored, and *client* has already fetched the route. False for other errors,
+    and if the route still contains the queue of a broker that cannot be reached, or that forbids
+    the send.
     """
     forbidden = isinstance(error, BrokerError) and error.says_forbidden
     if not (forbidden or says_not_there(error)):
@@ -64,8 +64,9 @@ async def send_where_it_is(
     find_queue: Callable[[], Awaitable[QueueName]],
     send: Callable[[QueueName], Awaitable[T]],
 ) -> T:
-    """Return what *send* does with the queue of *find_queue*, which is asked again, for 1.5 s, when
-    that queue has moved. Raises the last one's RemotingError.
+    """Call *send* with the queue of *find_queue*; repeat both for 1.5 s while that queue has moved.
+
+    Returns the result, or raises the last RemotingError.
     """
     for pause_s in _PAUSES_S:
         queue = await find_queue()

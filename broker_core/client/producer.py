@@ -1,17 +1,18 @@
-"""Chooses queues, keeps the order of keys, sends again. Who needs none of it uses BrokerClient.
+"""A producer: chooses queues, keeps the order of keys, and retries. ``BrokerClient`` does none of
+it.
 
-Order inside a key, also for callers that do not wait for each other:
+Order within a key, also for callers that do not wait for each other:
 
-1. Sends of one key go out one at a time, in the order of calling; other keys go on meanwhile.
-2. A key's queue is chosen when its turn comes, from the route known then, and kept until that send
-   has ended: a retry never moves, though the route may change under it. So a key moves only
-   between two sends, when the number of queues changes; order across that is not promised. A send
-   that was refused since its queue or topic is not there (``moved.py``) was none: its queue is
-   chosen again, from a route that was asked for then.
-3. When a send ends without a receipt (also by cancellation), those that queue behind it for the
-   same key end with NotSent: nothing overtakes what its caller may send again. Later sends go on.
-4. What timed out may be stored nevertheless, and a retry may store twice: under the same UNIQ_KEY.
-   That stays so, whatever ends the tries after it.
+1. Sends of one key go out one at a time, in the order of the calls, independently of other keys.
+2. A key's queue is chosen from the current route when its send begins, and kept until that send
+   ends: a retry never changes queues, even if the route changes. So a key moves only between two
+   sends, when the number of queues changes; order across that is not promised. A send refused
+   because its queue or topic is missing (``moved.py``) does not count: its queue is chosen again,
+   from a new route.
+3. When a send ends without a receipt (also by cancellation), waiting sends of the same key end with
+   NotSent: nothing overtakes a message that its caller may send again. Later sends go on.
+4. A send that timed out may have been stored, and a retry may store it twice, under the same
+   UNIQ_KEY. Its outcome stays unknown, whatever ends later attempts.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from broker_core.remoting.codes import ResponseCode
 from broker_core.remoting.key_hash import java_hash, place_of, plain_key
 from broker_core.remoting.message import OutgoingMessage
 
-#: How long a send may take in all, as RocketMQ's producers have it.
+#: Total time of a send, as in RocketMQ's producers.
 DEFAULT_TIMEOUT_S = 3.0
 
 FIRST_PAUSE_S = 0.05
 MAX_PAUSE_S = 1.0
 
-#: A receipt, or why there is none.
+#: A receipt, or the reason why there is none.
 Outcome = SendReceipt | RemotingError
 _BEHIND = NotSent("not sent: an earlier message of its key or queue was not stored in time")
 FindQueues = Callable[[Topic], Awaitable[list[QueueName]]]
@@ -56,12 +57,12 @@ FindQueues = Callable[[Topic], Awaitable[list[QueueName]]]
 
 @dataclass(frozen=True, slots=True)
 class Outbound:
-    """A message and where it goes.
+    """A message and its destination.
 
-    *place*: the absolute value of its remainder by the number of queues is the queue's index; the
-    hash of the sharding key. Messages of one topic and place keep their order. None: any queue, of
-    a broker that is not slow. *queue*: the index itself, without order; a topic with fewer queues
-    takes no such message.
+    *place*: hash of the sharding key; the absolute value of its remainder by the number of queues
+    is the index of the queue. Messages of one topic and place keep their order. None: any queue of
+    a broker that is not slow. *queue*: the index itself, without order; the send fails if the topic
+    has fewer queues.
     """
 
     message: OutgoingMessage
@@ -70,12 +71,12 @@ class Outbound:
 
     @property
     def lane(self) -> tuple[Topic, int] | None:
-        """What it keeps its order by. Two keys of one hash share a lane, as they share a queue."""
+        """The unit of order. Two keys of one hash share a lane, as they share a queue."""
         return None if self.place is None else (self.message.topic, self.place)
 
 
 class Producer:
-    """Sends messages of one key to one queue: the one that RocketMQ's producers choose as well."""
+    """Sends messages of one key to one queue, the same one as RocketMQ's producers."""
 
     def __init__(
         self,
@@ -86,10 +87,15 @@ class Producer:
         independent: bool = False,
         on_doubt: Callable[[Sequence[OutgoingMessage], RemotingError], None] | None = None,
     ) -> None:
-        """*find_queues* gives a topic's queues, by broker and id; default: the client's routes.
+        """Create a producer.
 
-        *independent*: callers know nothing of each other, so one's failure (rule 3) is its own.
-        *on_doubt* is told of each try that had no answer: it may have stored its messages.
+        Args:
+            client: its connections
+            group: the producer group
+            find_queues: returns a topic's queues, by broker and id; default: the client's routes
+            independent: callers are independent, so a failure does not affect others of the key
+                (rule 3)
+            on_doubt: called for each attempt without an answer, which may have stored its messages
         """
         self._client = client
         self._group = group
@@ -114,11 +120,11 @@ class Producer:
         sharding_key: str | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> SendReceipt:
-        """Send to the queue of *sharding_key* (default: the message's key), else to any. Blanks
-        around it count for nothing.
+        """Send to the queue of *sharding_key* (default: the message's key), or to any without a
+        key.
 
-        Tries again, with growing pauses, what may succeed later, until *timeout_s* are over.
-        Raises the last try's RemotingError.
+        Blanks around the key are ignored. Retries with growing pauses until *timeout_s* have
+        passed. Raises the RemotingError of the last attempt.
         """
         if sharding_key is None:
             outbound = Outbound(message, place_of(message.key))
@@ -132,12 +138,12 @@ class Producer:
     async def send_batch(
         self, messages: Sequence[Outbound], *, timeout_s: float = DEFAULT_TIMEOUT_S
     ) -> list[Outcome]:
-        """Send *messages*, those for one queue in their order; what became of each.
+        """Send *messages*, those of one queue in their order; return the outcome of each.
 
-        Queues do not wait for each other. A queue's messages go in as few requests as brokers take;
-        after one that failed the rest is NotSent. Raises LocalProtocolError, before anything is
-        sent, for a message that cannot be encoded. A message for a queue that its topic does not
-        have ends by NoSuchQueue.
+        Queues are independent. Each gets as few requests as its broker's limit allows; after a
+        failed one its remaining messages are NotSent. A message for a queue that its topic does not
+        have ends with NoSuchQueue. Raises LocalProtocolError, before anything is sent, for a
+        message that cannot be encoded.
         """
         batch = _Batch(
             [replace(each, message=with_id(each.message)) for each in messages],
@@ -156,7 +162,7 @@ class Producer:
         return batch.outcomes
 
     async def _wait(self, turn: Turn, batch: _Batch) -> bool:
-        """True once it may go, False if time is up before."""
+        """Wait until the turn may go; return False if the time is up before."""
         if turn.may_go:
             return True
         event = self._waiting[turn] = asyncio.Event()
@@ -170,8 +176,9 @@ class Producer:
         return True
 
     async def _send_parts(self, turn: Turn, batch: _Batch) -> None:
-        """Send to all queues at the same time, without what would overtake a failed message; and
-        again what stood in queues that are not there.
+        """Send to all queues concurrently, except messages that would overtake a failed one.
+
+        Repeats sends to queues that have moved.
         """
         those = [i for i, each in enumerate(batch.messages) if each.lane not in turn.overtaken]
         pause_s = FIRST_PAUSE_S
@@ -182,8 +189,8 @@ class Producer:
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _send_to_queues(self, those: Sequence[int], batch: _Batch) -> list[int]:
-        """Send *those* of *batch*; returns which of them were for queues that are not there, so
-        that others are to be chosen.
+        """Send *those* of *batch*; return the ones whose queue has moved and must be chosen
+        again.
         """
         parts: dict[tuple[QueueName, bool], list[int]] = {}
         routes: dict[Topic, list[QueueName] | RemotingError] = {}
@@ -199,7 +206,7 @@ class Producer:
             if each.queue is not None and not 0 <= each.queue < len(route):
                 batch.ended(i, _no_queue(each, route))
                 continue
-            # Sorted by broker: is there more than one?
+            # Sorted by broker: true if there are several brokers.
             movable = (
                 each.lane is None and each.queue is None and route[0].broker != route[-1].broker
             )
@@ -215,8 +222,8 @@ class Producer:
     async def _send_part(
         self, queue: QueueName, part: Sequence[int], batch: _Batch, *, movable: bool
     ) -> Sequence[int]:
-        """Send those of *batch* that go to one queue, until one request fails. Returns what is left
-        if the queue is not there.
+        """Send the messages of one queue until a request fails; return the rest if the queue has
+        moved.
         """
 
         async def send(begin: int, end: int) -> None:
@@ -237,7 +244,7 @@ class Producer:
         except _Moved as moved:
             return part[moved.begin :]
         except RemotingError:
-            return ()  # it is noted
+            return ()  # recorded already
         return ()
 
     async def _send_until_stored(
@@ -246,7 +253,7 @@ class Producer:
         messages = [batch.messages[i].message for i in indexes]
         pause_s = FIRST_PAUSE_S
         while True:
-            # What may go to another broker leaves time for it.
+            # Leave time for another broker if there may be one.
             timeout_s = batch.left_s() / (2 if movable else 1)
             started_ns = now_ns()
             try:
@@ -286,7 +293,7 @@ class Producer:
         try:
             queues = await self._find_queues(topic)
         except (ConnectionLost, RequestTimeout) as error:
-            return NotSent(f"not sent: where topic {topic} is cannot be asked: {error}")
+            return NotSent(f"not sent: no nameserver returned the route of topic {topic}: {error}")
         except RemotingError as error:
             return error
         if queues:
@@ -295,7 +302,9 @@ class Producer:
         return BrokerError(ResponseCode.NO_PERMISSION, remark, request="send")
 
     def _choose(self, queues: Sequence[QueueName], each: Outbound) -> QueueName:
-        """The queue of its number or place, else the next one of a broker that does not rest."""
+        """Return the queue of its number or place, or the next one of a broker that is not
+        resting.
+        """
         if each.queue is not None:
             return queues[each.queue]
         if each.place is not None:
@@ -306,8 +315,9 @@ class Producer:
 
 
 class _Moved(Exception):
-    """The queue of a send is not where it was; ``error`` is the send's, ``begin`` its first place
-    among the messages for that queue.
+    """The queue of a send has moved.
+
+    ``error`` is the send's, ``begin`` the index of its first message among those for the queue.
     """
 
     def __init__(self, error: RemotingError, begin: int = 0) -> None:
@@ -325,23 +335,25 @@ def _no_queue(each: Outbound, route: Sequence[QueueName]) -> NoSuchQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What one call sends; ``sizes`` and ``outcomes`` are in the order of ``messages``."""
+    """The messages of one call; ``sizes`` and ``outcomes`` are in the order of ``messages``."""
 
     messages: list[Outbound]
     sizes: list[int]
     outcomes: list[Outcome]
     deadline_ns: int
     doubts: dict[int, RemotingError] = field(default_factory=dict)
-    """Of a message's tries the last one that may have stored it."""
+    """The last attempt of a message that may have stored it."""
 
     def ended(self, i: int, outcome: Outcome) -> None:
-        """That became of message *i*. What may be stored stays in doubt if its queue is gone."""
+        """Record the outcome of message *i*. It stays in doubt if its queue is missing after a
+        doubt.
+        """
         if isinstance(outcome, RemotingError) and says_not_there(outcome):
             outcome = self.doubts.get(i, outcome)
         self.outcomes[i] = outcome
 
     def note(self, indexes: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """What became of some."""
+        """Record the outcomes of several messages."""
         for i, outcome in zip(indexes, outcomes, strict=True):
             self.ended(i, outcome)
 

@@ -1,4 +1,4 @@
-"""Pulling from one queue: what is asked, and what the answer amounts to."""
+"""Pulls from one queue: the request and the interpretation of the answer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.message import decode_messages
 
 _STATUSES = frozenset(PullStatus)
-# Apache RocketMQ looks at held pulls every 5 s only, so their answers may come that much late.
+# Apache RocketMQ checks held pulls every 5 s only, so their answers may be that late.
 _ANSWER_S = 10.0
-#: What compressed bodies of one answer may take: a mebibyte of them can say many gigabytes.
+#: Limit of inflated bodies of one answer: a mebibyte may inflate to many gigabytes.
 INFLATED_BYTES = 64 * 1024 * 1024
 
 
@@ -29,7 +29,7 @@ async def pull(
     timeout_s: float | None = None,
     life: int | None = None,
 ) -> PulledRecords:
-    """Pull once. *max_bytes* is a wish: brokers before 5.1 do not know it. Raises RemotingError."""
+    """Pull once. *max_bytes* is a request that brokers before 5.1 ignore. Raise RemotingError."""
     header = headers.PullMessageHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -65,10 +65,10 @@ async def pull(
 
 
 def decoded(pulled: PulledRecords) -> PullResult:
-    """The messages of *pulled*. Raises RemoteProtocolError if its records are none.
+    """Decode the messages of *pulled*. Raise RemoteProtocolError if its records are invalid.
 
-    Where compressed bodies take too much, these are the first of them, and the next pull, at
-    ``next_offset``, gives the others.
+    If inflated bodies exceed the limit, returns the first messages only; a pull at ``next_offset``
+    returns the others.
     """
     messages = decode_messages(pulled.records, most_inflated_bytes=INFLATED_BYTES)
     next_offset = pulled.next_offset

@@ -1,4 +1,4 @@
-"""Looking single messages up: by a key that a producer gave them, by their id, by their place."""
+"""Look-ups of single messages: by key, by id, and by position."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage, decode_messages
 from broker_core.remoting.query_headers import QueryMessageHeader
 
-#: Beyond any time that a message can have.
+#: Later than any message.
 _END_OF_TIME_MS = 2**62
-#: What compressed bodies of one answer may take.
+#: Limit of inflated bodies of one answer.
 _INFLATED_BYTES = 64 * 1024 * 1024
 
 
 class Queries:
-    """Asks the masters of brokers, which have to keep an index of keys."""
+    """Queries to the masters of brokers, which must have an index of keys."""
 
     def __init__(self, requests: BrokerRequests) -> None:
         self._requests = requests
@@ -25,11 +25,17 @@ class Queries:
     async def find(
         self, broker: str, topic: Topic, key: str, *, most: int, is_id: bool = False
     ) -> list[tuple[QueueName, StoredMessage]]:
-        """Messages of *topic* at *broker* with *key* among their keys, *most* of the newest, with
-        the queues that they stand in; *is_id*: *key* is the id that a producer gave one message.
-        Blanks around a key count for nothing.
+        """Return the newest messages of *topic* at *broker* with *key*, with their queues.
 
-        None found is an empty list. Raises RemotingError, also of a broker without an index.
+        Blanks around the key are ignored. Returns an empty list if there is none. Raises
+        RemotingError, also for a broker without an index.
+
+        Args:
+            broker: name of the broker
+            topic: the topic
+            key: one of the message's keys
+            most: maximum number of messages
+            is_id: *key* is the unique id that a producer gave one message
         """
         header = QueryMessageHeader(
             topic=topic,

@@ -1,4 +1,4 @@
-"""One request to a broker by its name: where it is, how long to wait, what is a failure."""
+"""Requests to a broker by name: finds its address, limits the time, and raises errors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
 
 
 class BrokerRequests:
-    """Asks the masters of brokers."""
+    """Sends requests to the masters of brokers."""
 
     def __init__(self, pool: ConnectionPool, routes: RouteCache, *, timeout_s: float) -> None:
-        """*timeout_s* holds where a request names none."""
+        """Send over *pool*; *timeout_s* is the default for requests without one."""
         self._pool = pool
         self._routes = routes
         self._timeout_s = timeout_s
@@ -34,10 +34,11 @@ class BrokerRequests:
         ok: Container[int] = _SUCCESS,
         timeout_s: float | None = None,
     ) -> RemotingCommand:
-        """Return the answer if its code is in *ok*, else raise BrokerError with code and remark.
+        """Return the answer if its code is in *ok*, otherwise raise BrokerError with code and
+        remark.
 
-        Raises ConnectionLost or RequestTimeout too; *timeout_s* counts everything, finding the
-        broker and connecting included.
+        Also raises ConnectionLost or RequestTimeout; *timeout_s* includes finding the broker and
+        connecting.
         """
         left_s = self._timeout_s if timeout_s is None else timeout_s
         address = self._routes.known_master(broker)
@@ -48,7 +49,7 @@ class BrokerRequests:
                     address = await self._routes.find_master(broker)
             except TimeoutError:
                 raise RequestTimeout(
-                    f"{request_name(code)}: no nameserver told where {broker} is in {left_s:.3g} s"
+                    f"{request_name(code)}: no nameserver returned {broker} within {left_s:.3g} s"
                 ) from None
             left_s -= (now_ns() - started_ns) / 1e9
         command = RemotingCommand(code, ext={} if ext is None else ext, body=body)

@@ -1,4 +1,6 @@
-"""Resets by a broker (220), which RocketMQ's own consumers obey and ours do not."""
+"""Resets of offsets by a broker (220), which RocketMQ's own consumers obey and the proxy does
+not.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _log = structlog.get_logger("client")
 
 
 def reset_refused(request: RemotingCommand, channel: RemotingChannel) -> None:
-    """Say why nothing happens: a moved offset counts less than what a gateway's records say."""
+    """Log why nothing changes: a gateway's records take precedence over a moved offset."""
     header = ResetOffsetHeader.from_ext(request.ext)
     _log.warning(
         "a broker asks for a reset of offsets, which the gateway does by 'orderlane offsets reset'"

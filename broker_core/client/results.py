@@ -1,4 +1,4 @@
-"""What a broker's answers amount to."""
+"""Results of requests to brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker_core.remoting.message import StoredMessage
 
 
 class PullStatus(IntEnum):
-    """How a pull ended; the number is the response code."""
+    """Outcome of a pull; the number is the response code."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW = ResponseCode.PULL_NOT_FOUND
@@ -21,11 +21,11 @@ class PullStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullResult:
-    """Messages in queue order, as the broker filtered them: by hash of the tag alone.
+    """Messages in queue order, filtered by the broker by hash of the tag only.
 
-    ``next_offset`` is where to go on, also past what was filtered out; with OFFSET_ILLEGAL it is
-    the nearest legal one. ``max_offset`` is the next offset that the broker will write. ``life``
-    is the incarnation of the topic, None if the broker does not tell them apart.
+    ``next_offset`` is the offset of the next pull, after messages that were filtered out; with
+    OFFSET_ILLEGAL it is the nearest legal one. ``max_offset`` is the next offset that the broker
+    will write. ``life`` is the incarnation of the topic, None if the broker does not report it.
     """
 
     status: PullStatus
@@ -38,7 +38,7 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulledRecords:
-    """As ``PullResult``, with the messages as the broker stored them, one behind the other."""
+    """A ``PullResult`` with the concatenated messages as the broker stored them."""
 
     status: PullStatus
     records: bytes
@@ -50,26 +50,26 @@ class PulledRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockAnswer:
-    """What became of a request for orderly locks. A queue in neither set was refused."""
+    """Result of a request for orderly locks. A queue in neither set was refused."""
 
     granted: frozenset[QueueName] = frozenset()
-    unanswered: frozenset[QueueName] = frozenset()  # the broker failed: nobody knows
+    unanswered: frozenset[QueueName] = frozenset()  # the broker failed: outcome unknown
 
 
 class SendStatus(Enum):
-    """How safely a message is stored."""
+    """Durability of a stored message."""
 
     OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT  # in memory, perhaps not on disk
-    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE  # on the master alone
-    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT  # perhaps on the master alone
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE  # on the master only
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT  # perhaps on the master only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendReceipt:
-    """A message is stored. ``message_id`` is its UNIQ_KEY, the same over retries.
+    """Receipt of a stored message. ``message_id`` is its UNIQ_KEY, the same over retries.
 
-    ``recall_handle`` is what a delayed message is recalled by, where the broker has recalls.
+    ``recall_handle`` is the handle to recall a delayed message with, if the broker supports it.
     """
 
     queue: QueueName
@@ -82,7 +82,7 @@ class SendReceipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpan:
-    """What a broker keeps: the bytes of its log from ``begin`` up to ``end``, of all topics."""
+    """The range of a broker's log, of all topics: bytes from ``begin`` up to ``end``."""
 
     begin: int
     end: int

@@ -1,8 +1,8 @@
-"""What nameservers say: where topics are, and the addresses of brokers.
+"""Routes of topics and addresses of brokers, as returned by nameservers.
 
-Routes are refreshed in the background, so that nobody who works with a known topic waits for a
-nameserver, nor notices that all of them are down. An address is asked for anew once a connection
-to it was lost: a broker may come back on another port.
+Routes are refreshed in the background, so that callers never wait for a nameserver about a known
+topic, nor notice that all of them are down. An address is requested again after a connection to it
+was lost: a broker may return on another port.
 """
 
 from __future__ import annotations
@@ -33,31 +33,33 @@ from broker_core.remoting.route_bodies import (
     topic_list_from_json,
 )
 
-#: As RocketMQ's clients do.
+#: As in RocketMQ's clients.
 REFRESH_S = 30.0
-#: While a broker is missing that was there: mostly it is being restarted. For so long at most.
+#: While a known broker is missing, mostly because it restarts; and for how long at most.
 MISSED_REFRESH_S, _MISSED_NS = 2.0, 120_000_000_000
 
 _log = structlog.get_logger("routes")
 
 
 class RouteCache:
-    """Asks the nameservers one after the other until one answers, the last good one first."""
+    """Asks nameservers in turn until one answers, starting with the last good one."""
 
     def __init__(
         self, nameservers: Sequence[str], pool: ConnectionPool, *, timeout_s: float
     ) -> None:
-        """*nameservers* as host:port; *timeout_s* for one nameserver's answer."""
+        """Ask *nameservers*, each host:port, with *timeout_s* for each one's answer."""
         self._nameservers = list(nameservers)
         self._pool = pool
         self._timeout_s = timeout_s
         self._routes: dict[Topic, TopicRoute] = {}
         self._masters: dict[str, str] = {}  # address by broker name
         self._doubted: set[str] = set()  # brokers whose address may have changed
-        self._missed: dict[tuple[Topic, str], int] = {}  # until when a broker is waited for
+        self._missed: dict[
+            tuple[Topic, str], int
+        ] = {}  # deadline up to which a broker is waited for
 
     async def route(self, topic: Topic, *, fresh: bool = False) -> TopicRoute:
-        """Return where *topic* is; *fresh*: ask now. Raises BrokerError(17) if nowhere."""
+        """Return the route of *topic*; *fresh*: ask now. Raise BrokerError(17) if there is none."""
         if not fresh and (known := self._routes.get(topic)) is not None:
             return known
         try:
@@ -71,9 +73,9 @@ class RouteCache:
         return None if broker in self._doubted else self._masters.get(broker)
 
     async def find_master(self, broker: str) -> str:
-        """Ask for the address of a broker's master; raises ConnectionLost if there is none.
+        """Ask for the address of a broker's master; raise ConnectionLost if there is none.
 
-        The last known one has to do while no nameserver answers or the broker is not registered.
+        The last known address is used while no nameserver answers or the broker is not registered.
         """
         try:
             await self.clusters()
@@ -89,7 +91,7 @@ class RouteCache:
         return [broker for broker, known in self._masters.items() if known == address]
 
     def doubt(self, broker: str) -> None:
-        """Ask for this broker's address before it is used again."""
+        """Ask for the broker's address before its next use."""
         self._doubted.add(broker)
 
     def brokers_of(self, topic: Topic) -> frozenset[str]:
@@ -106,13 +108,14 @@ class RouteCache:
         return table
 
     async def topics(self) -> list[Topic]:
-        """Ask for all topics, the system's included."""
+        """Ask for all topics, including the system's."""
         answer = await self._ask(RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         return topic_list_from_json(answer.body)
 
     async def delete_topic(self, topic: Topic) -> None:
-        """Have all nameservers forget *topic*, until a broker registers it. Raises RemotingError:
-        some may know it still.
+        """Delete *topic* at all nameservers, until a broker registers it again.
+
+        Raises RemotingError: some may still have it.
         """
         self._routes.pop(topic, None)
         header = TopicHeader(topic=topic)
@@ -122,10 +125,12 @@ class RouteCache:
             _check(command, answer)
 
     async def keep_fresh(self) -> None:
-        """Refresh all known routes every 30 s until cancelled; sooner those that miss a broker."""
+        """Refresh all known routes every 30 s until cancelled; more often if a broker is
+        missing.
+        """
         last_ns = now_ns()
         while True:
-            await asyncio.sleep(min(REFRESH_S, MISSED_REFRESH_S))  # one may be missed meanwhile
+            await asyncio.sleep(min(REFRESH_S, MISSED_REFRESH_S))  # for brokers missed meanwhile
             self._give_up_on_missed()
             topics = {topic for topic, _ in self._missed} & self._routes.keys()
             if now_ns() - last_ns >= REFRESH_S * 0.9e9:
@@ -172,7 +177,7 @@ class RouteCache:
                 answer = await self._pool.request(address, command, timeout_s=self._timeout_s)
             except (ConnectionLost, RequestTimeout) as error:
                 problem = error
-                # Tried last from now on.
+                # Moved to the end of the list.
                 self._nameservers.remove(address)
                 self._nameservers.append(address)
                 continue

@@ -1,10 +1,10 @@
-"""Whose turn it is to send: one send of a sharding key at a time, in the order of asking. Pure.
+"""Order of sends: one send of a sharding key at a time, in the order of the calls. Pure.
 
-1. A turn stands in the lane of each of its keys; it may go once it is first in all of them.
-2. Turns enter all their lanes at once, so no two of them wait for each other.
-3. When a key's send fails, those that queue behind it in that lane do not go any more: were one
-   stored, whoever sends the failed one again would find it overtaken.
-4. A lane without turns takes no memory.
+1. A turn is in the lane of each of its keys; it may go once it is first in all of them.
+2. A turn enters all its lanes at once, so turns never wait for each other in a circle.
+3. When a key's send fails, later turns of that lane are cancelled: otherwise they would overtake
+   the failed message if its caller sends it again.
+4. A lane without turns uses no memory.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One send's place. ``overtaken`` are the keys of which an earlier send failed: it may go, but
-    without their messages.
+    """One send's place in the lanes.
+
+    It may go without the messages of the keys in ``overtaken``, of which an earlier send failed.
     """
 
     keys: set[Hashable]
     overtaken: set[Hashable] = field(default_factory=set)
-    ahead: int = 0  # lanes in which others stand before it
+    ahead: int = 0  # lanes in which others are before it
 
     @property
     def may_go(self) -> bool:
-        """True if nothing is before it in any lane."""
+        """True if no other turn is before it in any lane."""
         return not self.ahead
 
 
 class SendLanes:
-    """Owned by one task or event loop. A key's lane is found in O(1)."""
+    """The lanes of all keys. Owned by one task or event loop. A key's lane is found in O(1)."""
 
     def __init__(self) -> None:
-        # Turns in their order; a dict, so that one can leave from the middle in O(1).
+        # Turns in order; a dict, so that one in the middle can leave in O(1).
         self._lanes: dict[Hashable, dict[Turn, None]] = {}
 
     def __len__(self) -> int:
         return len(self._lanes)
 
     def enter(self, keys: Iterable[Hashable]) -> Turn:
-        """Queue up for *keys*, behind all who are there."""
+        """Enter the lanes of *keys*, after all earlier turns."""
         turn = Turn(set(keys))
         for key in turn.keys:
             lane = self._lanes.setdefault(key, {})
@@ -49,9 +50,9 @@ class SendLanes:
         return turn
 
     def leave(self, turn: Turn, *, failed: Collection[Hashable] = ()) -> list[Turn]:
-        """End *turn*, whether it went or not; return those that may go now.
+        """End *turn*, whether it went or not; return the turns that may go now.
 
-        *failed*: its keys of which a message was not stored. O(turns behind it) for those.
+        *failed*: its keys of which a message was not stored. O(turns after it) for those.
         """
         freed: list[Turn] = []
         for key in turn.keys - turn.overtaken:
@@ -70,7 +71,7 @@ class SendLanes:
 
 
 def _cut_behind(lane: dict[Turn, None], turn: Turn, key: Hashable) -> list[Turn]:
-    """Take all turns behind *turn* out of the lane of *key*."""
+    """Remove all turns after *turn* from the lane of *key*."""
     turns = list(lane)
     behind = turns[turns.index(turn) + 1 :]
     for each in behind:

@@ -20,18 +20,18 @@ from broker_core.remoting.message_batch import encode_batch
 _STATUSES = {int(status.value): status for status in SendStatus}
 _ids = MessageIds()
 
-#: What makes a broker that creates topics by sends give a new one all the queues that it may have;
-#: and what keeps it from that: a model of new topics that is none.
+#: Template topics: with the first, a broker that creates topics on sends gives a new one all queues
+#: allowed; the second does not exist and prevents the creation.
 _ALL_QUEUES, _NO_MODEL = 1024, "#"
 
 
 def size_of(message: OutgoingMessage) -> int:
-    """Bytes of its body and properties. Raises LocalProtocolError if it cannot be encoded."""
+    """Return the bytes of body and properties. Raise LocalProtocolError if it cannot be encoded."""
     return len(message.body) + len(message.encoded_properties())
 
 
 def with_id(message: OutgoingMessage) -> OutgoingMessage:
-    """Return *message* with a UNIQ_KEY: its own if it has one, so that retries keep it."""
+    """Return *message* with a UNIQ_KEY, keeping an existing one, so that retries share it."""
     if UNIQ_KEY in message.properties:
         return message
     return replace(message, properties={**message.properties, UNIQ_KEY: _ids.new()})
@@ -46,8 +46,9 @@ async def send(
     timeout_s: float | None,
     may_create: bool,
 ) -> SendReceipt:
-    """Send *message*; return once the broker has stored it. *may_create*: and made its topic, if it
-    makes topics of sends.
+    """Send *message*; return once the broker has stored it.
+
+    *may_create*: let the broker create a missing topic, if it does so on sends.
     """
     message = with_id(message)
     try:
@@ -96,8 +97,9 @@ async def send_batch(
     timeout_s: float | None,
     may_create: bool,
 ) -> list[SendReceipt]:
-    """Send *messages* in one request: stored all or none, at consecutive offsets. *may_create*: as
-    for ``send``.
+    """Send *messages* in one request: stored all or none, at consecutive offsets.
+
+    *may_create*: as in ``send``.
     """
     if not messages:
         return []
@@ -133,7 +135,7 @@ def _batch_receipts(
 ) -> list[SendReceipt]:
     place = SendMessageResponse.from_ext(answer.ext)
     stored_ids = place.msg_id.split(",")
-    if len(stored_ids) != len(messages):  # 5.x names some batches by one id
+    if len(stored_ids) != len(messages):  # 5.x returns one id for some batches
         stored_ids = [place.msg_id] * len(messages)
     return [
         SendReceipt(

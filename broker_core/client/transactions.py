@@ -1,9 +1,9 @@
-"""Transactional sends: a message that consumers see only if its producer's own work succeeds.
+"""Transactional sends: consumers see a message only if its producer's own work succeeds.
 
-``prepare`` stores a *half message*, which nobody sees; then the producer does its work (a change in
-a database, say) and commits or rolls back. A producer that ends before it has said so, or whose
-word was lost, is asked later, and any producer of the same group may be asked in its place: the
-answer has to come from where the work was done.
+``prepare`` stores a *half message*, which consumers cannot see; then the producer does its work (a
+change in a database, say) and commits or rolls back. If a producer ends before, or its request is
+lost, the broker asks later. It may ask any producer of the group: the answer must come from the
+place where the work was done.
 """
 
 from __future__ import annotations
@@ -50,21 +50,22 @@ _log = structlog.get_logger("transactions")
 
 
 class TransactionState(Enum):
-    """What became of a producer's own work; the value is what brokers are told."""
+    """Outcome of a producer's own work; the value is sent to brokers."""
 
-    UNKNOWN = End.UNKNOWN  # not yet clear: ask again
+    UNKNOWN = End.UNKNOWN  # not known yet: ask again
     COMMIT = End.COMMIT
     ROLLBACK = End.ROLLBACK
 
 
-#: Asked by brokers about a half message, which it gets as a consumer would; its ``message_id`` is
-#: that of the transaction. May be asked several times, also while the work still goes on.
+#: Called for a broker's question about a half message, decoded as for a consumer; its
+#: ``message_id`` is that of the transaction. May be called several times, also while the work is
+#: going on.
 Check = Callable[[StoredMessage], Awaitable[TransactionState]]
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A half message that is stored and not decided."""
+    """A half message that is stored and not yet committed or rolled back."""
 
     receipt: SendReceipt
     _client: BrokerClient
@@ -76,11 +77,11 @@ class Transaction:
         return self.receipt.message_id
 
     async def commit(self, *, timeout_s: float | None = None) -> None:
-        """Let consumers see the message; return once it is stored.
+        """Make the message visible to consumers; return once it is stored.
 
         May be repeated. Raises BrokerError if it was rolled back or given up before, or its topic
-        is gone; with code 11 or 12 if it is decided and too few replicas have confirmed that yet.
-        Raises ConnectionLost or RequestTimeout if the outcome is unknown: the broker will ask.
+        was deleted; with code 11 or 12 if it is committed but too few replicas have confirmed that
+        yet. Raises ConnectionLost or RequestTimeout if the outcome is unknown: the broker will ask.
         """
         await self._end(End.COMMIT, timeout_s)
 
@@ -107,7 +108,7 @@ class Transaction:
 
 
 class TransactionProducer:
-    """A member of a group of producers; one for a BrokerClient.
+    """A member of a producer group; one per BrokerClient.
 
     Example::
 
@@ -125,10 +126,15 @@ class TransactionProducer:
     def __init__(
         self, client: BrokerClient, *, group: Group, check: Check, heartbeat_s: float = 10.0
     ) -> None:
-        """*check* is asked about transactions of *group* that nobody ended.
+        """Create a producer.
 
-        What it raises is logged and counts as UNKNOWN. *heartbeat_s* is the time between two signs
-        of life; a broker forgets a producer after 120 s without one.
+        Args:
+            client: its connections
+            group: the producer group
+            check: answers brokers' questions about unfinished transactions of *group*; its errors
+                are logged and count as UNKNOWN
+            heartbeat_s: time between two heartbeats; a broker forgets a producer after 120 s
+                without one
         """
         self._client = client
         self._group = group
@@ -138,9 +144,10 @@ class TransactionProducer:
         self._turn = itertools.count()
 
     async def start(self, topics: Iterable[Topic]) -> None:
-        """Let the brokers of *topics* ask this producer from now on, also of earlier transactions.
+        """Let the brokers of *topics* ask this producer from now on, also about earlier
+        transactions.
 
-        A broker that cannot be reached is logged and tried again; nothing is raised.
+        An unreachable broker is logged and tried again. Raises nothing.
         """
         self._topics.update(topics)
         self._client.serve(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
@@ -148,7 +155,7 @@ class TransactionProducer:
         self._heartbeats.start()
 
     async def close(self) -> None:
-        """Be asked no more. What is undecided stays so for others of the group."""
+        """Stop answering. Undecided transactions are left to other producers of the group."""
         await self._heartbeats.close()
         brokers = await self._heartbeats.brokers(self._topics)
         await asyncio.gather(*(self._leave(broker) for broker in brokers))
@@ -161,13 +168,19 @@ class TransactionProducer:
         check_after_s: int | None = None,
         timeout_s: float | None = None,
     ) -> Transaction:
-        """Store *message* unseen, for the queue of *sharding_key* (default: its key), else for any.
+        """Store *message* invisibly, for the queue of *sharding_key* (default: its key) or any
+        queue.
 
-        Sent once, to where the topic is: after ConnectionLost or RequestTimeout the half message
-        may be stored, and the work must not be done; the broker asks, and the answer is ROLLBACK.
-        Prepare anew then.
-        *check_after_s*: seconds before the first question, instead of the broker's own (6).
-        Raises RemotingError; BrokerError if it is not stored as safely as the broker is to.
+        Sent once, by the current route: after ConnectionLost or RequestTimeout the half message may
+        be stored, and the work must not be done; the broker asks, and the answer is ROLLBACK. Then
+        prepare again. Raises RemotingError; BrokerError if it is stored less durably than the
+        broker requires.
+
+        Args:
+            message: the message
+            sharding_key: key that chooses the queue
+            check_after_s: seconds before the broker's first question, instead of its default (6)
+            timeout_s: of the send
         """
         topic = message.topic
         if topic not in self._topics:
@@ -201,10 +214,12 @@ class TransactionProducer:
         )
         transaction = Transaction(receipt, self._client, self._group)
         if receipt.status is not SendStatus.OK:
-            with contextlib.suppress(RemotingError):  # else the broker asks, as after a time-out
+            with contextlib.suppress(
+                RemotingError
+            ):  # otherwise the broker asks, as after a timeout
                 await transaction.rollback(timeout_s=timeout_s)
             raise BrokerError(
-                receipt.status.value, "stored less safely than it is to be: rolled back"
+                receipt.status.value, "stored less durably than required: rolled back"
             )
         return transaction
 
@@ -233,7 +248,7 @@ class TransactionProducer:
                 return None
             ended = await channel.request(command, timeout_s=_ANSWER_S)
         except RemotingError as error:
-            _log.info("answer to a check lost, it will be asked again", reason=str(error))
+            _log.info("answer to a check lost; the broker will ask again", reason=str(error))
             return None
         if ended.code != ResponseCode.SUCCESS:
             _log.warning(
@@ -254,7 +269,7 @@ class TransactionProducer:
         return heartbeat, frozenset(self._topics)
 
     async def _leave(self, broker: str) -> None:
-        with contextlib.suppress(RemotingError):  # it will notice when the heartbeats end
+        with contextlib.suppress(RemotingError):  # the broker notices when heartbeats end
             header = UnregisterClientHeader(
                 client_id=self._client.client_id, producer_group=self._group
             )

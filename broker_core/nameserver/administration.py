@@ -29,7 +29,7 @@ class NameserverAdministration:
         self._routes = routes
 
     def handlers(self) -> dict[int, Handler]:
-        """Handlers by request code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add,

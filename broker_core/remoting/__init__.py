@@ -1,7 +1,7 @@
 """The remoting protocol as pure code: no socket, task, clock or log.
 
-The way of bytes: ``connection`` cuts frames, ``command`` reads and writes one frame, ``headers``
-and ``bodies`` give its content types, ``message`` is the stored-message record that pull answers
-consist of, ``codes`` names what is asked and answered. Wrong bytes raise RemoteProtocolError and
-end the connection; a well-framed command with wrong content raises InvalidCommand and is answered.
+``connection`` splits bytes into frames, ``command`` reads and writes one frame, ``headers`` and
+``bodies`` define its content, ``message`` is the stored-message record of pull answers, ``codes``
+lists request and response codes. Invalid bytes raise RemoteProtocolError and end the connection; a
+valid frame with invalid content raises InvalidCommand and is answered.
 """

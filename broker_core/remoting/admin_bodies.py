@@ -1,4 +1,4 @@
-"""Bodies that brokers answer to administrators. Pure: facts in, JSON out.
+"""Bodies of a broker's answers to administrators: encodes facts as JSON. Pure.
 
 Source: ``org.apache.rocketmq.common.admin`` and ``.protocol.body`` (4.9.7), the same below
 ``remoting.protocol`` (5.3.3).
@@ -22,7 +22,7 @@ from broker_core.remoting.route_bodies import TopicConfig
 
 
 class QueueEnds(NamedTuple):
-    """A queue's oldest and next offset, and when its last message was stored (ms; 0: none)."""
+    """A queue's oldest and next offset, and the store time of its last message (ms; 0: none)."""
 
     min_offset: int
     max_offset: int
@@ -30,7 +30,7 @@ class QueueEnds(NamedTuple):
 
 
 def topic_stats_to_json(ends: Mapping[QueueName, QueueEnds], put_rate: float) -> bytes:
-    """Body that answers 202; *put_rate* in messages a second."""
+    """Return the body that answers 202; *put_rate* in messages per second."""
     table = (
         (queue, {"minOffset": low, "maxOffset": high, "lastUpdateTimestamp": last_ms})
         for queue, (low, high, last_ms) in ends.items()
@@ -42,8 +42,10 @@ def topic_stats_to_json(ends: Mapping[QueueName, QueueEnds], put_rate: float) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueProgress:
-    """Where a group is in a queue. ``last_ms``: when what it finished last was stored, 0 if nothing
-    or unknown; ``pull_offset``: what was asked for last.
+    """Progress of a group in a queue.
+
+    ``last_ms``: store time of the last message it finished, 0 if none or unknown; ``pull_offset``:
+    the offset of its last pull.
     """
 
     broker_offset: int
@@ -53,12 +55,12 @@ class QueueProgress:
 
     @property
     def lag(self) -> int:
-        """Messages the group has not finished."""
+        """Number of messages that the group has not finished."""
         return self.broker_offset - self.consumer_offset
 
     @property
     def in_flight(self) -> int:
-        """Messages it has been given and not finished."""
+        """Number of messages delivered to the group and not finished."""
         return self.pull_offset - self.consumer_offset
 
     def to_fields(self) -> dict[str, int]:
@@ -73,13 +75,13 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats:
-    """Where a group is in some queues; *rate* is what it gets, in messages a second."""
+    """Progress of a group in some queues; *rate* in messages per second."""
 
     queues: Mapping[QueueName, QueueProgress]
     rate: float = 0.0
 
     def to_json(self) -> bytes:
-        """Body that answers 208."""
+        """Return the body that answers 208."""
         table = ((queue, each.to_fields()) for queue, each in self.queues.items())
         return object_to_json(
             {"consumeTps": orjson.dumps(self.rate), "offsetTable": queue_map_to_json(table)}
@@ -89,7 +91,7 @@ class ConsumeStats:
 def all_consume_stats_to_json(
     stats: Mapping[Group, Sequence[ConsumeStats]], *, address: str
 ) -> bytes:
-    """Body that answers 317: of each group the stats of each of its topics."""
+    """Return the body that answers 317: the stats of each topic of each group."""
     every = [queue for each in stats.values() for one in each for queue in one.queues.values()]
     groups = b",".join(
         object_to_json({group: b"[%s]" % b",".join(one.to_json() for one in each)})
@@ -106,7 +108,7 @@ def all_consume_stats_to_json(
 
 
 class ClientFacts(NamedTuple):
-    """A client: ``address`` is host:port, ``version`` RocketMQ's number of one."""
+    """A client: ``address`` is host:port, ``version`` RocketMQ's version number."""
 
     client_id: str
     address: str
@@ -124,7 +126,7 @@ class ClientFacts(NamedTuple):
 
 
 def connections_to_json(clients: Iterable[ClientFacts], **more: Any) -> bytes:
-    """Body that answers 203 and 204."""
+    """Return the body that answers 203 and 204."""
     return orjson.dumps({"connectionSet": [each.to_fields() for each in clients], **more})
 
 
@@ -136,7 +138,7 @@ def consumers_to_json(
     message_model: str,
     consume_from_where: str,
 ) -> bytes:
-    """Body that answers 203."""
+    """Return the body that answers 203."""
     return connections_to_json(
         clients,
         subscriptionTable={topic: each.to_fields() for topic, each in subscriptions.items()},
@@ -147,7 +149,7 @@ def consumers_to_json(
 
 
 def producers_to_json(groups: Mapping[Group, Iterable[ClientFacts]]) -> bytes:
-    """Body that answers 328: the clients of all producer groups."""
+    """Return the body that answers 328: the clients of all producer groups."""
     return orjson.dumps(
         {
             "data": {
@@ -167,24 +169,26 @@ def producers_to_json(groups: Mapping[Group, Iterable[ClientFacts]]) -> bytes:
 
 
 def group_list_to_json(groups: Iterable[Group]) -> bytes:
-    """Body that answers 300."""
+    """Return the body that answers 300."""
     return orjson.dumps({"groupList": sorted(groups)})
 
 
 def topics_at_to_json(topics: Iterable[str], address: str | None) -> bytes:
-    """Body that answers 304, 305 and 343; *address* of the broker that knows more."""
+    """Return the body that answers 304, 305 and 343; *address* of the broker with more details."""
     return orjson.dumps({"topicList": sorted(topics), "brokerAddr": address})
 
 
 def subscription_to_json(group: Group, topic: Topic, subscription: Subscription | None) -> bytes:
-    """Body that answers 345."""
+    """Return the body that answers 345."""
     found = None if subscription is None else subscription.to_fields()
     return orjson.dumps({"group": group, "topic": topic, "subscriptionData": found})
 
 
 class TimeSpan(NamedTuple):
-    """When messages of a queue were stored (ms since 1970, -1 without): the oldest, the newest, the
-    last that a group finished; *delay_ms* since the next one that it needs was stored.
+    """Store times of messages of a queue, ms since 1970, -1 if there is none.
+
+    The oldest, the newest, and the last one that a group finished; *delay_ms* since the next one
+    that it needs was stored.
     """
 
     first_ms: int
@@ -194,7 +198,7 @@ class TimeSpan(NamedTuple):
 
 
 def time_spans_to_json(spans: Mapping[QueueName, TimeSpan]) -> bytes:
-    """Body that answers 303."""
+    """Return the body that answers 303."""
     return orjson.dumps(
         {
             "consumeTimeSpanSet": [
@@ -218,7 +222,7 @@ def consume_queue_to_json(
     subscription: Subscription | None,
     filter_data: str | None,
 ) -> bytes:
-    """Body that answers 321; *entries* are places, sizes and codes."""
+    """Return the body that answers 321; *entries* are positions, sizes and codes."""
     return orjson.dumps(
         {
             "minQueueIndex": ends.min_offset,
@@ -240,19 +244,19 @@ def consume_queue_to_json(
 
 
 def topic_config_to_json(config: TopicConfig) -> bytes:
-    """Body that answers 351."""
+    """Return the body that answers 351."""
     return orjson.dumps(config.to_fields())
 
 
 class Pace(NamedTuple):
-    """So many messages in a span of time, and so many a second."""
+    """Messages in a time span, and messages per second."""
 
     messages: int = 0
     rate: float = 0.0
 
 
 def stats_to_json(minute: Pace, hour: Pace, day: Pace) -> bytes:
-    """Body that answers 315."""
+    """Return the body that answers 315."""
     named = {"statsMinute": minute, "statsHour": hour, "statsDay": day}
     return orjson.dumps(
         {
@@ -263,9 +267,9 @@ def stats_to_json(minute: Pace, hour: Pace, day: Pace) -> bytes:
 
 
 def subscribed_from_json(data: bytes | memoryview) -> frozenset[Topic]:
-    """Read the topics in a body that answers 307; raises InvalidCommand.
+    """Return the topics in a body that answers 307. Raise InvalidCommand.
 
-    Java's clients have maps in it whose keys are objects, which is no JSON: only the list of
+    Java's clients include maps with objects as keys, which are not JSON: only the list of
     subscriptions is read.
     """
     text = bytes(data).decode("utf-8", "replace")
@@ -275,13 +279,15 @@ def subscribed_from_json(data: bytes | memoryview) -> frozenset[Topic]:
     except (ValueError, RecursionError):
         entries = None
     if not found or not isinstance(entries, list):
-        raise InvalidCommand("what a client tells of itself has no list of subscriptions")
+        raise InvalidCommand("the client's state has no list of subscriptions")
     fields = [JsonObject(each, "subscription") for each in entries]
     return frozenset(Topic(each.text("topic")) for each in fields)
 
 
 def running_to_json(properties: Mapping[str, str], subscriptions: Iterable[Subscription]) -> bytes:
-    """Body with which a client answers 307; queues are shown by who owns them, not here."""
+    """Return the body with which a client answers 307; queues are omitted, as their owners show
+    them.
+    """
     return orjson.dumps(
         {
             "properties": dict(properties),

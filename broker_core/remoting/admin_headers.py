@@ -1,6 +1,6 @@
-"""Custom headers of what administrators ask brokers and nameservers. Pure.
+"""Custom headers of administrative requests to brokers and nameservers. Pure.
 
-``headers`` has the way to the wire, and what clients ask. Source: as there.
+``headers`` has the encoding, and the headers of clients' requests. Source: as there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ConsumeStatsHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConsumeStatsHeader(Header):
-    """Code 317: of all groups. ``is_order``: topics in order alone."""
+    """Code 317: stats of all groups. ``is_order``: of ordered topics only."""
 
     is_order: bool
 
@@ -50,7 +50,7 @@ class GroupTopicHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneOffsetsHeader(Header):
-    """Code 314. Without a topic all; ``offline``: also topics that the group subscribes no more."""
+    """Code 314. Without a topic: all; ``offline``: including topics no longer subscribed."""
 
     src_group: str
     dest_group: str
@@ -60,7 +60,9 @@ class CloneOffsetsHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeQueueHeader(Header):
-    """Code 321: *count* entries of a queue from *index* on, and whether a group would see them."""
+    """Code 321: *count* entries of a queue from *index* on, and whether a group would receive
+    them.
+    """
 
     topic: str
     queue_id: Int32
@@ -71,7 +73,7 @@ class ConsumeQueueHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsHeader(Header):
-    """Code 315: a kind of figure, and whose."""
+    """Code 315: a kind of figure, and its subject."""
 
     stats_name: str
     stats_key: str
@@ -79,7 +81,7 @@ class StatsHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOfGroupHeader(Header):
-    """Code 307: a client of a group, which the broker asks for somebody else."""
+    """Code 307: a client of a group, which the broker asks for the requester."""
 
     consumer_group: str
     client_id: str
@@ -101,14 +103,14 @@ class BrokerNameHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WipedResponse(Header):
-    """Answers 205: how many topics."""
+    """Answers 205: the number of topics."""
 
     wipe_topic_count: Int32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedResponse(Header):
-    """Answers 327: how many topics."""
+    """Answers 327: the number of topics."""
 
     add_topic_count: Int32
 

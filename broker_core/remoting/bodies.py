@@ -1,9 +1,9 @@
 """JSON bodies of requests and responses between clients and brokers. Pure.
 
-Each has ``to_json`` and ``from_json``; the latter raises InvalidCommand that names the field. We
-write standard JSON and read what fastjson writes. What nameservers speak is in
-``route_bodies.py``. Source: ``org.apache.rocketmq.common.protocol.body`` and ``.heartbeat``
-(4.9.8), ``remoting.protocol`` (5.3.3).
+Each has ``to_json`` and ``from_json``; the latter raises InvalidCommand that names the field. They
+write standard JSON and read fastjson's output. Bodies of nameservers are in ``route_bodies.py``.
+Source: ``org.apache.rocketmq.common.protocol.body`` and ``.heartbeat`` (4.9.8),
+``remoting.protocol`` (5.3.3).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker_core.remoting.key_hash import java_hash
 
 D = TypeVar("D")
 
-PASSIVELY = "CONSUME_PASSIVELY"  # a push consumer, as our proxy is one for RocketMQ
+PASSIVELY = "CONSUME_PASSIVELY"  # a push consumer, which the proxy appears as
 CLUSTERING = "CLUSTERING"  # members share the queues
 FROM_FIRST = "CONSUME_FROM_FIRST_OFFSET"
 #: Java's enumerations, in the order of their ordinals.
@@ -36,13 +36,13 @@ CONSUME_FROM = (
     "CONSUME_FROM_TIMESTAMP",
 )
 
-#: How long a member is kept without a heartbeat.
+#: Time for which a member is kept without a heartbeat.
 MEMBER_EXPIRY_MS = 120_000
 
-#: What a broker takes in one request; the names in it are kept while a member or lock lives.
+#: Limits of one request; its names are kept while the member or lock exists.
 MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
 MAX_HEARTBEAT_GROUPS = 4096
-#: A proxy names one for each topic that its clients want, of each group.
+#: A proxy sends one for each topic that its clients want, of each group.
 MAX_HEARTBEAT_PRODUCERS = 32_768
 MAX_LOCK_BYTES = 1024 * 1024
 MAX_CLIENT_ID_CHARS = 1024
@@ -51,10 +51,10 @@ MAX_EXPRESSION_CHARS = 32_767
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a group wants of a topic. ``tags`` empty means everything.
+    """A group's subscription to a topic. Empty ``tags`` mean everything.
 
-    ``codes`` are the hash codes of the tags, which the broker compares; whoever consumes compares
-    the tags themselves. A broker replaces a subscription only by one of a higher ``version``.
+    ``codes`` are the hash codes of the tags, which the broker compares; consumers compare the tags
+    themselves. A broker replaces a subscription only by one of a higher ``version``.
     """
 
     topic: Topic
@@ -93,8 +93,9 @@ class Subscription:
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> Subscription:
-        """Read the JSON object; raises InvalidCommand. Tags or codes that it lacks are those of its
-        expression.
+        """Read the JSON object. Raise InvalidCommand.
+
+        Missing tags or codes are derived from the expression.
         """
         expression, kind = fields.text("subString", "*"), fields.text("expressionType", "TAG")
         tags, codes = frozenset(fields.texts("tagsSet")), frozenset(fields.integers("codeSet"))
@@ -135,7 +136,7 @@ class ConsumerData:
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> ConsumerData:
-        """Read the JSON object; raises InvalidCommand."""
+        """Read the JSON object. Raise InvalidCommand."""
         return cls(
             group=_group_of(fields, "groupName"),
             subscriptions=tuple(
@@ -149,9 +150,9 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """Request 34: all groups in which a client takes part, to keep it a member for 120 s.
+    """Request 34: all groups of a client, to keep it a member for 120 s.
 
-    *expiry_ms*: to keep it for so long only. Ours; Apache RocketMQ passes over it.
+    *expiry_ms*: a shorter time. An extension; Apache RocketMQ ignores it.
     """
 
     client_id: str
@@ -172,8 +173,9 @@ class Heartbeat:
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> Heartbeat:
-        """Read the body; raises InvalidCommand. A group, or a subscription, that cannot be read
-        costs no other one its membership.
+        """Read the body. Raise InvalidCommand.
+
+        An invalid group or subscription does not affect the others.
         """
         fields = JsonObject.parse(data, "heartbeat", max_bytes=MAX_HEARTBEAT_BYTES, forgiving=True)
         groups = _at_most(MAX_HEARTBEAT_GROUPS, fields, "consumerDataSet")
@@ -195,11 +197,11 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockBatch:
-    """Requests 41 and 42: the queues a client wants to lock, or unlock, for a group.
+    """Requests 41 and 42: the queues that a client wants to lock, or unlock, for a group.
 
-    ``only_this_broker``: the broker asked shall not ask its replicas; so they ask each other.
-    ``sequence`` is ours: it rises with each request of a client, so a broker of ours tells one that
-    comes late. 0: not said.
+    ``only_this_broker``: the broker must not ask its replicas; so they ask each other. ``sequence``
+    is an extension: it increases with each request of a client, so that the embedded broker detects
+    late ones. 0: not given.
     """
 
     group: Group
@@ -222,7 +224,7 @@ class LockBatch:
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> LockBatch:
-        """Read the body; raises InvalidCommand."""
+        """Read the body. Raise InvalidCommand."""
         fields = JsonObject.parse(data, "lock request", max_bytes=MAX_LOCK_BYTES)
         return cls(
             group=_group_of(fields, "consumerGroup"),
@@ -234,45 +236,45 @@ class LockBatch:
 
 
 def locked_to_json(queues: Iterable[QueueName]) -> bytes:
-    """Body that answers 41: the queues that were granted."""
+    """Return the body that answers 41: the queues that were granted."""
     return orjson.dumps({"lockOKMQSet": _queue_fields(queues)})
 
 
 def locked_from_json(data: bytes | memoryview) -> set[QueueName]:
-    """Read the body that answers 41; raises InvalidCommand."""
+    """Read the body that answers 41. Raise InvalidCommand."""
     fields = JsonObject.parse(data, "lock answer")
     return {_queue_of(item) for item in fields.objects("lockOKMQSet")}
 
 
 def consumer_ids_to_json(client_ids: Iterable[str]) -> bytes:
-    """Body that answers 38: the members of a group."""
+    """Return the body that answers 38: the members of a group."""
     return orjson.dumps({"consumerIdList": list(client_ids)})
 
 
 def consumer_ids_from_json(data: bytes | memoryview) -> list[str]:
-    """Read the body that answers 38; raises InvalidCommand."""
+    """Read the body that answers 38. Raise InvalidCommand."""
     return JsonObject.parse(data, "consumer list").texts("consumerIdList")
 
 
 def connected_ids_from_json(data: bytes | memoryview) -> list[str]:
-    """Read the body that answers 204: the clients of a producer group; raises InvalidCommand."""
+    """Read the body that answers 204: the clients of a producer group. Raise InvalidCommand."""
     clients = JsonObject.parse(data, "list of producers").objects("connectionSet")
     return [client.text("clientId") for client in clients]
 
 
 def table_to_json(table: Mapping[str, str]) -> bytes:
-    """Body that answers 28 and 219: names and values."""
+    """Return the body that answers 28 and 219: names and values."""
     return orjson.dumps({"table": dict(table)})
 
 
 def table_from_json(data: bytes | memoryview) -> dict[str, str]:
-    """Read the body that answers 28 and 219; values become text; raises InvalidCommand."""
+    """Read the body that answers 28 and 219, values as text. Raise InvalidCommand."""
     items = JsonObject.parse(data, "table").items("table")
     return {name: str(value) for name, value in items.items()}
 
 
 def committed_queues_from_json(data: bytes | memoryview, group: Group, topic: Topic) -> set[int]:
-    """Read the body that answers 43: the ids of *topic*'s queues with an offset of *group*.
+    """Return the queue ids of *topic* with an offset of *group*, from the body that answers 43.
 
     It is RocketMQ's own table, ``{"offsetTable": {"topic@group": {"0": 5}}}``. Raises
     InvalidCommand.
@@ -282,7 +284,9 @@ def committed_queues_from_json(data: bytes | memoryview, group: Group, topic: To
 
 
 def consumers_from_json(data: bytes | memoryview) -> set[tuple[Group, Topic]]:
-    """Read the same body: all groups that have an offset, with its topic. Raises InvalidCommand."""
+    """Return all groups with an offset and their topics, from the same body. Raise
+    InvalidCommand.
+    """
     table = JsonObject.parse(data, "offsets").items("offsetTable")
     names = (name.partition("@") for name in table)
     return {(Group(group), Topic(topic)) for topic, _, group in names}
@@ -296,7 +300,7 @@ def _queue_fields(queues: Iterable[QueueName]) -> list[dict[str, Any]]:
 
 
 def _readable(read: Callable[[JsonObject], D], items: Sequence[JsonObject]) -> list[D]:
-    """What can be read of *items*. Raises InvalidCommand if none of them can."""
+    """Return the readable items. Raise InvalidCommand if none of them is."""
     found, why = [], None
     for item in items:
         try:
@@ -312,7 +316,7 @@ def _at_most(limit: int, heartbeat: JsonObject, name: str) -> list[JsonObject]:
     groups = heartbeat.objects(name)
     if len(groups) > limit:
         raise InvalidCommand(
-            f"heartbeat.{name} has {len(groups)} groups: at most {limit} are taken"
+            f"heartbeat.{name} has {len(groups)} groups: at most {limit} are allowed"
         )
     return groups
 

@@ -1,4 +1,4 @@
-"""Request and response codes: those that orderlane serves, asks for or must recognise."""
+"""Request and response codes that orderlane serves, sends or recognises."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
-    SEND_MESSAGE = 10  # long header names; 310 is what clients use
+    SEND_MESSAGE = 10  # long header names; clients use 310
     PULL_MESSAGE = 11  # may be held until messages arrive
     QUERY_MESSAGE = 12  # by key
     QUERY_CONSUMER_OFFSET = 14
-    UPDATE_CONSUMER_OFFSET = 15  # Java sends it one-way, we wait for the answer
+    UPDATE_CONSUMER_OFFSET = 15  # Java sends it one-way, orderlane awaits the answer
     UPDATE_AND_CREATE_TOPIC = 17
     UPDATE_AND_CREATE_TOPIC_LIST = 18
     GET_ALL_TOPIC_CONFIG = 21
     UPDATE_BROKER_CONFIG = 25
     GET_BROKER_CONFIG = 26
-    GET_BROKER_RUNTIME_INFO = 28  # a KV table, bootTimestamp among it
+    GET_BROKER_RUNTIME_INFO = 28  # a KV table that contains bootTimestamp
     SEARCH_OFFSET_BY_TIMESTAMP = 29
     GET_MAX_OFFSET = 30  # the next offset that will be written
     GET_MIN_OFFSET = 31
     GET_EARLIEST_MSG_STORETIME = 32
-    VIEW_MESSAGE_BY_ID = 33  # by the place in the log that an offset message id holds
+    VIEW_MESSAGE_BY_ID = 33  # by the position in the log that is part of an offset message id
     HEART_BEAT = 34
     UNREGISTER_CLIENT = 35
-    END_TRANSACTION = 37  # Java sends it one-way, we wait for the answer
+    END_TRANSACTION = 37  # Java sends it one-way, orderlane awaits the answer
     CONSUMER_SEND_MSG_BACK = 36
     GET_CONSUMER_LIST_BY_GROUP = 38
     CHECK_TRANSACTION_STATE = 39  # broker to producer, one-way
@@ -34,7 +34,7 @@ class RequestCode(IntEnum):
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42
     GET_ALL_CONSUMER_OFFSET = 43  # the whole table
-    CHECK_CLIENT_CONFIG = 46  # may a filter be used? asked before the first heartbeat
+    CHECK_CLIENT_CONFIG = 46  # validates a filter, before the first heartbeat
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
@@ -78,29 +78,29 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361  # as 11, from lite pull consumers
-    RECALL_MESSAGE = 370  # 5.3: a delayed message is not to be delivered
-    JOIN_MASTER = 7101  # ours, as the next two: a slave asks its master
+    RECALL_MESSAGE = 370  # 5.3: cancels a delayed message
+    JOIN_MASTER = 7101  # an extension, as the next two: a slave asks its master
     FETCH_LOG = 7102
     FETCH_TABLES = 7103
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     SUCCESS = 0
-    SYSTEM_ERROR = 1  # also: a header field missing or wrong
+    SYSTEM_ERROR = 1  # also: a header field is missing or invalid
     SYSTEM_BUSY = 2
     REQUEST_CODE_NOT_SUPPORTED = 3
     FLUSH_DISK_TIMEOUT = 10  # of a send: stored, not yet on disk
     SLAVE_NOT_AVAILABLE = 11  # of a send: stored, not replicated
     FLUSH_SLAVE_TIMEOUT = 12  # of a send: stored, perhaps not replicated
     MESSAGE_ILLEGAL = 13
-    SERVICE_NOT_AVAILABLE = 14  # no writing now: disk full, shutting down
+    SERVICE_NOT_AVAILABLE = 14  # read-only now: disk full, shutting down
     NO_PERMISSION = 16
     TOPIC_NOT_EXIST = 17
     PULL_NOT_FOUND = 19  # nothing at that offset yet
-    PULL_RETRY_IMMEDIATELY = 20  # messages there, none matched the filter
-    PULL_OFFSET_MOVED = 21  # offset outside of what is stored
+    PULL_RETRY_IMMEDIATELY = 20  # messages exist, none matched the filter
+    PULL_OFFSET_MOVED = 21  # offset outside of the stored range
     QUERY_NOT_FOUND = 22  # no such offset, key or value
     SUBSCRIPTION_PARSE_FAILED = 23
     SUBSCRIPTION_NOT_EXIST = 24
@@ -108,11 +108,13 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207  # a client did not answer the broker
-    ILLEGAL_OPERATION = 604  # 5.x: of a recall, what cannot be recalled
+    ILLEGAL_OPERATION = 604  # 5.x: of a recall, not recallable
 
 
 def request_name(code: int) -> str:
-    """Name a request code for a log line or an error: ``PULL_MESSAGE`` or ``request 4711``."""
+    """Return the name of a request code for logs and errors: ``PULL_MESSAGE`` or ``request
+    4711``.
+    """
     try:
         return RequestCode(code).name
     except ValueError:

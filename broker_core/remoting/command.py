@@ -1,7 +1,7 @@
 """One remoting command and its frame, in both header forms. Pure.
 
 A frame is ``int32 length | int32 serialize type << 24 | header length | header | body``, all
-big-endian, where *length* counts what follows it. Source of the layout: ``RemotingCommand`` and
+big-endian; *length* counts the bytes after it. Source of the layout: ``RemotingCommand`` and
 ``RocketMQSerializable`` of Apache RocketMQ 4.9 and 5.3, the same in both.
 """
 
@@ -20,10 +20,10 @@ from broker_core.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.remoting.header_fields import read_int32
 from broker_core.remoting.json_fields import short
 
-#: RocketMQ 4.9.8: new enough for strict JSON from nameservers, too old to promise anything of 5.x.
+#: RocketMQ 4.9.8: new enough for strict JSON from nameservers, too old to announce 5.x features.
 VERSION = 409
 
-#: Position is the number of the language in the binary header. One we do not know reads as OTHER.
+#: Indexes are the numbers of languages in the binary header. Unknown ones read as OTHER.
 LANGUAGES = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER"),
     *("HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS"),
@@ -31,7 +31,7 @@ LANGUAGES = (
 _LANGUAGE_NUMBERS = {name: number for number, name in enumerate(LANGUAGES)}
 _OTHER = _LANGUAGE_NUMBERS["OTHER"]
 
-_OVERHEAD_BYTES = 1024  # of a command, beside its texts and its body
+_OVERHEAD_BYTES = 1024  # of a command, besides its texts and body
 _RESPONSE = 1
 _ONEWAY = 2
 
@@ -42,7 +42,7 @@ _INT32 = struct.Struct(">i")
 
 
 class SerializeType(IntEnum):
-    """How the header of a frame is written. An answer is written like its request."""
+    """Encoding of a frame's header. An answer uses that of its request."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -52,8 +52,8 @@ class SerializeType(IntEnum):
 class RemotingCommand:
     """A request or a response.
 
-    ``ext`` holds the header fields as strings, named as in Java (see ``headers.py``); ``opaque``
-    ties a response to its request within one connection and is set by whoever sends it.
+    ``ext`` contains the header fields as strings, named as in Java (see ``headers.py``); ``opaque``
+    relates a response to its request within one connection; the sender sets it.
     """
 
     code: int
@@ -65,11 +65,11 @@ class RemotingCommand:
     version: int = VERSION
     language: str = "PYTHON"
     serialize: SerializeType = SerializeType.JSON
-    header_bytes: int = field(default=0, compare=False)  # of what was received
+    header_bytes: int = field(default=0, compare=False)  # of a received command
 
     @property
     def weight(self) -> int:
-        """About how many bytes this command, which was received, keeps in memory."""
+        """Approximate memory of this received command, in bytes."""
         return len(self.body) + self.header_bytes + _OVERHEAD_BYTES
 
     @property
@@ -83,7 +83,7 @@ class RemotingCommand:
         return bool(self.flag & _ONEWAY)
 
     def oneway(self) -> RemotingCommand:
-        """Mark this request as one that gets no answer, and return it."""
+        """Mark this request as one-way, and return it."""
         self.flag |= _ONEWAY
         return self
 
@@ -95,7 +95,7 @@ class RemotingCommand:
         ext: dict[str, str] | None = None,
         body: bytes | memoryview = b"",
     ) -> RemotingCommand:
-        """Make the answer to this request: its opaque, its way of writing the header."""
+        """Return the answer to this request, with its opaque and header encoding."""
         return RemotingCommand(
             code=code,
             opaque=self.opaque,
@@ -107,11 +107,11 @@ class RemotingCommand:
         )
 
     def number(self, opaque: int) -> None:
-        """Give it the number by which its answer is found."""
+        """Set the number that relates the answer to this request."""
         self.opaque = opaque
 
     def sign(self, signed: dict[str, str]) -> None:
-        """Replace its fields by *signed*, which are the same and a signature."""
+        """Replace the fields by *signed*, which adds a signature to them."""
         self.ext = signed
 
     def complete(self, body: bytes) -> None:
@@ -119,7 +119,7 @@ class RemotingCommand:
         self.body = body
 
     def encode(self) -> bytes:
-        """Return the whole frame; raises LocalProtocolError on what the header cannot carry."""
+        """Return the whole frame. Raise LocalProtocolError if the header cannot be encoded."""
         try:
             if self.serialize is SerializeType.JSON:
                 header = _encode_json(self)
@@ -138,9 +138,9 @@ class RemotingCommand:
 
 
 def decode(data: bytes | memoryview, start: int = 0, end: int | None = None) -> RemotingCommand:
-    """Read the frame at *start* to *end*, its length word left out. The body is copied.
+    """Read the frame from *start* to *end*, without its length word. The body is copied.
 
-    Raises RemoteProtocolError if the bytes are no command.
+    Raises RemoteProtocolError if the bytes are not a command.
     """
     end = len(data) if end is None else end
     header_at, header_end = (
@@ -153,9 +153,10 @@ def decode(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
 
 
 def header_bytes(word: bytes | memoryview, frame_bytes: int) -> int:
-    """How long the header is by its *word*, in a frame of so many bytes without its length word.
+    """Return the header's length from its *word*, in a frame of *frame_bytes* after the length
+    word.
 
-    Raises RemoteProtocolError if the frame has no room for it.
+    Raises RemoteProtocolError if the frame is too short for it.
     """
     if frame_bytes < 4:
         raise RemoteProtocolError(f"a frame of {frame_bytes} bytes has no room for a header word")
@@ -168,7 +169,7 @@ def header_bytes(word: bytes | memoryview, frame_bytes: int) -> int:
 
 
 def decode_header(header: bytes, serialize: int) -> RemotingCommand:
-    """The command with this header, still without its body. Raises as ``decode``."""
+    """Return the command with this header, without its body. Raise as ``decode``."""
     if serialize == SerializeType.JSON:
         command = _decode_json(header)
     elif serialize == SerializeType.ROCKETMQ:
@@ -189,7 +190,7 @@ def _encode_json(command: RemotingCommand) -> bytes:
         "version": command.version,
         "opaque": command.opaque,
         "flag": command.flag,
-        # Always there: Java clients and brokers dereference it without looking.
+        # Always present: Java clients and brokers dereference it unchecked.
         "extFields": command.ext,
         "serializeTypeCurrentRPC": "JSON",
     }
@@ -202,9 +203,9 @@ def _decode_json(header: bytes) -> RemotingCommand:
     try:
         fields = orjson.loads(header)
     except orjson.JSONDecodeError as error:
-        raise RemoteProtocolError(f"the frame's header is no JSON: {error}") from error
+        raise RemoteProtocolError(f"the frame's header is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise RemoteProtocolError(f"the frame's header is no JSON object: {header[:80]!r}")
+        raise RemoteProtocolError(f"the frame's header is not a JSON object: {header[:80]!r}")
     of = fields.get
     code, opaque, flag, version = of("code"), of("opaque"), of("flag"), of("version")
     if not (_is_int32(code) and _is_int32(opaque) and _is_int32(flag) and _is_int32(version)):
@@ -225,7 +226,7 @@ def _decode_json(header: bytes) -> RemotingCommand:
 
 
 def _language(value: object) -> str:
-    """By its name or its number; one that nobody knows is OTHER."""
+    """Return a language given by name or number; OTHER if unknown."""
     if type(value) is str:
         if value in LANGUAGES:
             return value
@@ -240,7 +241,7 @@ def _is_int32(value: object) -> TypeGuard[int]:
 
 
 def _int32(fields: dict[str, Any], name: str) -> int:
-    # What Java leaves out has its default, 0.
+    # Java omits a field with its default, 0.
     value = fields.get(name)
     if value is None:
         return 0
@@ -260,7 +261,7 @@ def _ext(fields: object) -> dict[str, str]:
     if not isinstance(fields, dict):
         raise RemoteProtocolError(f"extFields is {short(fields)}: expected an object of strings")
     try:
-        "".join(fields.values())  # the fastest way to ask whether all are strings
+        "".join(fields.values())  # the fastest check that all are strings
         return fields
     except TypeError:
         pass
@@ -268,7 +269,7 @@ def _ext(fields: object) -> dict[str, str]:
 
 
 def _text(name: str, value: object) -> str:
-    # Java's parser takes whatever stands in place of a string as its JSON text; so do we.
+    # Java's parser accepts any JSON value in place of a string, as its text; so does this one.
     if isinstance(value, str):
         return value
     try:
@@ -332,11 +333,11 @@ def _decode_ext(data: bytes) -> dict[str, str]:
 
 
 def _take(data: bytes, position: int, length_format: struct.Struct) -> tuple[bytes, int]:
-    """Read a length and that many bytes at *position*; return them and where they end."""
+    """Read a length and that many bytes at *position*; return them and their end."""
     (length,) = length_format.unpack_from(data, position)
     start = position + length_format.size
     if not 0 <= length <= len(data) - start:
         raise RemoteProtocolError(
-            f"the binary header says {length} bytes follow where {len(data) - start} are left"
+            f"the binary header announces {length} bytes, but {len(data) - start} are left"
         )
     return data[start : start + length], start + length

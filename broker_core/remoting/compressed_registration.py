@@ -1,9 +1,9 @@
-"""The compressed body of 103, which RocketMQ's brokers send if ``compressedRegister`` is set. Pure.
+"""The compressed body of 103, sent by RocketMQ's brokers with ``compressedRegister`` set. Pure.
 
-zlib over: int32 length and JSON of the data version; int32 number of topics; of each int32 length
-and ``name readQueues writeQueues perm filterType``, blanks between, 5.x with attributes behind;
-what follows (filter servers, queue mappings of static topics) is not read. All integers are
-big-endian. Source: ``RegisterBrokerBody.encode`` and ``TopicConfig.encode`` (4.9.8 and 5.3.3).
+zlib over: int32 length and JSON of the data version; int32 number of topics; for each one int32
+length and ``name readQueues writeQueues perm filterType`` with blanks in between, in 5.x followed
+by attributes; the rest (filter servers, queue mappings of static topics) is not read. All integers
+are big-endian. Source: ``RegisterBrokerBody.encode`` and ``TopicConfig.encode`` (4.9.8 and 5.3.3).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from broker_core.names import Topic
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import BrokerRegistration, DataVersion, TopicConfig
 
-#: What a body may inflate to: about a million topics.
+#: Limit of an inflated body: about a million topics.
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 
 _INT32 = struct.Struct(">i")
 
 
 def registration_from_compressed(data: bytes | memoryview) -> BrokerRegistration:
-    """Read the body; raises InvalidCommand that names what does not fit."""
+    """Read the body. Raise InvalidCommand that names the invalid part."""
     plain = _inflate(data)
     version, position = _take(plain, 0, "data version")
     if len(plain) - position < _INT32.size:
@@ -31,7 +31,7 @@ def registration_from_compressed(data: bytes | memoryview) -> BrokerRegistration
     (count,) = _INT32.unpack_from(plain, position)
     position += _INT32.size
     topics = {}
-    for number in range(count):  # a count that lies runs into the end of the bytes
+    for number in range(count):  # a wrong count reaches the end of the bytes
         text, position = _take(plain, position, f"topic {number} of {count}")
         config = _topic_of(text)
         topics[config.topic] = config
@@ -56,7 +56,7 @@ def _inflate(data: bytes | memoryview) -> bytes:
 
 
 def _take(plain: bytes, position: int, what: str) -> tuple[bytes, int]:
-    """Return the bytes behind the length at *position*, and where they end."""
+    """Return the bytes after the length at *position*, and their end."""
     start = position + _INT32.size
     if start <= len(plain):
         (length,) = _INT32.unpack_from(plain, position)

@@ -1,11 +1,11 @@
-"""Compressed bodies: what a producer packed with zlib, LZ4 or ZSTD, by the flags of the message.
+"""Compressed bodies: zlib, LZ4 or ZSTD, according to the flags of the message.
 
 Sources: ``MessageSysFlag`` and ``CompressionType`` of Apache RocketMQ 5.3.3. LZ4 is the frame
-format, as lz4-java's streams write it. Brokers store bodies as they came; whoever gives them to an
-application inflates them here.
+format, as lz4-java's streams write it. Brokers store bodies unchanged; they are inflated here
+before an application receives them.
 
-LZ4 and ZSTD need the packages ``lz4`` and ``zstandard``; without them such a body is refused with a
-reason that says so.
+LZ4 and ZSTD need the packages ``lz4`` and ``zstandard``; without them such a body is refused with
+an error that names the package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 SYS_COMPRESSED = 0x1
 SYS_COMPRESSION_TYPE = 0x700
 LZ4, ZSTD, ZLIB = 0x100, 0x200, 0x300
-_NO_TYPE = 0x000  # clients before 4.9.4 name no type and mean zlib
+_NO_TYPE = 0x000  # clients before 4.9.4 set no type and mean zlib
 
 
 def _optional(name: str) -> Any:
@@ -30,15 +30,15 @@ def _optional(name: str) -> Any:
 
 lz4_frame, zstandard = _optional("lz4.frame"), _optional("zstandard")
 
-#: A body that would grow beyond this is not inflated: a few bytes can say gigabytes. As much as a
-#: frame of the protocol holds.
+#: Limit of an inflated body: a few bytes may inflate to gigabytes. Equal to the largest frame of
+#: the protocol.
 MAX_INFLATED_BYTES = 16 * 1024 * 1024
-#: So much of a ZSTD body at a time: four bytes of it can become 128 KiB.
+#: Input of one step of ZSTD: four bytes of it can become 128 KiB.
 _STEP_BYTES = 512
 
 
 class NotInflated(ValueError):
-    """A compressed body that stays so; the message says why, in half a sentence."""
+    """A body that could not be inflated; the message is the reason, the rest of a sentence."""
 
 
 class CodecMissing(NotInflated):
@@ -46,14 +46,14 @@ class CodecMissing(NotInflated):
 
 
 def inflate(body: bytes, sys_flag: int, *, limit: int = MAX_INFLATED_BYTES) -> bytes:
-    """The plain body of a message flagged as compressed, *limit* bytes at most.
+    """Return the inflated body of a message flagged as compressed, at most *limit* bytes.
 
-    Raises NotInflated. Takes no more memory than *limit* and what one step of a codec needs.
+    Raises NotInflated. Uses no more memory than *limit* plus one step of a codec.
     """
     kind = sys_flag & SYS_COMPRESSION_TYPE
     codec = _INFLATERS.get(kind)
     if codec is None:
-        raise NotInflated(f"is compressed by type {kind >> 8}, which nobody knows")
+        raise NotInflated(f"has the unknown compression type {kind >> 8}")
     plain = codec(body, limit)
     if len(plain) > limit:
         raise NotInflated(f"is compressed and has more than {limit} bytes inflated")
@@ -61,7 +61,7 @@ def inflate(body: bytes, sys_flag: int, *, limit: int = MAX_INFLATED_BYTES) -> b
 
 
 def check_installed(sys_flag: int) -> None:
-    """Raises CodecMissing if no body compressed so could be inflated here, whatever it holds."""
+    """Raise CodecMissing if bodies of this compression can never be inflated here."""
     kind = sys_flag & SYS_COMPRESSION_TYPE
     if kind == LZ4:
         _needed(lz4_frame, "LZ4", "lz4")
@@ -70,10 +70,10 @@ def check_installed(sys_flag: int) -> None:
 
 
 def deflate(body: bytes, sys_flag: int) -> bytes:
-    """Inverse of ``inflate``, for a body that came compressed. Raises NotInflated, as that."""
+    """Inverse of ``inflate``, for a body that arrived compressed. Raise NotInflated, as that."""
     kind = sys_flag & SYS_COMPRESSION_TYPE
     if kind == LZ4:
-        # lz4-java, which reads it at RocketMQ's consumers, knows no blocks that depend on others.
+        # lz4-java, which RocketMQ's consumers use, does not support dependent blocks.
         return bytes(_needed(lz4_frame, "LZ4", "lz4").compress(body, block_linked=False))
     if kind == ZSTD:
         return bytes(_needed(zstandard, "ZSTD", "zstandard").ZstdCompressor().compress(body))
@@ -100,7 +100,7 @@ def _by_lz4(body: bytes, limit: int) -> bytes:
 
 def _by_zstd(body: bytes, limit: int) -> bytes:
     module = _needed(zstandard, "ZSTD", "zstandard")
-    # The window is what the codec allocates beside the result, and the frame says how much.
+    # The codec allocates the window besides the result; the frame states its size.
     inflater = module.ZstdDecompressor(max_window_size=MAX_INFLATED_BYTES).decompressobj()
     parts: list[bytes] = []
     size = at = 0
@@ -121,7 +121,7 @@ def _whole(name: str, plain: bytes, *, ended: bool, limit: int) -> bytes:
 
 
 def _unreadable(name: str, error: Exception) -> NotInflated:
-    return NotInflated(f"is flagged as compressed by {name}, which cannot read it: {error}")
+    return NotInflated(f"is flagged as compressed by {name}, but is not: {error}")
 
 
 def _needed(module: Any, name: str, package: str) -> Any:

@@ -1,9 +1,9 @@
 """One remoting connection without its socket: bytes in, events out; commands in, bytes out. Pure.
 
-The protocol is the same in both directions (a broker sends requests too), so the role only shapes
-what an error says. Whoever owns the socket calls ``receive_data`` with what arrived and then
-``next_event`` until it returns ``NEED_DATA``; done so, the buffer never exceeds one frame plus
-one read. After a RemoteProtocolError the connection stays broken and keeps no bytes.
+The protocol is the same in both directions (a broker sends requests too), so the role only affects
+error texts. The owner of the socket calls ``receive_data`` with incoming bytes and then
+``next_event`` until it returns ``NEED_DATA``; the buffer then never exceeds one frame plus one
+read. After a RemoteProtocolError the connection stays broken and keeps no bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, Literal
 from broker_core.errors import LocalProtocolError, RemoteProtocolError
 from broker_core.remoting.command import RemotingCommand, decode, decode_header, header_bytes
 
-#: Default of RocketMQ's ``com.rocketmq.remoting.frameMaxLength``; our brokers and clients share it.
+#: RocketMQ's default of ``com.rocketmq.remoting.frameMaxLength``, for our brokers and clients too.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _TLS_HANDSHAKE = 0x16
 
 
 class Role(Enum):
-    """Which end of the connection this is."""
+    """The end of a connection that this process is."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -32,20 +32,20 @@ class _Need(Enum):
     DATA = "NEED_DATA"
 
 
-#: What ``next_event`` returns when it needs more bytes.
+#: Returned by ``next_event`` when it needs more bytes.
 NEED_DATA: Final = _Need.DATA
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """The other side asks for something, perhaps one-way."""
+    """The peer sent a request, perhaps one-way."""
 
     command: RemotingCommand
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """The other side answers the request with the same opaque; it may be one given up already."""
+    """The peer answered the request with the same opaque, which may have timed out already."""
 
     command: RemotingCommand
 
@@ -54,7 +54,7 @@ Event = RequestReceived | ResponseReceived
 
 
 class RemotingConnection:
-    """The state of one connection. See the module for how to drive it."""
+    """The state of one connection. See the module for its use."""
 
     __slots__ = (
         "_at",
@@ -68,13 +68,15 @@ class RemotingConnection:
     )
 
     def __init__(self, role: Role, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        """*max_frame_bytes* bounds a frame in either direction, its length word not counted."""
+        """Start a connection. *max_frame_bytes* limits frames in both directions, without length
+        word.
+        """
         self._role = role
         self._max_frame_bytes = max_frame_bytes
-        self._data = b""  # what arrived first of what was not taken yet,
+        self._data = b""  # the oldest bytes not consumed yet,
         self._at = 0  # from here on,
-        self._more: list[bytes] = []  # and what arrived after it
-        self._held = 0  # bytes of all that
+        self._more: list[bytes] = []  # and the later ones
+        self._held = 0  # bytes of all of these
         self._pristine = True
         self._broken: RemoteProtocolError | None = None
 
@@ -84,11 +86,11 @@ class RemotingConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much arrived that was not taken yet."""
+        """Number of received bytes that were not consumed yet."""
         return self._held
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes that arrived, of any length."""
+        """Add incoming bytes, of any length."""
         if self._broken is not None or not data:
             return
         if self._held:
@@ -98,14 +100,16 @@ class RemotingConnection:
         self._held += len(data)
 
     def next_event(self) -> Event | Literal[_Need.DATA]:
-        """Return the next whole command, or NEED_DATA. Raises RemoteProtocolError on garbage."""
+        """Return the next complete command, or NEED_DATA. Raise RemoteProtocolError on invalid
+        bytes.
+        """
         command = self.next_command()
         if command is None:
             return NEED_DATA
         return ResponseReceived(command) if command.is_response else RequestReceived(command)
 
     def next_command(self) -> RemotingCommand | None:
-        """As ``next_event``, for those who tell requests from responses themselves: faster."""
+        """Return the next complete command of either kind, or None. Faster than ``next_event``."""
         if self._broken is not None:
             raise self._broken
         try:
@@ -118,7 +122,7 @@ class RemotingConnection:
             raise
 
     def send(self, command: RemotingCommand) -> bytes:
-        """Return the bytes of *command*; raises LocalProtocolError if it makes no legal frame."""
+        """Return the bytes of *command*. Raise LocalProtocolError if its frame would be invalid."""
         frame = command.encode()
         if len(frame) - 4 > self._max_frame_bytes:
             raise LocalProtocolError(
@@ -154,8 +158,9 @@ class RemotingConnection:
         return command
 
     def _decode_spread(self, start: int, length: int) -> RemotingCommand:
-        """The frame of which only the beginning stands in ``_data``. Its body is put together of
-        its parts at once: large ones are not copied twice.
+        """Return the frame of which only the beginning is in ``_data``.
+
+        Joins the body from its pieces once, so that large ones are not copied twice.
         """
         left = len(self._data) - start
         size = header_bytes(self._data[start : start + 4], length) if left >= 4 else 0
@@ -186,7 +191,7 @@ class RemotingConnection:
         self._more.clear()
 
     def _keep(self, data: bytes, at: int) -> None:
-        """Go on *at* there, or with what arrived next."""
+        """Continue *at* there, or with the next bytes."""
         if at == len(data):
             data, at = (self._more.pop(0) if self._more else b""), 0
         self._data, self._at = data, at
@@ -195,7 +200,7 @@ class RemotingConnection:
         self._pristine = False
         if first_byte == _TLS_HANDSHAKE:
             raise RemoteProtocolError(
-                f"{self._peer()} wants TLS, which is not served here: switch TLS off there"
+                f"{self._peer()} requires TLS, which is not supported here: disable TLS there"
             )
 
     def _peer(self) -> str:

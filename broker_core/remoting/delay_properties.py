@@ -5,10 +5,10 @@ from __future__ import annotations
 DELAY_LEVEL = "DELAY"
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE = "REAL_QID"
-#: Property of a message in a delay topic: when it is due, milliseconds since 1970.
+#: Property of a message in a delay topic: its due time, milliseconds since 1970.
 DUE = "TIMER_OUT_MS"
 DELAY_S, DELAY_MS, DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
-#: What a message says of its delay; it does not say so any more when it is delivered.
+#: Properties of a delayed message that are removed when it is delivered.
 DELAY_PROPERTIES = frozenset(
     name.encode() for name in (DELAY_LEVEL, DELAY_S, DELAY_MS, DELIVER_MS, DUE)
 )

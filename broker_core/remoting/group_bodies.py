@@ -1,4 +1,4 @@
-"""JSON bodies about consumer groups and how a broker treats them. Pure.
+"""JSON bodies with a broker's configuration of consumer groups. Pure.
 
 Source: ``org.apache.rocketmq.common.subscription`` (4.9.7), ``remoting.protocol.subscription`` and
 ``remoting.protocol.body.SubscriptionGroupList`` (5.3.3).
@@ -17,10 +17,10 @@ from broker_core.names import Group, check_name
 from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import DataVersion
 
-#: What a broker takes in one request that defines groups.
+#: Number of groups in one request that defines groups.
 MAX_GROUPS_BYTES = 4 * 1024 * 1024
 
-#: Fields that nothing in this project looks at. They are kept as they came, for those who do.
+#: Fields that this project does not use. They are kept unchanged for other programs.
 _KEPT_FIELDS = (
     "consumeMessageOrderly",
     "groupRetryPolicy",
@@ -33,10 +33,10 @@ _KEPT_FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """How a broker treats a consumer group; the defaults are RocketMQ's.
+    """A broker's configuration of a consumer group; the defaults are RocketMQ's.
 
-    ``retry_max_times``: a message sent back so often becomes a dead letter. The ids of brokers say
-    from which one to pull, and from which one while the group is far behind.
+    ``retry_max_times``: number of retries after which a message becomes a dead letter. The broker
+    ids are those to pull from, usually and while the group is far behind.
     """
 
     group: Group
@@ -48,7 +48,7 @@ class GroupConfig:
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
-    #: What else the configuration has (5.x).
+    #: Other fields of the configuration (5.x).
     others: Mapping[str, Any] = field(default_factory=dict)
 
     def to_fields(self) -> dict[str, Any]:
@@ -68,10 +68,7 @@ class GroupConfig:
 
     @classmethod
     def from_fields(cls, fields: JsonObject, *, group: str | None = None) -> GroupConfig:
-        """Read the JSON object; *group* stands in for a name that is missing.
-
-        Raises InvalidCommand, also for a name that no group can have.
-        """
+        """Read the JSON object; *group* replaces a missing name. Raise InvalidCommand."""
         name = fields.text("groupName") if group is None else fields.text("groupName", group)
         try:
             checked = Group(check_name("group", name))
@@ -94,28 +91,28 @@ class GroupConfig:
         )
 
     def to_json(self) -> bytes:
-        """Body of 200, and the one that answers 352."""
+        """Return the body of 200, which also answers 352."""
         return orjson.dumps(self.to_fields())
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> GroupConfig:
-        """Read the body of 200; raises InvalidCommand."""
+        """Read the body of 200. Raise InvalidCommand."""
         return cls.from_fields(JsonObject.parse(data, "group", max_bytes=MAX_GROUPS_BYTES))
 
 
 def group_list_to_json(configs: Iterable[GroupConfig]) -> bytes:
-    """Body of 225."""
+    """Return the body of 225."""
     return orjson.dumps({"groupConfigList": [config.to_fields() for config in configs]})
 
 
 def group_list_from_json(data: bytes | memoryview) -> list[GroupConfig]:
-    """Read the body of 225; raises InvalidCommand."""
+    """Read the body of 225. Raise InvalidCommand."""
     fields = JsonObject.parse(data, "groups", max_bytes=MAX_GROUPS_BYTES)
     return [GroupConfig.from_fields(each) for each in fields.objects("groupConfigList")]
 
 
 def groups_to_fields(configs: Iterable[GroupConfig], version: DataVersion) -> dict[str, Any]:
-    """What answers 201, and the broker's file: all groups of a broker."""
+    """Return all groups of a broker, for its file and as the answer to 201."""
     return {
         "subscriptionGroupTable": {config.group: config.to_fields() for config in configs},
         "forbiddenTable": {},
@@ -124,7 +121,7 @@ def groups_to_fields(configs: Iterable[GroupConfig], version: DataVersion) -> di
 
 
 def groups_from_fields(fields: JsonObject) -> tuple[list[GroupConfig], DataVersion]:
-    """Inverse of ``groups_to_fields``; raises InvalidCommand."""
+    """Inverse of ``groups_to_fields``. Raise InvalidCommand."""
     configs = [
         GroupConfig.from_fields(JsonObject(value, f"group {name}"), group=name)
         for name, value in fields.items("subscriptionGroupTable").items()

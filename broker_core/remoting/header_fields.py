@@ -1,7 +1,7 @@
-"""How the custom headers of commands go to the wire and back: the base of ``headers.py``. Pure.
+"""Encoding of the custom headers of commands: the base of ``headers.py``. Pure.
 
-Values are read as Java reads them: ``true`` in any case is true and all else is false, and a number
-that cannot be read costs that field alone. Only a field that nobody can do without is refused.
+Values are read as in Java: ``true`` in any case is true and anything else false, and an invalid
+number invalidates only its field. Only a missing or invalid required field is an error.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class HeaderField(NamedTuple):
     attribute: str
     wire_name: str
     read: Callable[[str], Any]
-    expected: str  # for people: what would be right
+    expected: str  # a valid value, for error texts
     default: Any  # MISSING: required
 
 
 class Header:
-    """Base of all headers: the way to the wire and back, from the dataclass's own fields."""
+    """Base class of all headers: encodes and decodes the dataclass's fields."""
 
     __slots__ = ()
 
@@ -39,13 +39,13 @@ class Header:
     wire_names: ClassVar[Mapping[str, str]] = {}
 
     def to_ext(self) -> dict[str, str]:
-        """Return the wire form; what is None is left out."""
+        """Return the wire form, without absent fields."""
         return to_ext_of(self, fields_of(type(self)))
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
-        """Read the wire form. Raises InvalidCommand naming the first required field that is missing
-        or mistyped.
+        """Read the wire form. Raise InvalidCommand that names the first missing or invalid required
+        field.
         """
         return from_ext_of(cls, ext, fields_of(cls))
 
@@ -67,8 +67,10 @@ def _text(value: object) -> str:
 
 
 def from_ext_of(cls: type[H], ext: Mapping[str, str], wire_fields: tuple[HeaderField, ...]) -> H:
-    """Read the wire form. Raises InvalidCommand naming the first required field that is missing or
-    mistyped; an optional one that is mistyped has its default.
+    """Read the wire form. Raise InvalidCommand that names the first missing or invalid required
+    field.
+
+    An invalid optional field has its default.
     """
     values: dict[str, Any] = {}
     for attribute, wire_name, read, expected, default in wire_fields:
@@ -91,7 +93,7 @@ _known_fields: dict[type[Header], tuple[HeaderField, ...]] = {}
 
 
 def fields_of(cls: type[Header]) -> tuple[HeaderField, ...]:
-    """The fields of a header class, found out once."""
+    """Return the fields of a header class, determined once."""
     if cls not in _known_fields:
         _known_fields[cls] = _find_fields(cls)
     return _known_fields[cls]
@@ -126,7 +128,7 @@ def _reader_of(hint: Any) -> tuple[Callable[[str], Any], str]:
 
 
 def read_int64(text: str) -> int:
-    """Java's long; raises ValueError on what Java would not read."""
+    """Return *text* as Java's long; raise ValueError if Java would not accept it."""
     if len(text) < 19 and text.isdecimal() and text.isascii():  # nearly always
         return int(text)
     if not _INTEGER.match(text) or not -(1 << 63) <= (value := int(text)) < 1 << 63:
@@ -135,7 +137,7 @@ def read_int64(text: str) -> int:
 
 
 def read_int32(text: str) -> int:
-    """Java's int; raises ValueError on what Java would not read."""
+    """Return *text* as Java's int; raise ValueError if Java would not accept it."""
     if len(text) < 10 and text.isdecimal() and text.isascii():
         return int(text)
     if not _INTEGER.match(text) or not -(1 << 31) <= (value := int(text)) < 1 << 31:
@@ -144,7 +146,7 @@ def read_int32(text: str) -> int:
 
 
 def read_bool(text: str) -> bool:
-    """Java's boolean: anything is one."""
+    """Return *text* as Java's boolean, which any text is."""
     return text.lower() == "true"
 
 

@@ -1,9 +1,9 @@
 """The custom headers of requests and responses, one dataclass each. Pure.
 
-On the wire a header is ``extFields``: Java's field names, all values as text, absent where null.
-Each class here turns itself into that (``to_ext``) and back (``from_ext``). Names are Java's in
-snake case. Unknown fields are ignored, as RocketMQ does. Source: the ``*Header`` classes in
-``org.apache.rocketmq.common.protocol.header`` (4.9.8) and ``remoting.protocol.header`` (5.3.3).
+On the wire a header is ``extFields``: Java's field names, all values as text, absent if null. Names
+here are Java's in snake case; ``to_ext`` and ``from_ext`` convert. Unknown fields are ignored, as
+in RocketMQ. Source: the ``*Header`` classes in ``org.apache.rocketmq.common.protocol.header``
+(4.9.8) and ``remoting.protocol.header`` (5.3.3).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from broker_core.remoting.header_fields import (
     to_ext_of,
 )
 
-#: RocketMQ's model of the topics that sends make.
+#: RocketMQ's template of topics that are created by sends.
 MODEL_TOPIC = "TBW102"
 
 _TRUTHS = {None: None, "true": True, "false": False}
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: that takes a microsecond more to make
+@dataclass(slots=True, kw_only=True)  # not frozen: that would take a microsecond more per object
 class SendMessageHeader(Header):
     """Codes 10, 310 and 320. ``properties`` is the text form of ``message.py``.
 
@@ -52,12 +52,12 @@ class SendMessageHeader(Header):
     batch: bool | None = None
 
     def to_v2(self) -> dict[str, str]:
-        """Return the form of codes 310 and 320, with one letter a field."""
+        """Return the form of codes 310 and 320, with one-letter names."""
         return to_ext_of(self, v2_fields())
 
     @classmethod
     def from_v2(cls, ext: Mapping[str, str]) -> Self:
-        """Read the form of codes 310 and 320; raises as ``from_ext``."""
+        """Read the form of codes 310 and 320. Raise as ``from_ext``."""
         of, times, most = ext.get, ext.get("j"), ext.get("l")
         try:
             return cls(
@@ -75,13 +75,13 @@ class SendMessageHeader(Header):
                 max_reconsume_times=None if most is None else read_int32(most),
                 batch=_TRUTHS[of("m")],
             )
-        except (KeyError, ValueError):  # or written in a way that nobody does
+        except (KeyError, ValueError):  # or in an unusual form
             return from_ext_of(cls, ext, v2_fields())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponse(Header):
-    """``msg_id`` is the offset message id, of a batch several with commas between.
+    """``msg_id`` is the offset message id; for a batch several with commas in between.
 
     ``recall_handle`` (5.3) names a delayed message for code 370.
     """
@@ -92,7 +92,7 @@ class SendMessageResponse(Header):
     queue_id: Int32
     queue_offset: int
     transaction_id: str | None = None
-    # Java's producer reads these two without looking whether they are there.
+    # Java's producer requires these two.
     msg_region: str = "DefaultRegion"
     trace_on: str = "true"
     recall_handle: str | None = None
@@ -101,7 +101,7 @@ class SendMessageResponse(Header):
 def send_receipt(
     msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None
 ) -> dict[str, str]:
-    """The wire form of the usual ``SendMessageResponse``, made at once: there is one a send."""
+    """Return the wire form of the usual ``SendMessageResponse``, optimised: one per send."""
     ext = {"msgId": msg_id, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
     if transaction_id is not None:
         ext["transactionId"] = transaction_id
@@ -113,8 +113,8 @@ def send_receipt(
 class PullMessageHeader(Header):
     """Codes 11 and 361. ``sys_flag``: bits of PullFlag.
 
-    ``suspend_timeout_millis`` bounds a long poll. ``life`` is ours: the incarnation of the topic
-    that the offset is of; in another one our broker answers at once.
+    ``suspend_timeout_millis`` limits a long poll. ``life`` is an extension: the incarnation of the
+    topic that the offset belongs to; in another one the embedded broker answers at once.
     """
 
     consumer_group: str
@@ -133,7 +133,7 @@ class PullMessageHeader(Header):
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
-        """As any header, without a look at each field: there is one a pull."""
+        """Read the wire form without checking each field, optimised: one per pull."""
         of, most, life = ext.get, ext.get("maxMsgBytes"), ext.get("life")
         try:
             return cls(
@@ -151,23 +151,23 @@ class PullMessageHeader(Header):
                 max_msg_bytes=None if most is None else read_int32(most),
                 life=None if life is None else read_int64(life),
             )
-        except (KeyError, ValueError):  # the slow way says which field is wrong
+        except (KeyError, ValueError):  # the generic way names the invalid field
             return from_ext_of(cls, ext, fields_of(cls))
 
 
 class PullFlag:
     """Bits of a pull's ``sys_flag``."""
 
-    COMMIT_OFFSET = 1  # store commit_offset by the way
-    SUSPEND = 2  # hold the request until a message comes
-    SUBSCRIPTION = 4  # the filter stands in this request, not in the heartbeat
+    COMMIT_OFFSET = 1  # also store commit_offset
+    SUSPEND = 2  # hold the request until a message arrives
+    SUBSCRIPTION = 4  # the filter is in this request, not in the heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullMessageResponse(Header):
-    """``next_begin_offset`` is where the next pull goes on, whatever the response code.
+    """``next_begin_offset`` is the offset of the next pull, for any response code.
 
-    ``life`` is ours: the incarnation of the topic, see ``Topics.life``. Others do not say.
+    ``life`` is an extension: the incarnation of the topic, see ``Topics.life``.
     """
 
     suggest_which_broker_id: int = 0
@@ -177,7 +177,7 @@ class PullMessageResponse(Header):
     life: int | None = None
 
     def to_ext(self) -> dict[str, str]:
-        """As any header, made at once."""
+        """Return the wire form, optimised."""
         ext = {
             "suggestWhichBrokerId": str(self.suggest_which_broker_id),
             "nextBeginOffset": str(self.next_begin_offset),
@@ -201,7 +201,8 @@ class QueueHeader(Header):
 class SearchOffsetHeader(Header):
     """Code 29: the offset nearest to *timestamp* (ms since 1970).
 
-    ``boundary_type`` (5.x) ``upper``: of the last message up to it, not of the first from it on.
+    ``boundary_type`` (5.x) ``upper``: of the last message up to it, instead of the first from it
+    on.
     """
 
     topic: str
@@ -212,9 +213,9 @@ class SearchOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryConsumerOffsetHeader(Header):
-    """Code 14. ``set_zero_if_not_found`` false (5.x): a group without an offset hears so, always.
+    """Code 14. ``set_zero_if_not_found`` false (5.x): report a missing offset as such.
 
-    Else a broker may answer 0, see ``OffsetProcessor``; Java's consumers leave the field out.
+    Otherwise a broker may answer 0, see ``OffsetProcessor``; Java's consumers omit the field.
     """
 
     consumer_group: str
@@ -225,11 +226,11 @@ class QueryConsumerOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateConsumerOffsetHeader(Header):
-    """Code 15. The last four are ours; others ignore them.
+    """Code 15. The last four are extensions, which others ignore.
 
-    Our broker refuses a commit of an older ``epoch`` (of ``epoch_life``: see ``CommittedOffsets``),
-    or of another ``life`` of the topic than it is in. ``at_once``: the answer comes once the offset
-    is on disk.
+    The embedded broker refuses a commit with an outdated ``epoch`` (of ``epoch_life``: see
+    ``CommittedOffsets``), or with another ``life`` of the topic. ``at_once``: answer when the
+    offset is on disk.
     """
 
     consumer_group: str
@@ -244,7 +245,9 @@ class UpdateConsumerOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetResponse(Header):
-    """Answers 14, 29, 30 and 31. ``life`` is ours (30 and 31): see ``PullMessageResponse``."""
+    """Answers 14, 29, 30 and 31. ``life`` is an extension (30 and 31): see
+    ``PullMessageResponse``.
+    """
 
     offset: int
     life: int | None = None
@@ -270,7 +273,9 @@ class ConsumerGroupHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupHeader(Header):
-    """Code 207. The offsets go as well if 5.x says ``clean_offset``, or 4.9 ``remove_offset``."""
+    """Code 207. Offsets are deleted too if ``clean_offset`` (5.x) or ``remove_offset`` (4.9) is
+    set.
+    """
 
     group_name: str
     clean_offset: bool = False
@@ -301,7 +306,7 @@ class CreateTopicHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicHeader(Header):
-    """Codes 105, 202, 215, 216. ``accept_standard_json_only`` asks for quoted keys in a route."""
+    """Codes 105, 202, 215, 216. ``accept_standard_json_only`` requests quoted keys in a route."""
 
     topic: str
     accept_standard_json_only: bool | None = None

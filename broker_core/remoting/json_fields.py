@@ -1,9 +1,9 @@
-"""Reads JSON bodies as fastjson writes and reads them, and says which field is wrong. Pure.
+"""Reads JSON bodies as lenient as fastjson, and names invalid fields. Pure.
 
-Clients in other languages than Java write what their libraries do: numbers and booleans as texts,
-texts as numbers, enumerations as ordinals. All of it is read. What cannot be read is refused; in
-what clients say of themselves (*forgiving*) it costs no more than its field, where that has a
-default, or its element in an array.
+Clients in other languages write what their libraries produce: numbers and booleans as texts, texts
+as numbers, enumerations as ordinals. All of it is accepted. Other values are refused; in clients'
+reports about themselves (*forgiving*) an invalid value affects only its field, if that has a
+default, or its element of an array.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from broker_core.remoting.header_fields import read_bool, read_int64
 D = TypeVar("D")
 _REQUIRED: Any = object()
 
-#: Up to here bare keys are looked for, at 0.3 s a MiB of the worst bytes; routes are far shorter.
+#: Maximum size for the search of bare keys, at 0.3 s per MiB in the worst case; routes are far
+#: shorter.
 _MAX_DIALECT_BYTES = 1024 * 1024
 
-# A whole string (possibly without its end, so that broken input costs one pass), or a bare
-# integer key after '{' or ','.
+# A whole string (the end may be missing, so that broken input costs one pass), or a bare integer
+# key after '{' or ','.
 _STRING_OR_BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|([{,]\s*)(-?[0-9]+)(?=\s*:)', re.S)
 
 
 def parse_json(data: bytes | memoryview, *, what: str) -> Any:
     """Parse JSON, bare integer keys allowed (``{0:"x"}``, as fastjson writes maps).
 
-    Raises InvalidCommand that names *what* was read.
+    Raises InvalidCommand that names the document, *what*.
     """
     try:
         return orjson.loads(data)
@@ -53,16 +54,16 @@ def _quote_key(match: re.Match[bytes]) -> bytes:
 
 
 class JsonObject:
-    """A JSON object whose fields are asked for by type.
+    """A JSON object with typed access to its fields.
 
-    A field that is absent or null gives *default* where one is given, else InvalidCommand. One of
-    another type raises InvalidCommand, but for a *forgiving* object, where it counts as absent.
+    A field that is absent or null has the *default*, if given; otherwise it raises InvalidCommand.
+    A field of another type raises InvalidCommand; in a *forgiving* object it counts as absent.
     """
 
     __slots__ = ("_fields", "_forgiving", "_what")
 
     def __init__(self, fields: object, what: str, *, forgiving: bool = False) -> None:
-        """*what* is said in errors: ``heartbeat``, ``heartbeat.consumerDataSet[0]``."""
+        """Wrap *fields*. Errors name *what*: ``heartbeat``, ``heartbeat.consumerDataSet[0]``."""
         if not isinstance(fields, Mapping):
             raise InvalidCommand(f"{what} is {short(fields)}: expected an object")
         self._fields = fields
@@ -78,9 +79,9 @@ class JsonObject:
         max_bytes: int | None = None,
         forgiving: bool = False,
     ) -> JsonObject:
-        """Parse a body; raises InvalidCommand if it is no JSON object or above *max_bytes*."""
+        """Parse a body. Raise InvalidCommand if it is not a JSON object or exceeds *max_bytes*."""
         if max_bytes is not None and len(data) > max_bytes:
-            raise InvalidCommand(f"{what} has {len(data)} bytes: at most {max_bytes} are taken")
+            raise InvalidCommand(f"{what} has {len(data)} bytes: at most {max_bytes} are allowed")
         return cls(parse_json(data, what=what), what, forgiving=forgiving)
 
     @overload
@@ -88,7 +89,7 @@ class JsonObject:
     @overload
     def text(self, name: str, default: D) -> str | D: ...
     def text(self, name: str, default: Any = _REQUIRED) -> Any:
-        """Return a string; numbers and booleans are their JSON texts."""
+        """Return a string; numbers and booleans become their JSON texts."""
         return self._get(name, _as_text, "a text", default)
 
     @overload
@@ -100,15 +101,16 @@ class JsonObject:
         return self._get(name, _as_integer, "an integer", default)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """Return a boolean: ``true``, as a text in any case, is true, and all else that is there is
+        """Return a boolean: ``true``, also as a text in any case, is true, any other value
         false.
         """
         value = self._fields.get(name)
         return default if value is None else _as_boolean(value)
 
     def member(self, name: str, members: Sequence[str], default: str) -> str:
-        """Return a member of an enumeration, written by its name, in any case, or its number in
-        *members*; *default* if it is none.
+        """Return an enumeration member, given by name in any case or by index in *members*.
+
+        Returns *default* for an unknown one.
         """
         value = self._fields.get(name)
         if isinstance(value, str) and value.upper() in members:
@@ -120,7 +122,7 @@ class JsonObject:
         return members[number] if 0 <= number < len(members) else default
 
     def array(self, name: str) -> list[Any]:
-        """Return an array, an empty one if absent."""
+        """Return an array, empty if absent."""
         value: list[Any] = self._get(name, _only(list), "an array", [])
         return value
 
@@ -141,14 +143,14 @@ class JsonObject:
         ]
 
     def count(self, name: str, default: int) -> int:
-        """Return an integer from 0 to 2^31 - 1, what Java's int has room for."""
+        """Return an integer from 0 to 2^31 - 1, the range of Java's int."""
         value = self.integer(name, default)
         if not 0 <= value <= 0x7FFFFFFF:
             raise InvalidCommand(f"{self._what}.{name} is {value}: expected 0 to 2147483647")
         return value
 
     def all(self) -> Mapping[str, Any]:
-        """Return all fields as they are."""
+        """Return all fields unchanged."""
         return self._fields
 
     def object(self, name: str) -> JsonObject:
@@ -157,7 +159,7 @@ class JsonObject:
         return JsonObject(value, f"{self._what}.{name}", forgiving=self._forgiving)
 
     def items(self, name: str) -> dict[str, Any]:
-        """Return an object as a dictionary, an empty one if absent."""
+        """Return an object as a dictionary, empty if absent."""
         value: dict[str, Any] = self._get(name, _only(dict), "an object", {})
         return value
 
@@ -196,7 +198,7 @@ def _only(kind: type) -> Callable[[Any], Any]:
 
 
 def _as_text(value: Any) -> str:
-    """Raises ValueError for arrays and objects."""
+    """Return *value* as text; raise ValueError for arrays and objects."""
     if type(value) is str:
         return value
     if isinstance(value, (list, dict)) or value is None:
@@ -205,7 +207,7 @@ def _as_text(value: Any) -> str:
 
 
 def _as_integer(value: Any) -> int:
-    """Raises ValueError for what Java would not read as a long."""
+    """Return *value* as an integer; raise ValueError if Java would not read it as a long."""
     if type(value) is int:
         return value
     if type(value) is float and value.is_integer():
@@ -220,7 +222,7 @@ def _as_boolean(value: Any) -> bool:
 
 
 def short(value: object) -> str:
-    """Show *value* in an error; containers by their kind alone: they may be huge, or very deep."""
+    """Return *value* for an error text; containers by type only: they may be huge, or very deep."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list):

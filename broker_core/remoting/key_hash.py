@@ -1,16 +1,16 @@
-"""What a key is, and which queue it goes to: by Java's String.hashCode, as all producers. Pure."""
+"""Message keys and the queue they belong to: Java's String.hashCode, as in all producers. Pure."""
 
 from __future__ import annotations
 
 import struct
 
-#: What is no part of a key at its ends, as for Java's ``String.trim``: the space, and all control
-#: characters. Go's client of RocketMQ leaves a space behind the last of several keys, Java's none.
+#: Characters removed at both ends of a key, as by Java's ``String.trim``: space and all control
+#: characters. RocketMQ's Go client adds a space after the last of several keys, Java's does not.
 BLANKS = "".join(map(chr, range(0x21)))
 
 
 def plain_key(text: str) -> str:
-    """Return the key that *text* stands for: without the blanks around it. Empty: there is none."""
+    """Return the key in *text*, without surrounding blanks. Empty: no key."""
     return text.strip(BLANKS)
 
 
@@ -23,15 +23,15 @@ def java_hash(text: str) -> int:
 
 
 def place_of(key: str | None) -> int | None:
-    """Return the hash that chooses the queue of *key*; None without one, or of blanks alone."""
+    """Return the hash that chooses the queue of *key*; None without one, or of blanks only."""
     plain = plain_key(key) if key is not None else ""
     return java_hash(plain) if plain else None
 
 
 def queue_index(key: str, queues: int) -> int:
-    """Return which of *queues* queues (> 0) *key* belongs to, as SelectMessageQueueByHash does.
+    """Return the queue index of *key* among *queues* (> 0), like SelectMessageQueueByHash.
 
-    Java's remainder keeps the sign and is made positive afterwards, which is this.
+    Java's remainder keeps the sign and is made positive afterwards, which is equal to this.
     """
     return abs(java_hash(plain_key(key))) % queues
 

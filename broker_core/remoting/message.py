@@ -1,7 +1,7 @@
 """The stored message: one byte layout on the wire, in the commit log and in answers to a pull.
 
 Source of the layouts: the stored-message and batch formats of Apache RocketMQ 4.9 and 5.x, all
-integers big-endian. Encoding is the broker's affair (only it knows offsets), decoding the client's.
+integers big-endian. Brokers encode (only they know offsets), clients decode.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from broker_core.names import Topic
 from broker_core.remoting.compression import SYS_COMPRESSED, NotInflated, inflate
 from broker_core.remoting.key_hash import plain_key
 
-#: First marks of a stored message; V2 has a topic length of two bytes (5.1 and later).
+#: Magic numbers of a stored message; V2 has a topic length of two bytes (5.1 and later).
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 _MAGICS = (MAGIC_V1, MAGIC_V2)
-#: First mark of the filler at the end of a commit log segment.
+#: Magic number of the filler at the end of a commit log segment.
 MAGIC_BLANK = 0xCBD43194
 
-#: Bytes of a V1 message with IPv4 hosts beside its body, topic and properties.
+#: Bytes of a V1 message with IPv4 hosts, besides body, topic and properties.
 FIXED_BYTES = 91
 _QUEUE_OFFSET_AT = 20
-#: Where the commit log writes the message's own place in it.
+#: Position of the physical offset, which the commit log writes.
 PHYSICAL_OFFSET_AT = 28
 MAX_PROPERTIES_BYTES = 32767
-#: Zero bytes in a row in properties. One more, behind a length whose low byte is zero, would be a
-#: sector of zeros, and that is what a power cut leaves of a message.
+#: Consecutive zero bytes allowed in properties. One more, after a length whose low byte is zero,
+#: would be a sector of zeros, as left in a message by a power failure.
 MAX_ZEROS_IN_PROPERTIES = 510
 
 KEYS = "KEYS"
 TAGS = "TAGS"
 UNIQ_KEY = "UNIQ_KEY"
 
-#: RocketMQ's own properties: the application that produced the message did not set them.
+#: RocketMQ's own properties, which applications do not set.
 RESERVED_PROPERTIES = frozenset(
     "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET"
     " BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION"
@@ -67,8 +67,8 @@ RECORD_HEADS = {
     for flags, born, store in ((0x00, 8, 8), (0x10, 20, 8), (0x20, 8, 20), (0x30, 20, 20))
 }
 _SYS_FLAG_LOW_BYTE_AT = 39
-#: Of these what a decoder needs: size, magic, check sum, queue offset, SYSFLAG, born time, body's
-#: length, the last one right only if both hosts are IPv4.
+#: The fields that a decoder needs: size, magic, checksum, queue offset, SYSFLAG, born time, body
+#: length; the last one is right only if both hosts are IPv4.
 _NEEDED = struct.Struct(">III8xq8xiq36xi")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -82,8 +82,9 @@ Bytes = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """What a producer sends. *born_ms* 0 means: stamped when sent. *key* and *tag* become the
-    properties KEYS and TAGS, over what *properties* says.
+    """A message to send. *born_ms* 0: set when sent.
+
+    *key* and *tag* become the properties KEYS and TAGS, replacing those in *properties*.
     """
 
     topic: Topic
@@ -91,13 +92,13 @@ class OutgoingMessage:
     key: str | None = field(default=None, kw_only=True)
     tag: str | None = field(default=None, kw_only=True)
     properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    encoded: bytes = field(default=b"", kw_only=True)  # properties that go as they are, in front
+    encoded: bytes = field(default=b"", kw_only=True)  # encoded properties that come first
     born_ms: int = field(default=0, kw_only=True)
-    flag: int = field(default=0, kw_only=True)  # the user's own bits
+    flag: int = field(default=0, kw_only=True)  # the application's own bits
     sys_flag: int = field(default=0, kw_only=True)  # see the SYS_* bits
 
     def all_properties(self) -> dict[str, str]:
-        """The properties as sent, key and tag among them."""
+        """Return the properties as sent, including key and tag."""
         merged = dict(self.properties)
         if self.key:
             merged[KEYS] = self.key
@@ -106,7 +107,7 @@ class OutgoingMessage:
         return merged
 
     def encoded_properties(self) -> bytes:
-        """All that is sent of properties. Raises LocalProtocolError as ``encode_properties``."""
+        """Return all properties as sent. Raise LocalProtocolError as ``encode_properties``."""
         more = encode_properties(self.all_properties())
         if not self.encoded:
             return more
@@ -117,41 +118,41 @@ class OutgoingMessage:
 
 @dataclass(slots=True, eq=False)
 class StoredMessage:
-    """One message as a broker stored it. Made by ``decode_message`` and ``decode_messages``.
+    """One message as stored by a broker. Made by ``decode_message`` and ``decode_messages``.
 
-    ``body`` is inflated if it was flagged as compressed. One that cannot be inflated
-    (``compression.py``) is given as stored: ``body_is_compressed`` is then True, so that one broken
-    message does not hide its neighbours. ``why_compressed`` has the reason.
+    ``body`` is inflated if it was flagged as compressed. If that fails (``compression.py``), it
+    stays as stored: ``body_is_compressed`` is then True and ``why_compressed`` the reason, so that
+    one broken message does not hide its neighbours.
 
-    What every reader needs stands in attributes; the rest is read at each look, about 0.3 µs, from
-    the bytes of the record's head: most messages are never asked for it.
+    Attributes contain what every reader needs; the rest is decoded at each access, in about 0.3 µs,
+    from the head of the record: most messages never need it.
     """
 
     topic: Topic
     queue_offset: int
     born_ms: int
-    size: int  # bytes of the whole stored message
+    size: int  # of the whole stored message
     body: bytes
     body_is_compressed: bool
-    head: bytes = field(repr=False)  # what stands before the body
+    head: bytes = field(repr=False)  # the bytes before the body
     raw_properties: bytes
     _properties: dict[str, str] | None = field(default=None, repr=False)
-    #: The copy, as it was read, that it was taken out of; None of other messages.
+    #: The copy from which it was unpacked; None for other messages.
     taken_from: StoredMessage | None = field(default=None, repr=False)
 
     @property
     def queue_id(self) -> int:
-        """Queue of the topic that it stands in."""
+        """Id of its queue in the topic."""
         return self._of_head(3)
 
     @property
     def flag(self) -> int:
-        """The user's own bits."""
+        """The application's own bits."""
         return self._of_head(4)
 
     @property
     def physical_offset(self) -> int:
-        """Its place in the broker's log."""
+        """Position in the broker's log."""
         return self._of_head(6)
 
     @property
@@ -161,22 +162,22 @@ class StoredMessage:
 
     @property
     def born_host(self) -> bytes:
-        """The producer's address, as ``encode_host`` gives it."""
+        """The producer's address, as ``encode_host`` returns it."""
         return bytes(self._fields()[9])
 
     @property
     def store_ms(self) -> int:
-        """When it was stored, in milliseconds since 1970."""
+        """Store time, in milliseconds since 1970."""
         return self._of_head(10)
 
     @property
     def store_host(self) -> bytes:
-        """The broker's address, as ``encode_host`` gives it."""
+        """The broker's address, as ``encode_host`` returns it."""
         return bytes(self._fields()[11])
 
     @property
     def reconsume_times(self) -> int:
-        """How often RocketMQ's consumers gave it back."""
+        """Number of times that RocketMQ's consumers sent it back."""
         return self._of_head(12)
 
     @property
@@ -186,22 +187,23 @@ class StoredMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, decoded at the first look."""
+        """All properties, decoded at the first access."""
         if self._properties is None:
             self._properties = decode_properties(self.raw_properties)
         return self._properties
 
     @property
     def key(self) -> str | None:
-        """The property KEYS as it was sent, which may hold several keys with blanks between; None
-        without.
+        """The property KEYS as sent, which may contain several keys with blanks in between, or
+        None.
         """
         return self.properties.get(KEYS)
 
     @property
     def key_bytes(self) -> bytes | None:
-        """``key`` as UTF-8 without the blanks around it (``plain_key``), found without decoding the
-        properties; None if nothing is left.
+        """``key`` as UTF-8 without surrounding blanks (``plain_key``), or None if it is empty.
+
+        Found without decoding the properties.
         """
         raw = self.raw_properties
         begin = raw.rfind(_KEYS_BEHIND) + 1
@@ -211,13 +213,15 @@ class StoredMessage:
             found = raw[begin:] if end < 0 else raw[begin:end]
             if found and found[0] > _SPACE < found[-1] and found.isascii():
                 return found
-            key = plain_key(self.key or "")  # it may be no UTF-8, or empty, or have blanks around
+            key = plain_key(
+                self.key or ""
+            )  # it may be invalid UTF-8, empty, or surrounded by blanks
             return key.encode() or None
         return None
 
     @property
     def why_compressed(self) -> str:
-        """Why the body is still compressed, in half a sentence; empty if it is plain."""
+        """Why the body is still compressed, the rest of a sentence; empty if it is plain."""
         if self.body_is_compressed:
             try:
                 inflate(self.body, self.sys_flag)
@@ -227,17 +231,17 @@ class StoredMessage:
 
     @property
     def tag(self) -> str | None:
-        """The property TAGS; None without."""
+        """The property TAGS, or None."""
         return self.properties.get(TAGS)
 
     @property
     def message_id(self) -> str:
-        """The producer's id (UNIQ_KEY), else the id that names the place in the broker's log."""
+        """The producer's id (UNIQ_KEY), or the id with the position in the broker's log."""
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """Store host and physical offset in upper-case hex, as a send is answered."""
+        """Store host and physical offset in upper-case hex, as in the answer to a send."""
         return offset_message_id(self.store_host, self.physical_offset)
 
     def _of_head(self, number: int) -> int:
@@ -248,19 +252,19 @@ class StoredMessage:
 
 
 def encode_host(ip: str, port: int) -> bytes:
-    """The 8 (IPv4) or 20 (IPv6) bytes of a host; raises ValueError if *ip* is no IP address."""
+    """Return the 8 (IPv4) or 20 (IPv6) bytes of a host; raise ValueError for an invalid *ip*."""
     return ip_address(ip.partition("%")[0]).packed + struct.pack(">i", port)
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """The id of the message at *physical_offset*: 32 hex digits, 56 with an IPv6 host."""
+    """Return the id of the message at *physical_offset*: 32 hex digits, 56 with an IPv6 host."""
     return (store_host + _LONG.pack(physical_offset)).hex().upper()
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Name 0x01 value 0x02, repeated. Entries with an empty name or value are left out, as readers
-    drop them. Raises LocalProtocolError on a separator or half a surrogate pair inside, or above
-    32,767 bytes.
+    """Encode as name 0x01 value 0x02, repeated, without entries that have an empty name or value.
+
+    Raises LocalProtocolError for a separator or half a surrogate pair in it, or above 32,767 bytes.
     """
     parts = []
     for name, value in properties.items():
@@ -289,9 +293,9 @@ def _check_length(raw: bytes) -> None:
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    r"""Inverse of ``encode_properties``; accepts a missing last 0x02 (4.9.1 to 5.1.4 write none).
+    r"""Inverse of ``encode_properties``; accepts a missing last 0x02 (4.9.1 to 5.1.4 omit it).
 
-    Bytes that are no UTF-8 are kept visible as ``\xNN``, so two different keys stay different.
+    Bytes that are not UTF-8 become ``\xNN``, so that different keys stay different.
     """
     properties = {}
     for pair in raw.decode("utf-8", "backslashreplace").split("\x02"):
@@ -302,9 +306,9 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def property_of(raw: bytes, name: str) -> str | None:
-    """One of the encoded properties *raw*, None without it: faster than decoding all."""
+    """Return one of the encoded properties *raw*, or None: faster than decoding all."""
     mark = name.encode() + b"\x01"
-    if (at := raw.rfind(b"\x02" + mark)) >= 0:  # of several the last one counts
+    if (at := raw.rfind(b"\x02" + mark)) >= 0:  # the last one counts
         start = at + 1 + len(mark)
     elif raw.startswith(mark):
         start = len(mark)
@@ -315,13 +319,13 @@ def property_of(raw: bytes, name: str) -> str | None:
 
 
 def queue_offset_of(record: bytes) -> int:
-    """The queue offset of a stored message. Raises struct.error if it is cut short before."""
+    """Return the queue offset of a stored message. Raise struct.error if it is too short."""
     (offset,) = _LONG.unpack_from(record, _QUEUE_OFFSET_AT)
     return int(offset)
 
 
 def store_ms_of(head: bytes) -> int:
-    """The store time in the first 88 bytes of a stored message."""
+    """Return the store time in the first 88 bytes of a stored message."""
     wide_born_host = head[_SYS_FLAG_LOW_BYTE_AT] & SYS_BORN_V6
     store_ms: int = _LONG.unpack_from(head, 68 if wide_born_host else 56)[0]
     return store_ms
@@ -330,14 +334,14 @@ def store_ms_of(head: bytes) -> int:
 def decode_messages(
     buffer: Bytes, *, check_crc: bool = False, most_inflated_bytes: int | None = None
 ) -> list[StoredMessage]:
-    """All messages of a pull's body, in order.
+    """Decode all messages of a pull's body, in order.
 
-    Raises RemoteProtocolError, naming the byte and what is wrong, unless *buffer* is a sequence of
-    whole messages. *check_crc* also compares each body with its check sum (about 200 ns for 300
-    bytes); the broker has checked what it read from disk, TCP what travelled. Once compressed
-    bodies take *most_inflated_bytes* the messages behind are left out.
+    Raises RemoteProtocolError that names the byte and the reason unless *buffer* consists of whole
+    messages. *check_crc* also verifies each body's checksum (about 200 ns for 300 bytes); the
+    broker has verified what it read from disk, TCP the transfer. Once inflated bodies reach
+    *most_inflated_bytes*, later messages are omitted.
     """
-    data = bytes(buffer)  # no copy if it is bytes already
+    data = bytes(buffer)  # not copied if it is bytes already
     limit = sys.maxsize if most_inflated_bytes is None else most_inflated_bytes
     return _decode(data, 0, len(data), check_crc, True, limit) if data else []
 
@@ -345,9 +349,9 @@ def decode_messages(
 def decode_message(
     data: bytes, position: int = 0, *, check_crc: bool = False, plain: bool = True
 ) -> StoredMessage:
-    """The message at *position*; what follows it is not looked at. Raises as decode_messages.
+    """Decode the message at *position*, ignoring what follows. Raise as decode_messages.
 
-    Without *plain* a compressed body is given as stored.
+    Without *plain* a compressed body stays as stored.
     """
     return _decode(data, position, position + 1, check_crc, plain, sys.maxsize)[0]
 
@@ -355,8 +359,9 @@ def decode_message(
 def _decode(
     data: bytes, position: int, until: int, check_crc: bool, plain: bool, most_inflated: int
 ) -> list[StoredMessage]:
-    """The messages that begin before *until*, at least the one at *position*. In one loop: every
-    message of a proxy comes here, and calls would cost as much as the rest.
+    """Decode the messages that begin before *until*, at least the one at *position*.
+
+    One loop: every message of a proxy passes here, and calls would cost as much as the rest.
     """
     messages: list[StoredMessage] = []
     raw_topic, topic, needed = b"", Topic(""), _NEEDED.unpack_from
@@ -372,7 +377,7 @@ def _decode(
                 raise _bad_head(magic, size, body_bytes, len(data))
             body = data[body_at:topic_at]
             if check_crc and zlib.crc32(body) & CRC_MASK != crc:
-                raise _Bad("body does not match its check sum")
+                raise _Bad("body does not match its checksum")
             if magic == MAGIC_V1:
                 topic_at += 1
                 properties_at = topic_at + data[topic_at - 1] + 2
@@ -381,7 +386,7 @@ def _decode(
                 properties_at = topic_at + (data[topic_at - 2] << 8 | data[topic_at - 1]) + 2
             if end - properties_at != data[properties_at - 2] << 8 | data[properties_at - 1]:
                 raise _Bad(f"its parts do not add up to its size {size}")
-            if data[topic_at : properties_at - 2] != raw_topic:  # else the same as before
+            if data[topic_at : properties_at - 2] != raw_topic:  # otherwise the same as before
                 raw_topic = data[topic_at : properties_at - 2]
                 topic = Topic(raw_topic.decode())
             compressed = sys_flag & SYS_COMPRESSED != 0
@@ -401,7 +406,7 @@ def _decode(
 
 
 class _Bad(Exception):
-    """What is wrong with a stored message, the rest of the sentence."""
+    """The reason why a stored message is invalid, the rest of a sentence."""
 
 
 def _bad_head(magic: int, size: int, body_bytes: int, held: int) -> _Bad:
@@ -411,7 +416,7 @@ def _bad_head(magic: int, size: int, body_bytes: int, held: int) -> _Bad:
 
 
 def _plain(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
-    """The body inflated, and False; as it came, and True, if that cannot be done."""
+    """Return the inflated body and False, or the original and True if that fails."""
     try:
         return inflate(body, sys_flag), False
     except NotInflated:

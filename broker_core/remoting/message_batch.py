@@ -1,4 +1,4 @@
-"""The body of a batch send: messages one behind the other, without a place yet. Pure.
+"""The body of a batch send: concatenated messages without positions. Pure.
 
 Layout and source: ``message.py``.
 """
@@ -17,7 +17,8 @@ _SHORT = struct.Struct(">h")
 
 
 def encode_batch(messages: Iterable[OutgoingMessage]) -> bytes:
-    """Body of SEND_BATCH_MESSAGE (320); the messages must all go to one queue of one topic.
+    """Return the body of SEND_BATCH_MESSAGE (320); the messages must all go to one queue of a
+    topic.
 
     Raises LocalProtocolError as ``encode_properties`` does.
     """
@@ -35,7 +36,9 @@ def encode_batch(messages: Iterable[OutgoingMessage]) -> bytes:
 
 
 def decode_batch(buffer: Bytes) -> list[BatchEntry]:
-    """Inverse of ``encode_batch``. Raises RemoteProtocolError on anything but whole entries."""
+    """Inverse of ``encode_batch``. Raise RemoteProtocolError unless *buffer* consists of whole
+    entries.
+    """
     data = bytes(buffer)
     entries = []
     position = 0

@@ -1,6 +1,6 @@
 """Custom headers that brokers and clients exchange with nameservers. Pure.
 
-``headers`` has the way to the wire, and what all roles share.
+``headers`` has the encoding, and headers shared by all roles.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class MemberHeader(Protocol):
 
     @property
     def cluster_name(self) -> str:
-        """The cluster that it is part of."""
+        """The cluster of the broker."""
 
     @property
     def broker_id(self) -> int:
-        """0: the master."""
+        """0 for the master."""
 
     def to_ext(self) -> dict[str, str]:
-        """Return the wire form; what is None is left out."""
+        """Return the wire form, without absent fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class BrokerHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerHeader(Header):
-    """Code 103. ``body_crc32`` is CRC-32 & 0x7fffffff of the body, 0 if not to be checked.
+    """Code 103. ``body_crc32`` is CRC-32 & 0x7fffffff of the body, 0 to skip the check.
 
     ``heartbeat_timeout_millis`` (5.x) replaces the 120 s after which a silent broker is dropped.
     """
@@ -70,7 +70,7 @@ class QueryDataVersionResponse(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerResponse(Header):
-    """Both are for slaves: a master gets neither."""
+    """Both fields are for slaves: a master gets neither."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None

@@ -16,7 +16,7 @@ from broker_core.remoting.header_fields import Header, Int32
 class QueryMessageHeader(Header):
     """Code 12: messages of *topic* with *key*, stored between two times (ms since 1970).
 
-    ``unique_key``: *key* is the id of one message, and ``max_num`` is not looked at.
+    ``unique_key``: *key* is the id of one message, and ``max_num`` is ignored.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"unique_key": "_UNIQUE_KEY_QUERY"}
@@ -31,7 +31,7 @@ class QueryMessageHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessageResponse(Header):
-    """How far the index was when it was asked."""
+    """The position of the index at the time of the query."""
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
@@ -53,10 +53,10 @@ class TimestampResponse(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetHeader(Header):
-    """Codes 220 and 222: *group* shall go on in *topic* where *timestamp* says; -1: at the end.
+    """Codes 220 and 222: *group* shall continue in *topic* at *timestamp*; -1: at the end.
 
-    ``is_force`` false: only where that is further back. 5.x may name one ``queue_id`` and an
-    ``offset`` in it instead of a time.
+    ``is_force`` false: only if that is earlier. 5.x may set one ``queue_id`` and an ``offset`` in
+    it instead of a time.
     """
 
     topic: str

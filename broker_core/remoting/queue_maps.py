@@ -1,7 +1,7 @@
-"""Maps whose keys are queues, in the form that RocketMQ's Java writes and wants. Pure.
+"""Maps with queues as keys, in the form that RocketMQ's Java writes and reads. Pure.
 
-It is no JSON: ``{{"brokerName":"b","queueId":0,"topic":"t"}:5}``. Java cannot read a key that is
-a text there. Source: fastjson's output of ``Map<MessageQueue, ...>``, as in ``ConsumeStats``,
+This form is not JSON: ``{{"brokerName":"b","queueId":0,"topic":"t"}:5}``. Java cannot read a text
+as the key. Source: fastjson's output of ``Map<MessageQueue, ...>``, as in ``ConsumeStats``,
 ``TopicStatsTable``, ``ResetOffsetBody`` and ``ConsumerRunningInfo`` of 4.9.7 and 5.3.3.
 """
 
@@ -18,12 +18,12 @@ from broker_core.remoting.json_fields import JsonObject, parse_json
 
 
 def queue_fields(queue: QueueName) -> dict[str, Any]:
-    """The JSON object of a queue."""
+    """Return the JSON object of a queue."""
     return {"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.queue_id}
 
 
 def queue_map_to_json(items: Iterable[tuple[QueueName, Any]]) -> bytes:
-    """Write a map; values as JSON."""
+    """Encode a map, its values as JSON."""
     return b"{%s}" % b",".join(
         b"%s:%s" % (orjson.dumps(queue_fields(queue)), orjson.dumps(value))
         for queue, value in items
@@ -31,7 +31,7 @@ def queue_map_to_json(items: Iterable[tuple[QueueName, Any]]) -> bytes:
 
 
 def object_to_json(fields: Mapping[str, bytes]) -> bytes:
-    """Write an object whose values are written already: some of them are such maps."""
+    """Encode an object whose values are encoded already, as some of them are such maps."""
     return b"{%s}" % b",".join(
         b"%s:%s" % (orjson.dumps(name), value) for name, value in fields.items()
     )
@@ -40,9 +40,9 @@ def object_to_json(fields: Mapping[str, bytes]) -> bytes:
 def object_with_queue_map(
     data: bytes | memoryview, name: str, *, what: str
 ) -> tuple[dict[str, Any], dict[QueueName, Any]]:
-    """Read an object that has one such map below *name*: the rest of it, and the map.
+    """Read an object with such a map in field *name*; return the other fields, and the map.
 
-    Each key must be an object without objects in it. Raises InvalidCommand that names *what*.
+    Each key must be an object without nested objects. Raises InvalidCommand that names *what*.
     """
     text = bytes(data)
     start = text.find(b"%s:{" % orjson.dumps(name))
@@ -56,7 +56,7 @@ def object_with_queue_map(
 
 
 def _pairs(text: bytes, at: int, what: str) -> tuple[list[tuple[bytes, bytes]], int]:
-    """The keys and values of the map that begins at *at*, and where it ends."""
+    """Return the keys and values of the map that begins at *at*, and its end."""
     pairs = []
     at += 1
     while text[at : at + 1] != b"}":
@@ -72,7 +72,7 @@ def _pairs(text: bytes, at: int, what: str) -> tuple[list[tuple[bytes, bytes]], 
 
 
 def _end_of_value(text: bytes, at: int, what: str) -> int:
-    """Behind the value that begins at *at*: up to a comma, colon or brace of the same depth."""
+    """Return the end of the value at *at*: the next comma, colon or brace of the same depth."""
     depth, in_string, start = 0, False, at
     while at < len(text):
         each = text[at : at + 1]

@@ -1,4 +1,4 @@
-"""Properties of a message changed without being decoded: what else they hold stays as it came."""
+"""Changes encoded properties of a message without decoding them: all others stay unchanged."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _MORE_ZEROS = re.compile(rb"\0{%d,}" % (MAX_ZEROS_IN_PROPERTIES + 1))
 def changed_properties(
     raw: bytes, *, without: Collection[bytes] = (), more: Mapping[str, str] | None = None
 ) -> bytes:
-    """Return encoded properties *raw* without the names *without*, and with *more*, which replace.
+    """Return the encoded properties *raw* without the names *without*, and with *more*.
 
-    Raises LocalProtocolError as ``encode_properties``.
+    *more* replaces properties of the same names. Raises LocalProtocolError as
+    ``encode_properties``.
     """
     added = more or {}
     gone = {*without, *(name.encode() for name in added)}
@@ -26,8 +27,8 @@ def changed_properties(
 
 
 def storable_properties(raw: bytes) -> bytes:
-    """Return encoded properties *raw* of a message in the log as they can be stored once more.
+    """Return encoded properties of a message in the log in a form that can be stored again.
 
-    More zero bytes in a row than a log takes have not always been refused: that many are left.
+    Old logs may have longer runs of zero bytes than are allowed now: these are shortened.
     """
     return _MORE_ZEROS.sub(_MOST_ZEROS, raw) if _MOST_ZEROS in raw else raw

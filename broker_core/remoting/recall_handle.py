@@ -1,4 +1,4 @@
-"""What a producer needs to recall a delayed message. Pure.
+"""The handle by which a producer recalls a delayed message. Pure.
 
 Source: ``RecallMessageHandle`` (5.3.3).
 """
@@ -14,9 +14,9 @@ _VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """A message that waits at a broker, by the time it is due (ms since 1970) and its id.
+    """A waiting message at a broker, given by its due time (ms since 1970) and id.
 
-    ``number`` is ours: the ``DelayedPlace`` where it was stored; None in a handle without one.
+    ``number`` is an extension: the ``DelayedPlace`` where it was stored, or None.
     """
 
     topic: str
@@ -26,7 +26,7 @@ class RecallHandle(NamedTuple):
     number: int | None = None
 
     def to_text(self) -> str:
-        """Base64, for URLs, of the parts with blanks between."""
+        """Return the fields with blanks in between, as URL-safe Base64."""
         parts = [_VERSION, self.topic, self.broker_name, str(self.due_ms), self.message_id]
         if self.number is not None:
             parts.append(str(self.number))
@@ -34,7 +34,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> RecallHandle:
-        """Inverse of ``to_text``; raises InvalidCommand on anything else."""
+        """Inverse of ``to_text``; raise InvalidCommand on anything else."""
         try:
             version, topic, broker, due, message_id, *more = (
                 base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
@@ -44,6 +44,6 @@ class RecallHandle(NamedTuple):
         except ValueError:
             pass
         raise InvalidCommand(
-            f"recall handle {text[:120]!r} is none: expected what a send of a delayed message was"
-            " answered with"
+            f"recall handle {text[:120]!r} is invalid: expected one from the answer to a send of"
+            " a delayed message"
         )

@@ -1,4 +1,4 @@
-"""Messages as a broker stores them, made from what a send brings. Pure. Layout: ``message.py``."""
+"""Encodes the messages of a send in the stored form. Pure. Layout: ``message.py``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class BatchEntry(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """What all messages of one send request share. Hosts are as ``encode_host`` gives them."""
+    """Common fields of all messages of one send request. Hosts are as ``encode_host`` returns
+    them.
+    """
 
     topic: Topic
     queue_id: int
@@ -42,15 +44,15 @@ class Envelope(NamedTuple):
     sys_flag: int = 0
     born_ms: int = 0
     reconsume_times: int = 0
-    #: Which message this one takes the place of: the physical offset of a half message, or below 0
-    #: the ``DelayedPlace.number`` of a delayed one. 0: of none.
+    #: The message that this one replaces: the physical offset of a half message, or below 0 the
+    #: ``DelayedPlace.number`` of a delayed one. 0: none.
     prepared_offset: int = 0
 
 
 def encode_stored(
     envelope: Envelope, entry: BatchEntry, *, queue_offset: int, store_ms: int
 ) -> bytearray:
-    """One stored message (V1) whose PHYSICALOFFSET is 0. Raises as ``encode_run``."""
+    """Return one stored message (V1) with a PHYSICALOFFSET of 0. Raise as ``encode_run``."""
     pieces: list[bytes] = []
     encode_run(envelope, [entry], pieces, queue_offset=queue_offset, place=0, store_ms=store_ms)
     return bytearray().join(pieces)
@@ -65,12 +67,12 @@ def encode_run(
     place: int,
     store_ms: int,
 ) -> list[int]:
-    """Encode messages (V1) that stand one behind the other from *place* in the log on, the first
-    one at *queue_offset*. Their bytes are added to *pieces*; returns their sizes.
+    """Append consecutive messages (V1) to *pieces*; return their sizes.
 
-    Properties always end with their separator here, and hold no sector of zeros: recovery knows a
-    torn message by that. Raises LocalProtocolError if they hold more zeros in a row than they may,
-    or if they or the topic are longer than the layout has room for.
+    The first one is at *place* in the log and at *queue_offset*. Properties always end with their
+    separator and contain no sector of zeros, by which recovery detects a torn message. Raises
+    LocalProtocolError if they have too many zeros in a row, or if they or the topic are longer than
+    the layout allows.
     """
     topic = envelope.topic.encode()
     born, store = envelope.born_host, envelope.store_host

@@ -1,7 +1,7 @@
 """Single fields of a stored record, found without decoding the rest. Pure.
 
-For those who look at many records and need little of each: filters and the key index. Layout and
-source: ``message.py``.
+For readers of many records that need little of each: filters and the key index. Layout and source:
+``message.py``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 _MAGIC = MAGIC_V2.to_bytes(4, "big")
 _MAGIC_AT, _FLAGS_AT, _STORE_MS_AT, _BODY_BYTES_AT = 4, 39, 56, 84  # with hosts of IPv4
-#: How many bytes more hosts of IPv6 take, by the bits 0x10 (born) and 0x20 (store) of the flags.
+#: Additional bytes of IPv6 hosts, by the bits 0x10 (born) and 0x20 (store) of the flags.
 _WIDER = {0x00: 0, 0x10: 12, 0x20: 12, 0x30: 24}
 
 
 class RecordFields(NamedTuple):
-    """``store_ms``: since 1970."""
+    """Fields of a record; ``store_ms`` is since 1970."""
 
     topic: bytes
     properties: bytes
@@ -29,7 +29,9 @@ class RecordFields(NamedTuple):
 
 
 def fields_of(data: bytes, position: int = 0) -> RecordFields:
-    """The fields of the whole record at *position*. Raises struct.error or IndexError on others."""
+    """Return the fields of the whole record at *position*. Raise struct.error or IndexError
+    otherwise.
+    """
     flags = data[position + _FLAGS_AT]
     body_bytes_at = position + _BODY_BYTES_AT + _WIDER[flags & 0x30]
     topic_at = body_bytes_at + 4 + _BODY_BYTES.unpack_from(data, body_bytes_at)[0]

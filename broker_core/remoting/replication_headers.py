@@ -1,8 +1,8 @@
-"""What a slave asks of its master: codes of our own, which RocketMQ's brokers do not know. Pure.
+"""Requests of a slave to its master: own codes, unknown to RocketMQ's brokers. Pure.
 
-RocketMQ replicates over a port of its own, in a protocol without requests. Ours goes over the port
-that all use: one listener, one codec, one way of time-outs and back pressure. ``headers`` has the
-way to the wire.
+RocketMQ replicates over a separate port, in a protocol without requests. Here replication uses the
+common port, with one listener, codec, timeout handling and back pressure. ``headers`` has the
+encoding.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MAX_TABLES_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMasterHeader(Header):
-    """A slave wants to copy the log from ``end_offset`` on, where its own ends.
+    """A slave's request to copy the log from ``end_offset``, the end of its own log, on.
 
-    ``log_id`` is empty while it holds no log; ``epoch`` the newest that it knows, 0 for none. The
-    body holds probes: ``[[offset, size, crc32], ...]``, messages of its log, ascending.
+    ``log_id`` is empty while it has no log; ``epoch`` is the newest it knows, 0 for none. The body
+    contains probes: ``[[offset, size, crc32], ...]``, messages of its log, ascending.
     """
 
     broker_name: str
@@ -40,10 +40,11 @@ class JoinMasterHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinMasterResponse(Header):
-    """``agreed``: so many of the probes, from the first on, stand in the master's log as well.
+    """``agreed``: number of probes, from the first on, that the master's log has.
 
-    ``joined``: the slave may go on with code ``FETCH_LOG`` on this connection. If its end lies
-    before ``first_offset``, the body tells where queues begin: ``{topic: {queue id: offset}}``.
+    ``joined``: the slave may continue with code ``FETCH_LOG`` on this connection. If its end is
+    before ``first_offset``, the body contains the starts of queues: ``{topic: {queue id:
+    offset}}``.
     """
 
     log_id: str
@@ -55,17 +56,17 @@ class JoinMasterResponse(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLogHeader(Header):
-    """A slave has the log up to ``offset``, as durable as its ``flush`` says, and wants more."""
+    """A slave's request for more; its log is durable up to ``offset``, as its ``flush`` says."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLogResponse(Header):
-    """The body is the log from the offset asked for on, in the segment told; perhaps empty.
+    """The body is the log from the requested offset on, in the given segment; perhaps empty.
 
-    What stands before ``confirm_offset`` may be served; the master's log begins at
-    ``first_offset``; ``tables`` is JSON, name to version.
+    Messages before ``confirm_offset`` may be served; the master's log begins at ``first_offset``;
+    ``tables`` is JSON, name to version.
     """
 
     segment_start: int
@@ -76,18 +77,18 @@ class FetchLogResponse(Header):
 
 
 def probes_to_json(probes: Iterable[tuple[int, int, int]]) -> bytes:
-    """Body of a join."""
+    """Return the body of a join."""
     return orjson.dumps([list(probe) for probe in probes])
 
 
 def probes_from_json(data: bytes | memoryview) -> list[tuple[int, int, int]]:
-    """Read the body of a join. Raises InvalidCommand."""
+    """Read the body of a join. Raise InvalidCommand."""
     try:
         items = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise InvalidCommand(f"the probes are no JSON: {error}") from error
+        raise InvalidCommand(f"the probes are not JSON: {error}") from error
     if not isinstance(items, list) or len(items) > _MAX_PROBES:
-        raise InvalidCommand(f"the probes are no list of at most {_MAX_PROBES}")
+        raise InvalidCommand(f"the probes are not a list of at most {_MAX_PROBES}")
     probes = []
     for item in items:
         if not (
@@ -101,7 +102,7 @@ def probes_from_json(data: bytes | memoryview) -> list[tuple[int, int, int]]:
 
 
 def queue_starts_to_json(starts: Mapping[Any, Mapping[int, int]]) -> bytes:
-    """Body that answers a join of a slave that has to begin anew."""
+    """Return the body that answers a join of a slave that must start over."""
     return orjson.dumps(
         {
             topic: {str(number): at for number, at in those.items()}
@@ -111,7 +112,7 @@ def queue_starts_to_json(starts: Mapping[Any, Mapping[int, int]]) -> bytes:
 
 
 def queue_starts_from_json(data: bytes | memoryview) -> dict[str, dict[int, int]]:
-    """Read the body that answers such a join. Raises InvalidCommand."""
+    """Read the body that answers such a join. Raise InvalidCommand."""
     starts: dict[str, dict[int, int]] = {}
     fields = JsonObject.parse(data, "queue starts")
     for topic in fields.all():
@@ -125,8 +126,9 @@ def queue_starts_from_json(data: bytes | memoryview) -> dict[str, dict[int, int]
 
 
 def tables_to_json(tables: Mapping[str, tuple[str, Mapping[str, Any]]]) -> bytes:
-    """Body that answers for tables: name to version and content; compressed, for a frame takes
-    16 MiB.
+    """Return the body with tables: name to version and content.
+
+    It is compressed, since a frame is limited to 16 MiB.
     """
     content = orjson.dumps(
         {
@@ -138,7 +140,7 @@ def tables_to_json(tables: Mapping[str, tuple[str, Mapping[str, Any]]]) -> bytes
 
 
 def tables_from_json(data: bytes | memoryview) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Inverse of ``tables_to_json``. Raises InvalidCommand."""
+    """Inverse of ``tables_to_json``. Raise InvalidCommand."""
     inflater = zlib.decompressobj()
     try:
         content = inflater.decompress(data, _MAX_TABLES_BYTES)
@@ -153,7 +155,7 @@ def tables_from_json(data: bytes | memoryview) -> dict[str, tuple[str, dict[str,
 
 
 def names_from_json(data: bytes | memoryview) -> list[str]:
-    """Read a list of names of tables, ``{"names": [...]}``. Raises InvalidCommand."""
+    """Read a list of names of tables, ``{"names": [...]}``. Raise InvalidCommand."""
     return JsonObject.parse(data, "names of tables").texts("names")
 
 

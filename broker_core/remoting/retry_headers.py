@@ -1,4 +1,4 @@
-"""The custom headers of what comes later, or again: recalls and messages sent back. Pure.
+"""The custom headers of recalls and of messages sent back. Pure.
 
 Source: ``RecallMessageRequestHeader`` (5.3.3) and ``ConsumerSendMsgBackRequestHeader`` (4.9.8).
 """
@@ -12,7 +12,7 @@ from broker_core.remoting.header_fields import Header, Int32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessageHeader(Header):
-    """Code 370: a delayed message is not to be delivered."""
+    """Code 370: cancel a delayed message."""
 
     producer_group: str | None = None
     topic: str
@@ -28,7 +28,7 @@ class RecallMessageResponse(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendBackHeader(Header):
-    """Code 36. ``offset`` is the message's place in the log, as its offset message id has it.
+    """Code 36. ``offset`` is the message's position in the log, as in its offset message id.
 
     ``delay_level`` 0 leaves it to the broker; below 0 the message becomes a dead letter.
     """

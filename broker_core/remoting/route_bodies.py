@@ -1,7 +1,7 @@
-"""JSON bodies that nameservers speak: routes, registrations, topic lists. Pure.
+"""JSON bodies of nameservers: routes, registrations, topic lists. Pure.
 
-Source: ``org.apache.rocketmq.common.protocol.route`` and ``.body`` (4.9.8), the same packages
-below ``remoting.protocol`` (5.3.3). Ways of the 4.2 line are read as well.
+Source: ``org.apache.rocketmq.common.protocol.route`` and ``.body`` (4.9.8), the same packages below
+``remoting.protocol`` (5.3.3). Forms of the 4.2 line are read as well.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TopicConfig:
 
     @classmethod
     def from_fields(cls, fields: JsonObject, *, topic: str | None = None) -> TopicConfig:
-        """Read the JSON object; *topic* stands in for a name that is missing."""
+        """Read the JSON object; *topic* replaces a missing name."""
         return cls(
             topic=Topic(
                 fields.text("topicName") if topic is None else fields.text("topicName", topic)
@@ -68,10 +68,10 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """When a table was last changed (ms since 1970) and how often since the start.
+    """Time of a table's last change (ms since 1970) and number of changes since the start.
 
-    ``state_version`` rises with each election of a master (5.x), else it is 0. A nameserver only
-    compares versions.
+    ``state_version`` increases with each election of a master (5.x), otherwise it is 0. A
+    nameserver only compares versions.
     """
 
     timestamp: int = 0
@@ -88,7 +88,7 @@ class DataVersion:
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> DataVersion:
-        """Read the JSON object; raises InvalidCommand."""
+        """Read the JSON object. Raise InvalidCommand."""
         return cls(
             timestamp=fields.integer("timestamp", 0),
             counter=fields.integer("counter", 0),
@@ -96,17 +96,17 @@ class DataVersion:
         )
 
     def to_json(self) -> bytes:
-        """Body that answers 322."""
+        """Return the body that answers 322."""
         return orjson.dumps(self.to_fields())
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> DataVersion:
-        """Read the body of 322; raises InvalidCommand."""
+        """Read the body of 322. Raise InvalidCommand."""
         return cls.from_fields(JsonObject.parse(data, "data version"))
 
 
 def topics_to_json(topics: Iterable[TopicConfig], version: DataVersion) -> bytes:
-    """Body that answers 21: a broker's topics."""
+    """Return the body that answers 21: a broker's topics."""
     return orjson.dumps(_wrapped_topics(topics, version))
 
 
@@ -149,7 +149,7 @@ def _wrapped_topics(topics: Iterable[TopicConfig], version: DataVersion) -> dict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueData:
-    """How many queues of a topic a broker has, and what may be done with them."""
+    """Number of queues of a topic at a broker, and the permission."""
 
     broker: str
     read_queues: int
@@ -165,12 +165,12 @@ class QueueData:
             "writeQueueNums": self.write_queues,
             "perm": self.perm,
             "topicSysFlag": self.sys_flag,
-            "topicSynFlag": self.sys_flag,  # its name, misspelt, up to 4.8
+            "topicSynFlag": self.sys_flag,  # misspelt name of 4.8 and before
         }
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> QueueData:
-        """Read the JSON object; raises InvalidCommand."""
+        """Read the JSON object. Raise InvalidCommand."""
         return cls(
             broker=fields.text("brokerName"),
             read_queues=fields.integer("readQueueNums"),
@@ -198,7 +198,7 @@ class BrokerData:
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> BrokerData:
-        """Read the JSON object; raises InvalidCommand."""
+        """Read the JSON object. Raise InvalidCommand."""
         addresses = {}
         for broker_id, address in fields.items("brokerAddrs").items():
             if not broker_id.isdecimal() or not isinstance(address, str):
@@ -215,7 +215,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRoute:
-    """Body that answers 105: where a topic's queues are."""
+    """Body that answers 105: the queues of a topic."""
 
     queues: tuple[QueueData, ...] = ()
     brokers: tuple[BrokerData, ...] = ()
@@ -234,7 +234,7 @@ class TopicRoute:
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> TopicRoute:
-        """Read the body; raises InvalidCommand, also for a static topic of 5.x."""
+        """Read the body. Raise InvalidCommand, also for a static topic of 5.x."""
         fields = JsonObject.parse(data, "route")
         if fields.items("topicQueueMappingByBroker"):
             raise InvalidCommand("the topic is a static topic of RocketMQ 5: not supported")
@@ -245,7 +245,7 @@ class TopicRoute:
         )
 
     def order_queues(self) -> list[tuple[str, int]] | None:
-        """Brokers and ids of an order topic's queues, as producers number them; None for others.
+        """Return brokers and ids of an order topic's queues in producers' order; None for others.
 
         They stay while a broker is down, so that no key moves. Raises InvalidCommand.
         """
@@ -276,7 +276,7 @@ class ClusterTable:
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> ClusterTable:
-        """Read the body; raises InvalidCommand."""
+        """Read the body. Raise InvalidCommand."""
         fields = JsonObject.parse(data, "cluster table")
         clusters = JsonObject(fields.items("clusterAddrTable"), "clusterAddrTable")
         return cls(
@@ -291,10 +291,10 @@ class ClusterTable:
 
 
 def topic_list_to_json(topics: Iterable[Topic]) -> bytes:
-    """Body that answers 206."""
+    """Return the body that answers 206."""
     return orjson.dumps({"topicList": list(topics)})
 
 
 def topic_list_from_json(data: bytes | memoryview) -> list[Topic]:
-    """Read the body that answers 206; raises InvalidCommand."""
+    """Read the body that answers 206. Raise InvalidCommand."""
     return [Topic(name) for name in JsonObject.parse(data, "topic list").texts("topicList")]

@@ -1,9 +1,9 @@
-"""Signed requests: who sends one, proved by a secret that both sides know. Pure.
+"""Signed requests: the sender, proved by a secret that both sides know. Pure.
 
 The header gets ``AccessKey`` and ``Signature``: HMAC-SHA1, as base64, over the values of all header
-fields in the order of their names, without the signature, and the body behind them. It does not
-hide anything, and a request that was overheard can be sent again: TLS or a private network is for
-that. Source: ``AclClientRPCHook``, ``AclUtils`` and ``AclSigner`` of 4.9.7, the same in 5.3.3.
+fields in the order of their names, without the signature, followed by the body. It hides nothing,
+and an intercepted request can be replayed: use TLS or a private network against both. Source:
+``AclClientRPCHook``, ``AclUtils`` and ``AclSigner`` of 4.9.7, the same in 5.3.3.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
-#: Set by Java's client after it signed.
+#: Set by Java's client after signing.
 _NOT_SIGNED = frozenset({SIGNATURE, "_UNIQUE_KEY_QUERY"})
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An account's name and its secret, which is shown nowhere."""
+    """An account's name and its secret, which is never shown."""
 
     access_key: str
     secret: str = field(repr=False)
@@ -34,7 +34,7 @@ class Credentials:
 
 
 def signature_of(ext: Mapping[str, str], body: bytes | memoryview, *, secret: str) -> str:
-    """What the signature of a request must be."""
+    """Return the valid signature of a request."""
     values = (value for name, value in sorted(ext.items()) if name not in _NOT_SIGNED)
     content = "".join(values).encode("utf-8", "surrogatepass")
     mac = hmac.new(secret.encode(), content, hashlib.sha1)
@@ -43,6 +43,6 @@ def signature_of(ext: Mapping[str, str], body: bytes | memoryview, *, secret: st
 
 
 def is_signed(ext: Mapping[str, str], body: bytes | memoryview, *, secret: str) -> bool:
-    """Whether the signature is right; takes as long whatever it is."""
+    """Return whether the signature is valid, in constant time."""
     told = ext.get(SIGNATURE, "").encode("utf-8", "surrogatepass")
     return hmac.compare_digest(signature_of(ext, body, secret=secret).encode(), told)

@@ -21,8 +21,10 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionHeader(Header):
-    """Code 37. The half message is named by both its places: ``tran_state_table_offset`` is its
-    offset in the queue of half messages, ``commit_log_offset`` its physical offset.
+    """Code 37: the outcome of a half message, given by two positions.
+
+    ``tran_state_table_offset`` is its offset in the queue of half messages, ``commit_log_offset``
+    its physical offset.
     """
 
     producer_group: str

@@ -1,1 +1,1 @@
-"""Access to a broker: accounts, rules, and what a request needs."""
+"""Access control of a broker: accounts, rules, and the rights that a request needs."""

@@ -24,10 +24,10 @@ _log = structlog.get_logger("broker")
 
 
 class AccessFile:
-    """Lets through what the accounts of *path* may ask; everything without a file."""
+    """Permits the requests that the accounts of *path* allow; all requests without a file."""
 
     def __init__(self, path: Path | None) -> None:
-        """Blocks while it reads. Raises StoreError if the file cannot be read or used."""
+        """Read the file. Blocks; raises StoreError if it cannot be read or used."""
         self._path = path
         self._task: asyncio.Task[None] | None = None
         self._warnings = RareWarnings("broker")
@@ -40,23 +40,25 @@ class AccessFile:
             raise StoreError(f"the accounts of {path} cannot be used: {error}") from error
 
     def own_credentials(self) -> Credentials | None:
-        """By which this broker asks its replicas, who have the same accounts: those of the first
-        account for administration. None without a file or such an account.
+        """Return this broker's credentials for its replicas, which have the same accounts.
+
+        They are the first account's with administration rights; None without a file or such an
+        account.
         """
         accounts = () if self._path is None else tuple(self._rules.accounts.values())
         return next((each.credentials for each in accounts if each.admin), None)
 
     def start(self) -> None:
-        """Look for changes from now on."""
+        """Check the file for changes from now on."""
         if self._path is not None:
             self._task = spawn(self._look_regularly(self._path), name="read accounts again")
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop checking for changes."""
         await cancel_and_wait(self._task)
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-        """Return *handlers*, each behind the check."""
+        """Return *handlers*, each behind the access check."""
         if self._path is None:
             return dict(handlers)
         return {code: self._guard(handler) for code, handler in handlers.items()}
@@ -82,21 +84,21 @@ class AccessFile:
                 self._content = content
                 self._rules = _parse(content)
             except (OSError, ValueError) as error:
-                # Whoever was let in stays so: a typing error must not stop everybody.
+                # Keep the accounts in force: a typing error must not lock out all clients.
                 self._warnings.warn(
-                    "accounts cannot be read, those of before count",
+                    "accounts cannot be read, the previous ones stay in force",
                     peer=str(path),
                     reason=str(error),
                 )
             else:
-                _log.info("accounts read again", accounts=len(self._rules.accounts))
+                _log.info("accounts reloaded", accounts=len(self._rules.accounts))
 
 
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
-        raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+        raise ValueError(f"the file has more than {_MAX_BYTES} bytes")
     return content
 
 
@@ -106,5 +108,7 @@ def _parse(content: bytes) -> AccessRules:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", in line {mark.line + 1}"
-        raise ValueError(f"it is no YAML{where}") from None  # the line may hold a secret
+        raise ValueError(
+            f"the file is not valid YAML{where}"
+        ) from None  # the line may contain a secret
     return AccessRules.from_fields(fields)

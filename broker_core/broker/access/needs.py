@@ -1,7 +1,7 @@
-"""What a request needs to be allowed. Pure.
+"""The rights that a request needs. Pure.
 
-As in RocketMQ 4.9, and beyond it where that asks for nothing: batches, locks, offsets and the
-codes that define, delete or reset something.
+As in RocketMQ 4.9, and stricter where that requires none: for batches, locks, offsets and the codes
+that define, delete or reset something.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
 class Right(Flag):
-    """What an account may do with a topic or a group."""
+    """Rights of an account to a topic or a group."""
 
     NONE = 0
     PUB = 1
@@ -34,11 +34,11 @@ class Need(NamedTuple):
     right: Right
 
 
-#: What only administrators may ask: it changes or shows what belongs to everybody.
+#: Requests for administrators only: they change or show what all accounts share.
 ADMIN_CODES = frozenset(
     {
         *(17, 18, 25, 200, 207, 215, 222, 225, 314, 329),
-        33,  # a message by its place, of whatever topic
+        33,  # 33, a message by its position, of any topic
         323,  # checks of a transaction, again
         *(7101, 7102, 7103),  # the whole log, and all tables
     }
@@ -46,13 +46,13 @@ ADMIN_CODES = frozenset(
 
 
 def needs_of(request: RemotingCommand) -> list[Need]:
-    """The rights that *request* needs. Raises InvalidCommand if its body cannot be read."""
+    """Return the rights that *request* needs. Raise InvalidCommand if its body is invalid."""
     find = _NEEDS.get(request.code)
     return [] if find is None else find(request)
 
 
 def _topic(name: str, right: Right) -> Need:
-    """A right to a topic; retries of a group belong to the group."""
+    """Return a right to a topic; retry topics of a group belong to the group."""
     if name.startswith(RETRY_PREFIX):
         return Need("group", name.removeprefix(RETRY_PREFIX), Right.SUB)
     return Need("topic", name, right)
@@ -65,7 +65,8 @@ def _group(name: str) -> Need:
 def _publishing(field: str) -> Callable[[RemotingCommand], list[Need]]:
     def find(request: RemotingCommand) -> list[Need]:
         topic = request.ext.get(field, "")
-        # Clients that trace send there for all their topics: no right of its own, as at Apache's.
+        # Tracing clients send there for all their topics, so it needs no right, as at Apache's
+        # brokers.
         return [] if topic == _TRACE_TOPIC else [_topic(topic, Right.PUB)]
 
     return find
@@ -102,7 +103,10 @@ def _locks(request: RemotingCommand) -> list[Need]:
 
 
 def _ending(request: RemotingCommand) -> list[Need]:
-    """5.x names the topic; without it the broker compares the producer's group alone."""
+    """Return the right to the topic, which 5.x names.
+
+    Without it the broker only compares the producer's group.
+    """
     topic = request.ext.get("topic")
     return [_topic(topic, Right.PUB)] if topic else []
 
@@ -123,6 +127,6 @@ _NEEDS: Mapping[int, Callable[[RemotingCommand], list[Need]]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _consuming(group="consumerGroup"),
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
-    36: _consuming(group="group"),  # gives a message back
+    36: _consuming(group="group"),  # 36: _consuming(group="group"), sends a message back
     12: _consuming(topic="topic"),  # messages by key
 }

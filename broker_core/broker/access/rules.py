@@ -1,4 +1,4 @@
-"""Who may ask a broker for what: RocketMQ 4.9's ``plain_acl.yml``, and the judgement by it. Pure.
+"""The access rules of a broker: RocketMQ 4.9's ``plain_acl.yml``, and the check by them. Pure.
 
 A request comes from an account (``signing.py``), or from an address that is trusted without one.
 """
@@ -17,7 +17,7 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.json_fields import short
 from broker_core.remoting.signing import ACCESS_KEY, Credentials, is_signed
 
-_MIN_CHARS = 7  # of names and secrets, as RocketMQ wants
+_MIN_CHARS = 7  # of names and secrets, as RocketMQ requires
 _RIGHTS = {
     "PUB": Right.PUB,
     "SUB": Right.SUB,
@@ -31,7 +31,7 @@ _FIELDS = frozenset(
         *("defaultGroupPerm", "topicPerms", "groupPerms"),
     }
 )
-#: At the top; the version is what RocketMQ's own tools write there.
+#: Top-level fields; RocketMQ's own tools write the version there.
 _TOP = frozenset({"accounts", "globalWhiteRemoteAddresses", "dataVersion"})
 
 
@@ -39,7 +39,7 @@ class Addresses:
     """Patterns of addresses: ``10.0.*.*``, ``10.0.0.1-9``, ``10.0.0.{1,5}``, ``*``, or one."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError on what is no pattern; empty matches nothing."""
+        """Parse *text*; empty matches nothing. Raise ValueError for an invalid pattern."""
         text = text.strip()
         self._all = text in ("*", "*.*.*.*")
         self._exact: frozenset[str] = frozenset()
@@ -52,7 +52,7 @@ class Addresses:
             self._parts = [_numbers(part, text) for part in _split(text)]
 
     def match(self, address: str) -> bool:
-        """Whether *address* (without a port) is meant."""
+        """Return whether *address* (without a port) matches."""
         if self._all or address in self._exact:
             return True
         parts = address.split(".")
@@ -64,7 +64,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What an account may do; a topic or group that is not named has the default."""
+    """Rights of an account; topics and groups that are not named have the default."""
 
     credentials: Credentials
     trusted: Addresses
@@ -75,7 +75,7 @@ class Account:
     groups: Mapping[str, Right] = field(default_factory=dict)
 
     def has(self, need: Need) -> bool:
-        """Whether a need is met."""
+        """Return whether the account has the right."""
         named, default = (
             (self.topics, self.default_topic)
             if need.kind == "topic"
@@ -95,19 +95,19 @@ class AccessRules:
 
     @classmethod
     def from_fields(cls, fields: object) -> AccessRules:
-        """Read the content of the file. Raises ValueError that names what is wrong."""
+        """Parse the content of the file. Raise ValueError that names the invalid part."""
         top = _object(fields, "the file", _TOP)
         accounts = [_account(each) for each in _list(top, "accounts")]
         names = [each.credentials.access_key for each in accounts]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"account {twice[0]} is there twice")
+            raise ValueError(f"account {twice[0]} is defined twice")
         return cls(
             dict(zip(names, accounts, strict=True)),
             [Addresses(str(each)) for each in _list(top, "globalWhiteRemoteAddresses")],
         )
 
     def check(self, request: RemotingCommand, peer: str) -> None:
-        """Raise BrokerError if *request* must not be served; *peer* is host:port."""
+        """Raise BrokerError unless *request* is permitted; *peer* is host:port."""
         address = peer.rpartition(":")[0].strip("[]")
         if any(trusted.match(address) for trusted in self.trusted):
             return
@@ -202,7 +202,9 @@ def _wrong(what: str, value: object, expected: str) -> ValueError:
 def _split(text: str) -> list[str]:
     parts = text.split(".")
     if len(parts) != 4:
-        raise ValueError(f"{text!r} is no address: expected as 10.0.0.1, 10.0.*.* or 10.0.0.1-9")
+        raise ValueError(
+            f"{text!r} is not an address: expected a form such as 10.0.0.1, 10.0.*.* or 10.0.0.1-9"
+        )
     return parts
 
 
@@ -215,8 +217,8 @@ def _numbers(part: str, text: str) -> frozenset[int]:
     else:
         listed = part[1:-1].split(",") if part[:1] == "{" and part[-1:] == "}" else [part]
         if not all(each.isdecimal() for each in listed):
-            raise ValueError(f"{text!r} is no address: {part!r} is no number, range or list")
+            raise ValueError(f"{text!r} is not an address: {part!r} is not a number, range or list")
         found = frozenset(map(int, listed))
     if not found or max(found) > 255:
-        raise ValueError(f"{text!r} is no address: {part!r} is not within 0 to 255")
+        raise ValueError(f"{text!r} is not an address: {part!r} is not within 0 to 255")
     return found

@@ -1,1 +1,1 @@
-"""What a broker says of itself: figures, settings and traffic."""
+"""Administration of a broker: figures, settings, traffic, and deletion of topics."""

@@ -1,4 +1,4 @@
-"""What the broker says of itself: figures (28, 315) and settings (26, 25); old messages (329)."""
+"""Administrative requests: figures (28, 315), settings (26, 25), deletion of old messages (329)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _MAX_SHOWN = 200  # characters of a name in an error
 
 
 class RuntimeProcessor:
-    """*boot_ms*: when the broker started, ms since 1970; *delete_expired* runs the retention."""
+    """Answers from the store, the traffic and the settings.
+
+    *boot_ms*: start of the broker, ms since 1970; *delete_expired* applies the retention.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class RuntimeProcessor:
         self._delete_expired = delete_expired
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
             RequestCode.VIEW_BROKER_STATS_DATA: self._stats,
@@ -93,7 +96,7 @@ class RuntimeProcessor:
         return request.response(body=stats_to_json(*paces))
 
     def _paces(self, header: StatsHeader) -> tuple[Pace, Pace, Pace] | None:
-        """Of a minute, an hour and a day; None for figures that nobody has."""
+        """Return the rates of a minute, an hour and a day, or None for unsupported figures."""
         now_ms, traffic = wall_ms(), self._traffic
         put = self._reader.put_by_topic()
         if header.stats_name == "TOPIC_PUT_NUMS" and header.stats_key in put:
@@ -123,7 +126,7 @@ class RuntimeProcessor:
         try:
             wanted = properties_from_text(bytes(request.body))
         except ValueError as error:
-            raise InvalidCommand(f"the settings are no text: {error}") from error
+            raise InvalidCommand(f"the settings are not text: {error}") from error
         shown = shown_settings(self._settings, address=self._address())
         others = [name for name, value in wanted.items() if shown.get(name) != value]
         if others:

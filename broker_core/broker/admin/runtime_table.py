@@ -1,6 +1,6 @@
-"""What a broker says of itself, under the names that RocketMQ's tools look for. Pure.
+"""A broker's figures under the names that RocketMQ's tools expect. Pure.
 
-Figures that this broker does not have are left out; tools show them as absent.
+Figures that this broker does not have are omitted; tools show them as absent.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from broker_core.broker.traffic import MINUTE_MS, TEN_MINUTES_MS, Today
 from broker_core.remoting.admin_bodies import Pace
 from broker_core.remoting.command import VERSION
 
-#: Spans of the three figures of a rate, as RocketMQ gives them.
+#: Time spans of the three figures of a rate, as in RocketMQ.
 RATE_SPANS_MS = (10_000, MINUTE_MS, TEN_MINUTES_MS)
 
-#: RocketMQ's thread pools, which their tools show. Here requests do not wait in line for threads.
+#: RocketMQ's thread pools, which its tools show. This broker has no queues for threads.
 _POOLS = ("send", "pull")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of a broker now. Times in ms since 1970, disk in bytes: what is kept for root is neither."""
+    """Figures of a broker now. Times in ms since 1970, disk in bytes, without root's reserve."""
 
     boot_ms: int
     now_ms: int
@@ -51,7 +51,7 @@ def runtime_table(facts: Facts) -> dict[str, str]:
         "commitLogDiskRatio": f"{used:.4f}",
         "commitLogMaxOffset": str(end),
         "commitLogMinOffset": str(begin),
-        "getTransferedTps": given,  # the name of 4.9
+        "getTransferedTps": given,  # misspelt name of 4.9
         "getTransferredTps": given,
         "pageCacheLockTimeMills": "0",
         "putMessageTimesTotal": str(facts.put.now),

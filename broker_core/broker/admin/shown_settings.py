@@ -1,4 +1,4 @@
-"""A broker's settings under RocketMQ's names, as its tools show them. Pure."""
+"""A broker's settings under RocketMQ's names, for its tools. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _FLUSH = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}
 
 
 def shown_settings(settings: BrokerSettings, *, address: str) -> dict[str, str]:
-    """Return names and values; *address* is what clients connect to."""
+    """Return names and values; *address* is the one for clients."""
     host, _, port = address.rpartition(":")
     shown = {
         "autoCreateSubscriptionGroup": _text(settings.auto_create_groups),
@@ -40,14 +40,14 @@ def shown_settings(settings: BrokerSettings, *, address: str) -> dict[str, str]:
 
 
 def properties_to_text(properties: dict[str, str]) -> bytes:
-    """Body that answers 26: Java's form of properties."""
+    """Return the body that answers 26: Java's form of properties."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items()).encode()
 
 
 def properties_from_text(body: bytes) -> dict[str, str]:
-    """Read the body of 25; lines without ``=`` have an empty value, comments are passed over.
+    """Read the body of 25; lines without ``=`` have an empty value, comments are skipped.
 
-    Raises ValueError if it is no text.
+    Raises ValueError if it is not text.
     """
     lines = (line.strip() for line in body.decode().splitlines())
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")

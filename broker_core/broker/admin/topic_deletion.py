@@ -1,7 +1,7 @@
-"""Deleting topics: from the log, from the tables, and from those who wait for messages.
+"""Deletion of topics: from the log, from the tables, and from held pulls.
 
-The record in the log is the deletion; the tables follow. Each of them says how many of these
-records it knows, so a start makes up for what a crash kept it from.
+The record in the log is the deletion; the tables follow. Each table stores the number of these
+records that it has applied, so a start completes what a crash interrupted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _log = structlog.get_logger("broker")
 
 
 class TopicDeletion:
-    """Deletes one topic at a time, and nobody can make or use it meanwhile.
+    """Deletes one topic at a time; meanwhile it cannot be created or used.
 
-    Its tables follow the log by ``catch_up``: at the start, and whenever a record becomes visible.
+    Tables follow the log by ``catch_up``: at the start, and whenever a record becomes visible.
     """
 
     def __init__(
@@ -46,30 +46,30 @@ class TopicDeletion:
         self._long_polls = long_polls
 
     async def delete(self, topic: Topic) -> None:
-        """Delete *topic*, its messages and all groups' offsets in it; on return that is on disk.
-        Nothing is done for one that does not exist. Its locks are left to expire.
+        """Delete *topic*, its messages and all groups' offsets in it, durably.
 
-        Raises OSError: nothing is deleted then, or only the topic's table could not be saved.
+        Does nothing if it does not exist. Its locks are left to expire. Raises OSError: nothing is
+        deleted then, or only the topic's table could not be saved.
         """
         exists = self._directory.topics.find(topic) is not None
         if exists or self._store.reader.has_topic(topic):
             await self._directory.remove(topic, delete_messages=self._delete_messages)
         else:
-            await self._directory.save()  # perhaps it could not be saved the last time
+            await self._directory.save()  # the last save may have failed
 
     def arrived(self, topic: Topic) -> None:
-        """A message of *topic* became visible: if it is a record, the tables follow."""
+        """Apply a record of *topic* to the tables if one of its messages became visible."""
         if topic == DELETIONS:
             try:
                 self.catch_up(ahead=self._directory.read_only)
             except (OSError, StoreError) as error:
-                _log.error("tables do not follow a deletion before a restart", reason=str(error))
+                _log.error("deletion not applied to the tables until a restart", reason=str(error))
 
     def catch_up(self, *, ahead: bool = False) -> None:
-        """Delete from the tables what the log says is deleted, if they do not know that yet.
+        """Delete from the tables what records of the log delete, unless done already.
 
-        *ahead*: tables of a master may know records that are not visible here yet. Raises OSError
-        and StoreError if the log cannot be read.
+        *ahead*: tables of a master may include records that are not visible here yet. Raises
+        OSError, or StoreError if the log cannot be read.
         """
         reader, topics = self._store.reader, self._directory.topics
         known, number = topics.deletions, reader.end_offset(DELETIONS, 0)
@@ -78,8 +78,9 @@ class TopicDeletion:
             self._long_polls.end(topic)
         for topic, _ in deletions_since(reader, self._offsets.deletions):
             self._offsets.delete_topic(topic)
-        # A log that lost its tail may have fewer: the next ones would be taken for those. But what
-        # a table knows and replicas have yet to confirm must not be done to it a second time.
+        # A log that lost its tail may have fewer records: the next ones would be taken for those.
+        # But a record that a table has applied and replicas have yet to confirm must not be applied
+        # twice.
         most = None if ahead else reader.next_offset(DELETIONS, 0)
         topics.know_deletions(_known(known, number, most))
         self._offsets.know_deletions(_known(self._offsets.deletions, number, most))
@@ -87,11 +88,11 @@ class TopicDeletion:
             self._directory.must_save()
 
     async def _delete_messages(self, topic: Topic) -> None:
-        # What was deleted before must not come back behind this: epochs of a group, say, when the
-        # topic goes whose offsets they are.
+        # Save earlier deletions first, or they could be undone later: the epochs of a group, say,
+        # when the topic is deleted whose offsets they are.
         await self._offset_saver.save()
         await self._store.delete_topic(topic, store_ms=wall_ms())
-        with suppress(OSError):  # they are saved again soon, and a start makes up for it
+        with suppress(OSError):  # saved again soon, and a start completes it
             await self._offset_saver.save()
 
 

@@ -1,4 +1,4 @@
-"""Deleting topics: code 215."""
+"""Requests to delete topics: code 215."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DeleteProcessor:
         self._deletion = deletion
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic}
 
     async def _delete_topic(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:

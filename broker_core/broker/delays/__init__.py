@@ -1,1 +1,1 @@
-"""Delayed messages of a broker: what waits, and its delivery."""
+"""Delayed messages of a broker: storage, due times, delivery and recall."""

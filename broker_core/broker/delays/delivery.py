@@ -1,8 +1,8 @@
-"""Delivers delayed messages when they are due, and keeps those that wait from retention.
+"""Delivers delayed messages when they are due, and protects waiting ones from retention.
 
-Each goes as one write: what is stored in its topic also says that it does not wait any more. So a
-crash leaves it waiting or delivered, never both; it may come late, by the time the broker was down
-or its clock stood still or was set back, and never before its time by that clock.
+Each delivery is one write: the message stored in its topic also ends the waiting one. After a crash
+it is therefore either waiting or delivered, never both. It may be late while the broker is down or
+its clock stands still or was set back, but by that clock it is never early.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from broker_core.remoting.recall_handle import RecallHandle
 from broker_core.store.message_store import MessageStore
 from broker_core.tasks import cancel_and_wait, spawn
 
-_AT_ONCE = 128  # messages, between two turns of whoever else waits for the loop
-_PUT_BYTES = 512 * 1024  # one write, unless one message alone is longer
+_AT_ONCE = 128  # messages, before the loop runs other work
+_PUT_BYTES = 512 * 1024  # one write, unless a single message is larger
 LOOK_AGAIN_S = 1.0  # a wall clock may be set
 AGAIN_S = 1.0  # after the disk refused
-_MOST_MOVED = 4  # a segment of which more than the 4th part waits stays as it is
-_TAKEN_AT_ONCE = 20_000  # a few ms for as many others of their time
+_MOST_MOVED = 4  # a segment of which more than this fraction (1/n) waits is kept
+_TAKEN_AT_ONCE = 20_000  # a few ms for messages of the same due time
 _SEARCHED_AT_ONCE = 100
 
 _log = structlog.get_logger("broker")
@@ -54,7 +54,7 @@ class _Ending(NamedTuple):
 
 
 class DelayedDelivery:
-    """The delayed messages of one broker. Make it before the store is started."""
+    """The delayed messages of one broker. Create it before the store is started."""
 
     def __init__(
         self,
@@ -65,8 +65,10 @@ class DelayedDelivery:
         store_host: Callable[[], bytes],
         was_promoted: bool = False,
     ) -> None:
-        """Read which messages wait: 2 µs for each that was delayed lately; for each that is kept
-        if the log was read anew, or is the copy that a slave held. Raises OSError.
+        """Read which messages wait. Raise OSError.
+
+        Takes 2 µs for each message delayed lately; for each one kept if the log was read
+        completely, or is the copy of a slave.
         """
         self._store = store
         self._topics = topics
@@ -75,7 +77,7 @@ class DelayedDelivery:
         self._waiting = WaitingMessages()
         self._seen: dict[int, int] = {}
         self._arrival = asyncio.Event()
-        self._turn = asyncio.Lock()  # of whoever ends messages
+        self._turn = asyncio.Lock()  # held while ending messages
         self._task: asyncio.Task[None] | None = None
         self._warnings = RareWarnings("broker")
         self._load(was_promoted)
@@ -87,23 +89,23 @@ class DelayedDelivery:
         )
 
     def __len__(self) -> int:
-        """How many messages wait."""
+        """Return the number of waiting messages."""
         return len(self._waiting)
 
     def start(self) -> None:
-        """Deliver from now on. Needs the running loop and a started store."""
+        """Start to deliver. Needs the running loop and a started store."""
         self._task = spawn(self._deliver(), name="deliver delayed messages")
 
     async def close(self) -> None:
-        """Stop; what is under way is written or not, as by a crash."""
+        """Stop; an operation under way is written or not, as in a crash."""
         await cancel_and_wait(self._task)
 
     async def save(self) -> None:
-        """Write down where waiting messages begin, so that a start reads less. Raises OSError."""
+        """Save where waiting messages begin, so that a start reads less. Raise OSError."""
         await self._saver.save()
 
     def arrived(self, topic: Topic, queue_id: int) -> None:
-        """Messages became visible: look whether they are to wait here. For the store."""
+        """Add newly visible messages that are delayed. Called by the store."""
         if topic in DELAY_TOPICS:
             number = DelayedPlace.of(topic, queue_id, 0).queue
             for due in self._store.delays.arrived(number, self._seen.get(number, 0)):
@@ -112,21 +114,21 @@ class DelayedDelivery:
             self._arrival.set()
 
     async def recall(self, handle: RecallHandle) -> bool:
-        """Have a message not be delivered; False if it does not wait (any more). Raises OSError.
+        """Cancel a delivery durably; return False if the message does not wait (any more).
 
-        On return that is on disk.
+        Raises OSError.
         """
-        # A task of its own: a caller that goes away must not leave it half done.
+        # A task of its own, so that a cancelled caller does not leave it half done.
         recalled = await asyncio.shield(spawn(self._recall(handle), name="recall a message"))
         if isinstance(recalled, OSError):
             raise recalled
         return recalled
 
     async def make_way(self, end: int, segment_bytes: int) -> bool:
-        """Copy what waits before *end* of the log to its end; False if that is too much of it, or
-        longer than what a segment takes now, or if a topic of it is just being deleted.
+        """Copy messages that wait before *end* of the log to its end, so that they may be deleted.
 
-        Raises OSError; the segment has to stay then.
+        Returns False if these are too many, longer than a segment allows now, or of a topic that is
+        being deleted. Raises OSError; the segment must then be kept.
         """
         async with self._turn:
             due: list[Due] = []
@@ -138,19 +140,20 @@ class DelayedDelivery:
                 longest = max(sizes, default=0)
                 if size * _MOST_MOVED > segment_bytes or longest > self._store.largest_put_bytes:
                     return False
-                await asyncio.sleep(0)  # others want the loop as well
+                await asyncio.sleep(0)  # lets the loop run other work
             taken: list[Due] = []
             for start in range(0, len(due), _TAKEN_AT_ONCE):
                 taken += self._waiting.take_those(due[start : start + _TAKEN_AT_ONCE])
                 await asyncio.sleep(0)
-            # On a full disk nothing would ever go if what waits could not be moved.
+            # On a full disk no segment could be deleted if waiting messages could not be moved.
             return await self._end_in_portions(taken, self._move, short_segment=True)
 
     def _load(self, was_promoted: bool) -> None:
         table = self._store.table("delayOffset")
         lowest = _lowest_offsets(table.load())
-        # A log that was read anew has perhaps lost, one that was copied perhaps never got, endings
-        # that the table counts. It goes before there is a checkpoint: the next start would believe.
+        # A log that was read completely may have lost, and a copied one may have missed, endings
+        # that the table counts. Delete it before there is a checkpoint, which the next start would
+        # trust.
         if lowest and (self._store.recovery.rebuilt or was_promoted):
             table.delete()
             lowest = {}
@@ -190,7 +193,7 @@ class DelayedDelivery:
                     await self._arrival.wait()
 
     async def _deliver_some(self) -> bool:
-        """True if something was due."""
+        """Deliver some due messages; return whether there were any."""
         async with self._turn:
             due = self._waiting.take(wall_ms(), _AT_ONCE)
             await self._end_in_portions(due, self._delivery)
@@ -208,7 +211,7 @@ class DelayedDelivery:
         return True
 
     async def _find(self, handle: RecallHandle) -> Due | None:
-        """The message of *handle*: where it was stored, or wherever it was moved."""
+        """Return the message of *handle*: where it was stored, or where it was moved to."""
         if handle.number is not None and handle.number > 0:
             place = DelayedPlace.from_number(handle.number)
             if _is_of(self._message(place), handle):
@@ -223,8 +226,9 @@ class DelayedDelivery:
     async def _end_in_portions(
         self, taken: list[Due], become: Callable[[Due], _Ending], *, short_segment: bool = False
     ) -> bool:
-        """Store what *taken* become. Raises OSError; what is not stored waits again. What cannot be
-        stored now waits on, and holds up nothing else: False then.
+        """Store the outcomes of *taken*. Raise OSError; messages that were not stored wait again.
+
+        Returns False if some could not be stored now; these wait longer, without delaying others.
         """
         left, all_ended = len(taken), True
         try:
@@ -272,10 +276,10 @@ class DelayedDelivery:
             _log.warning("the topic of a delayed message is gone", topic=placed.envelope.topic)
             return _Ending(due)
         if self._store.is_deleting(placed.envelope.topic):
-            # It ends with its topic, which may take long: others do not wait for that.
+            # It ends with its topic, which may take long: others do not wait for it.
             return _Ending(due, not_now=True)
         if message.size + MAX_NAME_CHARS > self._store.largest_put_bytes:
-            # Of a time with other settings. It stays in the log, for a start with those.
+            # Sent under other settings. It stays in the log, for a start with those.
             _log.error(
                 "a delayed message is longer than segment_bytes and passed over until a restart",
                 bytes=message.size,
@@ -292,7 +296,7 @@ class DelayedDelivery:
         if message is None or self._ended_lives.is_former(message):
             return _Ending(due)
         if self._ended_lives.is_ending(message):
-            return _Ending(due, not_now=True)  # behind the deletion it would be of the next life
+            return _Ending(due, not_now=True)  # after the deletion it would belong to the next life
         return _Ending(due, moved(message, due.place, store_host=self._store_host()), message.size)
 
     def _word_of_recall(self, due: Due) -> _Ending:
@@ -324,7 +328,7 @@ def _is_of(message: StoredMessage | None, handle: RecallHandle) -> bool:
 
 
 def _lowest_offsets(table: dict[str, Any]) -> dict[int, int]:
-    """What the table says; nothing of what it should not. Without it more is read, that is all."""
+    """Return the valid offsets of the table; missing ones only make a start read more."""
     levels = table.get("offsetTable")
     lowest = {
         int(level) - 1: offset

@@ -1,4 +1,4 @@
-"""Recalls of delayed messages: code 370, as RocketMQ 5.3 has it."""
+"""Requests to recall delayed messages: code 370, as in RocketMQ 5.3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
 
 class RecallProcessor:
-    """Says plainly what cannot be recalled: RocketMQ says yes, and delivers it perhaps."""
+    """Recalls messages. Unlike RocketMQ, it reports an error if the message cannot be recalled."""
 
     def __init__(
         self, delayed: DelayedDelivery, *, directory: TopicDirectory, broker_name: str
@@ -24,7 +24,7 @@ class RecallProcessor:
         self._broker_name = broker_name
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {RequestCode.RECALL_MESSAGE: self._recall}
 
     async def _recall(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:

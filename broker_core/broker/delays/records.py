@@ -1,6 +1,6 @@
-"""What a delayed message becomes: delivered, moved to the end of the log, or recalled. Pure.
+"""The outcome of a delayed message: delivered, moved to the end of the log, or recalled. Pure.
 
-Whatever it becomes says so by ``Envelope.prepared_offset``, which ends the one that waited.
+Each outcome names the waiting message in ``Envelope.prepared_offset``, which ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker_core.remoting.record_encoding import BatchEntry, Envelope
 def delivered(
     message: StoredMessage, place: DelayedPlace, *, store_host: bytes
 ) -> Placement | None:
-    """Return *message*, which waited at *place*, as it goes to its own topic and queue.
+    """Return *message*, which waited at *place*, for its own topic and queue.
 
     None if it does not name them. Its body must not have been inflated.
     """
@@ -40,7 +40,7 @@ def delivered(
 
 
 def moved(message: StoredMessage, place: DelayedPlace, *, store_host: bytes) -> Placement:
-    """Return a copy of *message* that waits in its stead, in the timer's queue."""
+    """Return a copy of *message* that replaces it in the timer's queue."""
     envelope = Envelope(
         TIMER_TOPIC,
         0,
@@ -56,7 +56,7 @@ def moved(message: StoredMessage, place: DelayedPlace, *, store_host: bytes) -> 
 
 
 def recalled(message: StoredMessage, place: DelayedPlace, *, store_host: bytes) -> Placement:
-    """Return the word that *message* was recalled; it is due never, so nobody gets to see it."""
+    """Return the record that recalls *message*; it is never due, so no client receives it."""
     kept = {REAL_TOPIC: message.properties.get(REAL_TOPIC, ""), UNIQ_KEY: message.message_id}
     placed = moved(message, place, store_host=store_host)
     return Placement(

@@ -1,9 +1,9 @@
-"""Numbers by the time they are due, a million of them in 16 MB. Pure.
+"""A timing wheel: numbers ordered by due time, a million of them in 16 MB. Pure.
 
 Four wheels, each 128 times as fine as the one before: buckets of 35 minutes, 16 seconds, 128 ms and
 1 ms. A number waits in a bucket of the coarsest wheel; a bucket is spread over the next wheel when
-its time comes near. So each number is touched four times in all, whatever else waits, nothing is
-ever sorted, and what is due at the same millisecond comes in the order it was added.
+its time approaches. Each number is thus touched four times, independently of all others; nothing is
+sorted, and numbers due in the same millisecond keep the order in which they were added.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-_SHIFTS = (0, 7, 14, 21)  # of a time in ms; the bucket's number is what is left of it
+_SHIFTS = (0, 7, 14, 21)  # of a time in ms; the rest is the bucket's number
 _TOP = len(_SHIFTS) - 1
 _SPREAD_AT_ONCE = 20_000
 _GIVEN_AT_ONCE = 20_000
@@ -20,11 +20,11 @@ _GONE = -1
 
 
 class TimingWheel:
-    """Times are milliseconds; numbers are 0 or more. Not for several threads."""
+    """Times are milliseconds; numbers are 0 or more. Not thread-safe."""
 
     def __init__(self) -> None:
         self._count = 0
-        # Buckets hold time and number in turn, those of the finest wheel numbers alone.
+        # Buckets alternate time and number; those of the finest wheel contain numbers only.
         self._buckets: list[dict[int, array[int]]] = [{} for _ in _SHIFTS]
         self._order: list[list[int]] = [[] for _ in _SHIFTS]  # heaps of bucket numbers
         self._opened = [0 for _ in _SHIFTS]  # buckets below this one have been spread
@@ -33,12 +33,12 @@ class TimingWheel:
         return self._count
 
     def add(self, due_ms: int, number: int) -> None:
-        """Have *number* wait until *due_ms*, behind others of that time."""
+        """Add *number*, due at *due_ms*, after others of that time."""
         self._count += 1
         self._put(_TOP, due_ms, number)
 
     def add_first(self, due_ms: int, numbers: list[int]) -> None:
-        """Have *numbers*, which were taken, wait again, before others of that time."""
+        """Add *numbers*, which were taken, again before others of that time."""
         self._count += len(numbers)
         later = self._buckets[0].get(due_ms)
         if later is None:
@@ -46,7 +46,9 @@ class TimingWheel:
         self._buckets[0][due_ms] = array("q", numbers) + (later or array("q"))
 
     def turn(self, now_ms: int) -> bool:
-        """Bring near what is soon due; True if there is more of that to do (at most 10 ms each)."""
+        """Spread buckets that are due soon; return whether more are left (at most 10 ms per
+        call).
+        """
         left = _SPREAD_AT_ONCE
         for level in range(_TOP, 0, -1):
             shift = _SHIFTS[level]
@@ -77,7 +79,7 @@ class TimingWheel:
         return taken
 
     def remove(self, due_ms: int, number: int) -> bool:
-        """Take out *number*, which was added for *due_ms*; False if it does not wait for that."""
+        """Remove *number*, which was added for *due_ms*; return False if it is not there."""
         for level in range(_TOP, -1, -1):
             bucket = self._buckets[level].get(due_ms >> _SHIFTS[level])
             if bucket is None:
@@ -90,9 +92,9 @@ class TimingWheel:
         return False
 
     def remove_all(self, those: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Take out all (time, number) of *those* that wait, and return them, in no order.
+        """Remove all (time, number) of *those* that wait, and return them in no order.
 
-        Each bucket is looked through once, in about 0.1 µs a number; with ``remove`` once for each.
+        Scans each bucket once, in about 0.1 µs a number; ``remove`` scans once for each number.
         """
         left = {number: due_ms for due_ms, number in those}
         removed: list[tuple[int, int]] = []
@@ -104,7 +106,7 @@ class TimingWheel:
         return removed
 
     def numbers_at(self, due_ms: int) -> list[int]:
-        """The numbers added for *due_ms*, in no order."""
+        """Return the numbers added for *due_ms*, in no order."""
         found = [number for number in self._buckets[0].get(due_ms, ()) if number != _GONE]
         for level in range(1, _TOP + 1):
             bucket = self._buckets[level].get(due_ms >> _SHIFTS[level], array("q"))
@@ -114,7 +116,7 @@ class TimingWheel:
         return found
 
     def next_ms(self) -> int | None:
-        """When to ``turn`` next or something is due; None if nothing waits."""
+        """Return the time of the next ``turn`` or due number; None if there is none."""
         times = []
         for shift, order in zip(_SHIFTS, self._order, strict=True):
             if order:
@@ -123,9 +125,9 @@ class TimingWheel:
         return min(times, default=None)
 
     def portions(self) -> Iterator[list[tuple[int, int]]]:
-        """All (time, number) that wait when this is called, some at a time, in no order.
+        """Yield all (time, number) that wait at the time of the call, in portions, in no order.
 
-        Between two portions anything may change: what is given may have been taken meanwhile.
+        Between two portions anything may change: numbers returned may have been taken meanwhile.
         """
         singles = [(due_ms, numbers[:]) for due_ms, numbers in self._buckets[0].items()]
         coarse = [bucket[:] for buckets in self._buckets[1:] for bucket in buckets.values()]
@@ -172,9 +174,9 @@ class TimingWheel:
 def _remove(
     bucket: array[int], left: dict[int, int], due_ms: int | None
 ) -> Iterator[tuple[int, int]]:
-    """Take out the numbers of *left*, which has their times, from *bucket* and from *left*.
+    """Remove the numbers of *left*, which maps them to their times, from *bucket* and from *left*.
 
-    *due_ms* is the time of all in it; None: each stands behind its own.
+    *due_ms* is the time of all in it; None: each number follows its own time.
     """
     pairs = due_ms is None
     for at in range(pairs, len(bucket), 1 + pairs):
@@ -193,6 +195,6 @@ def _find(bucket: array[int], due_ms: int, number: int, *, pairs: bool) -> int |
             at = bucket.index(number, at + 1)
         except ValueError:
             return None
-        # A time may equal the number that is looked for.
+        # A time may equal the number that is searched.
         if not pairs or (at % 2 == 1 and bucket[at - 1] == due_ms):
             return at

@@ -1,5 +1,5 @@
-"""Clients: heartbeats (34), leaving (35), members of a group (38), filters (46); tells them of
-changes (40).
+"""Requests of clients: heartbeats (34), leaving (35), members of a group (38), filters (46); and
+notices of changed groups (40).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STOOD_STILL_NS = 2_000_000_000
 
 
 class ClientProcessor:
-    """Keeps *groups* up to date, and makes the retry topics that their members subscribe."""
+    """Keeps *groups* up to date, and creates the retry topics of their members."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ClientProcessor:
         self._expired_ns = now_ns()
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -61,14 +61,14 @@ class ClientProcessor:
         }
 
     def connection_closed(self, channel: RemotingChannel) -> None:
-        """Its clients are no members any more."""
+        """Remove the connection's clients from their groups."""
         self._producers.connection_closed(channel)
         self._tell(self._groups.connection_closed(channel), now_ns())
 
     def expire(self) -> None:
-        """Drop members that fell silent; call it every second or oftener.
+        """Drop silent members; call it every second or more often.
 
-        If this process stood still, what they said meanwhile is not read yet.
+        If this process was suspended, unread heartbeats do not count as missing.
         """
         now, last_ns = now_ns(), self._expired_ns
         self._expired_ns = now
@@ -118,7 +118,9 @@ class ClientProcessor:
         return request.response(body=consumer_ids_to_json(members))
 
     def _check_subscription(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
-        """Java's consumers ask so at their start, for what are no tags."""
+        """Validate a subscription; Java's consumers request it at their start for filters without
+        tags.
+        """
         asked = JsonObject.parse(request.body, "check of a client's configuration")
         if asked.items("subscriptionData"):
             fields = JsonObject(asked.items("subscriptionData"), "subscription")
@@ -126,21 +128,25 @@ class ClientProcessor:
         return request.response()
 
     async def _offer_retry_topic(self, consumer: ConsumerData, channel: RemotingChannel) -> None:
-        """Java's push consumers look for it at once, and again only half a minute later."""
+        """Create the group's retry topic: Java's push consumers look for it at once, then after 30
+        s.
+        """
         topic = retry_topic(consumer.group)
         if all(subscription.topic != topic for subscription in consumer.subscriptions):
             return
         try:
             await self._retries.offer(consumer.group)
         except BrokerError as error:  # no reason to lose a member
-            self._warnings.warn("retry topic not made", peer=channel.peer, reason=str(error))
+            self._warnings.warn("retry topic not created", peer=channel.peer, reason=str(error))
 
     def _is_known(self, group: Group) -> bool:
-        """As at Apache's brokers the others of a heartbeat count nevertheless."""
+        """Return whether the group may consume; others of the heartbeat are independent, as in
+        Apache's.
+        """
         try:
             self._group_directory.config(group)
         except BrokerError:
-            return False  # its pulls are told why
+            return False  # its pulls get the reason
         return True
 
     def _tell(self, groups: Iterable[Group], now: int) -> None:

@@ -15,7 +15,7 @@ MAX_RETRY_QUEUES = 1024
 
 
 class GroupConfigs:
-    """Configurations by group, and a version that grows with each change."""
+    """Configurations by group, with a version that increases with each change."""
 
     def __init__(self) -> None:
         self._configs: dict[Group, GroupConfig] = {}
@@ -28,11 +28,11 @@ class GroupConfigs:
         return len(self._configs)
 
     def find(self, group: Group) -> GroupConfig | None:
-        """Return the configuration, None if the group has none here."""
+        """Return the configuration, or None if the group has none."""
         return self._configs.get(group)
 
     def put(self, configs: Iterable[GroupConfig], *, now_ms: int) -> bool:
-        """Create or change groups; False if all are so already."""
+        """Create or change groups; return False if nothing changes."""
         changed = False
         for config in configs:
             changed = changed or self._configs.get(config.group) != config
@@ -42,30 +42,30 @@ class GroupConfigs:
         return changed
 
     def remove(self, group: Group, *, now_ms: int) -> bool:
-        """Forget the configuration; False if there is none."""
+        """Delete the configuration; return False if there is none."""
         if self._configs.pop(group, None) is None:
             return False
         self._changed(now_ms)
         return True
 
     def copy(self) -> GroupConfigs:
-        """Return configurations that can be changed on their own."""
+        """Return an independent copy."""
         copied = GroupConfigs()
         copied._configs = dict(self._configs)
         copied.version = self.version
         return copied
 
     def adopt(self, other: GroupConfigs) -> None:
-        """Become what *other* is: a slave takes over its master's table."""
+        """Replace the content by *other*: a slave takes over its master's table."""
         self._configs, self.version = other._configs, other.version
 
     def to_table(self) -> dict[str, Any]:
-        """RocketMQ's form of the file, and of the answer to 201."""
+        """Return RocketMQ's form of the file, which also answers 201."""
         return groups_to_fields(self, self.version)
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> GroupConfigs:
-        """Inverse of ``to_table``; raises InvalidCommand that names what is wrong."""
+        """Inverse of ``to_table``; raise InvalidCommand that names the invalid part."""
         read = cls()
         configs, read.version = groups_from_fields(JsonObject(table, "table of groups"))
         read._configs = {config.group: config for config in configs}
@@ -76,7 +76,7 @@ class GroupConfigs:
 
 
 def checked(config: GroupConfig) -> GroupConfig:
-    """Return *config* if a broker can do as it says; raises InvalidCommand that names the field."""
+    """Return *config* if it is valid; raise InvalidCommand that names the invalid field."""
     if config.retry_queue_nums > MAX_RETRY_QUEUES:
         raise InvalidCommand(
             f"retryQueueNums of group {config.group} is {config.retry_queue_nums}: expected 0 to"
@@ -91,5 +91,5 @@ def checked(config: GroupConfig) -> GroupConfig:
 
 
 def default_config(name: str) -> GroupConfig:
-    """What a group has that nobody configured; raises ValueError if no group can be called so."""
+    """Return the default configuration; raise ValueError if *name* is invalid."""
     return GroupConfig(group=Group(check_name("group", name)))

@@ -1,4 +1,4 @@
-"""Configurations of groups: 200, 225 (define), 201, 352 (show), 207 (delete)."""
+"""Requests for configurations of groups: 200, 225 (define), 201, 352 (show), 207 (delete)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
 
 class GroupProcessor:
-    """What is confirmed is on disk."""
+    """Confirms changes when they are on disk."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GroupProcessor:
         self._offset_saver = offset_saver
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._define,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._define_all,

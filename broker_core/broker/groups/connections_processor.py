@@ -1,4 +1,6 @@
-"""Who is connected (203, 204, 328), what is subscribed (345), what clients say (307)."""
+"""Requests about clients: connections (203, 204, 328), subscriptions (345), a client's state
+(307).
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.headers import ConsumerGroupHeader
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
-CLIENT_ANSWERS_S = 10.0  # as Apache's brokers wait for a client
+CLIENT_ANSWERS_S = 10.0  # timeout of Apache's brokers for a client
 
 
 class ConnectionProcessor:
-    """Answers from the heartbeats, or with what a client answers."""
+    """Answers from the heartbeats, or with the answer of a client."""
 
     def __init__(
         self, groups: Groups[RemotingChannel], producers: Producers[RemotingChannel]
@@ -38,7 +40,7 @@ class ConnectionProcessor:
         self._producers = producers
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers_of,

@@ -18,10 +18,10 @@ from broker_core.store.tables import JsonTable
 
 
 class GroupDirectory:
-    """Finds what is configured of a group, and makes the default of one that nobody configured."""
+    """Finds configurations of groups, and creates defaults for groups without one."""
 
     def __init__(self, configs: GroupConfigs, table: JsonTable, *, auto_create: bool) -> None:
-        """*auto_create* false: groups that nobody configured are refused."""
+        """Manage *configs*; *auto_create* false: groups without a configuration are refused."""
         self.configs = configs
         self._table = table
         self._auto_create = auto_create
@@ -29,10 +29,10 @@ class GroupDirectory:
         self._turn = asyncio.Lock()
 
     def config(self, group: Group) -> GroupConfig:
-        """Return what is configured of *group*; a default is on disk with the next ``save``.
+        """Return the configuration of *group*; a new default is on disk after the next ``save``.
 
-        A crash that takes it away takes nothing: it would be made again. Raises BrokerError if the
-        group must be configured first, or cannot have that name.
+        A default lost in a crash would be created again. Raises BrokerError if the group must be
+        configured first, or its name is invalid.
         """
         found = self.configs.find(group)
         if found is not None:
@@ -50,7 +50,9 @@ class GroupDirectory:
         return made
 
     def consuming(self, group: Group) -> GroupConfig:
-        """As ``config``; raises BrokerError as well if the group must not consume now."""
+        """Return the configuration as ``config`` does; also raise BrokerError if it disables
+        consuming.
+        """
         config = self.config(group)
         if not config.consume_enable:
             raise BrokerError(
@@ -60,29 +62,26 @@ class GroupDirectory:
         return config
 
     async def define(self, configs: Iterable[GroupConfig]) -> None:
-        """Create or change groups; on return they are on disk.
-
-        Raises OSError, nothing is changed then.
-        """
+        """Create or change groups durably. Raise OSError without a change."""
         wanted = tuple(configs)
         await self._change(lambda table, now_ms: table.put(wanted, now_ms=now_ms))
 
     async def delete(self, group: Group) -> None:
-        """Forget a group's configuration; on return the disk knows. Raises OSError as ``define``.
+        """Delete a group's configuration durably. Raise OSError as ``define``.
 
-        Where groups make themselves, the next thing heard of the group gives it the default.
+        With automatic creation, the group gets the default at its next request.
         """
         await self._change(lambda table, now_ms: table.remove(group, now_ms=now_ms))
 
     async def adopt(self, configs: GroupConfigs) -> None:
-        """Take over the groups of the master; on return they are on disk. Raises OSError."""
+        """Replace the groups by the master's, durably. Raise OSError."""
         async with self._turn:
             await asyncio.to_thread(self._table.save_bytes, orjson.dumps(configs.to_table()))
             self.configs.adopt(configs)
             self._saved = configs.version
 
     async def save(self) -> None:
-        """Bring to disk what was made by ``config``. Raises OSError."""
+        """Save defaults created by ``config``. Raise OSError."""
         if self.configs.version != self._saved:
             await self._change(lambda table, now_ms: True)
 
@@ -98,5 +97,5 @@ class GroupDirectory:
             await asyncio.to_thread(self._table.save_bytes, orjson.dumps(changed.to_table()))
             before = changed.version
             change(self.configs, now_ms)
-            # Defaults made meanwhile count as changes: the next save writes them.
+            # Defaults created meanwhile count as changes: the next save writes them.
             self._saved = before if self.configs.version == before else self._saved

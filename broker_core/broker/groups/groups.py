@@ -1,8 +1,9 @@
-"""Consumer groups: who is a member, what the group wants, and who must hear of a change.
+"""Consumer groups: their members, their subscriptions, and the members to notify of a change.
 
-A member is a client; it stays one for 120 s after its last heartbeat (less if that heartbeat says
-so), or until it unregisters or the connection of that heartbeat closes. *connection* is whatever
-the shell sends notices on; it is only compared. The times are monotonic nanoseconds. Pure.
+A member is a client; it stays one for 120 s after its last heartbeat (less if that heartbeat
+requests it), or until it unregisters or the connection of that heartbeat closes. *connection*
+identifies a client's connection for notices; it is only compared. The times are monotonic
+nanoseconds. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ C = TypeVar("C")
 
 
 class Program(NamedTuple):
-    """What runs a client: its language and RocketMQ's number of its version, as it says."""
+    """The program of a client: its language and RocketMQ's version number, as reported by it."""
 
     language: str = "OTHER"
     version: int = 0
@@ -38,20 +39,20 @@ UNKNOWN_PROGRAM = Program()
 
 @dataclass(slots=True)
 class Member(Generic[C]):
-    """A client of a group: where it can be told something, until when it counts."""
+    """A member of a group: its connection for notices, and its expiry."""
 
     connection: C
     ends_ns: int
     program: Program = UNKNOWN_PROGRAM
 
     def excuse(self, time_ns: int) -> None:
-        """Let it count *time_ns* longer."""
+        """Extend the membership by *time_ns*."""
         self.ends_ns += time_ns
 
 
 @dataclass(slots=True)
 class Consumers(Generic[C]):
-    """A group as its members' heartbeats describe it; of what they say differently, the last."""
+    """A group as its members' heartbeats describe it; where they differ, the last one counts."""
 
     members: dict[str, Member[C]] = field(default_factory=dict)  # by client id
     subscriptions: dict[Topic, Subscription] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Consumers(Generic[C]):
 
 
 class Groups(Generic[C]):
-    """All groups with members. What returns groups, returns those whose members must be told."""
+    """All groups with members. Methods that return groups return those whose members to notify."""
 
     def __init__(self) -> None:
         self._groups: dict[Group, Consumers[C]] = {}
@@ -76,7 +77,7 @@ class Groups(Generic[C]):
         expiry_ns: int = EXPIRY_NS,
         program: Program = UNKNOWN_PROGRAM,
     ) -> set[Group]:
-        """Keep *client_id* a member of these groups, for *expiry_ns* if nothing is heard of it."""
+        """Keep *client_id* a member of these groups for *expiry_ns* after this heartbeat."""
         changed = set()
         for data in consumers:
             group = self._groups.setdefault(data.group, Consumers())
@@ -92,7 +93,7 @@ class Groups(Generic[C]):
         return changed
 
     def unregister(self, client_id: str, group: Group) -> set[Group]:
-        """End a membership; unknown ones are no error."""
+        """End a membership; unknown ones are ignored."""
         return self._remove(lambda name, one, _: name == group and one == client_id)
 
     def connection_closed(self, connection: C) -> set[Group]:
@@ -100,35 +101,35 @@ class Groups(Generic[C]):
         return self._remove(lambda _, __, member: member.connection == connection)
 
     def expire(self, now_ns: int) -> set[Group]:
-        """End the memberships not heard of for too long."""
+        """End the memberships whose last heartbeat is too old."""
         return self._remove(lambda _, __, member: now_ns > member.ends_ns)
 
     def excuse(self, time_ns: int) -> None:
-        """Give all members *time_ns* more: nobody could be heard meanwhile."""
+        """Extend all memberships by *time_ns*, during which no heartbeat could be read."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.excuse(time_ns)
 
     def find(self, group: Group) -> Consumers[C] | None:
-        """The group, None if it has no member."""
+        """Return the group, or None if it has no member."""
         return self._groups.get(group)
 
     def subscribers(self, topic: Topic) -> list[Group]:
-        """The groups whose members subscribe *topic*."""
+        """Return the groups whose members subscribe to *topic*."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def members(self, group: Group) -> list[str]:
-        """Client ids, sorted; empty for an unknown group."""
+        """Return client ids, sorted; empty for an unknown group."""
         known = self._groups.get(group)
         return sorted(known.members) if known else []
 
     def connections(self, group: Group) -> list[C]:
-        """Where the members of *group* can be told something."""
+        """Return the connections of the members of *group*."""
         known = self._groups.get(group)
         return [member.connection for member in known.members.values()] if known else []
 
     def subscription(self, group: Group, topic: Topic) -> Subscription | None:
-        """What the members' heartbeats say that the group wants of *topic*."""
+        """Return the group's subscription to *topic*, according to its members' heartbeats."""
         known = self._groups.get(group)
         return known.subscriptions.get(topic) if known else None
 
@@ -145,7 +146,7 @@ class Groups(Generic[C]):
 
 
 def _subscribe(known: dict[Topic, Subscription], wanted: Iterable[Subscription]) -> bool:
-    """Bring *known* up to date; True if the set of topics changed."""
+    """Update *known*; return whether the set of topics changed."""
     before = set(known)
     named = set()
     for subscription in wanted:

@@ -1,4 +1,4 @@
-"""Orderly locks: codes 41 and 42."""
+"""Requests for orderly locks: codes 41 and 42."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
 
 class LockProcessor:
-    """Grants queues of this broker only, and says so only once it is on disk."""
+    """Grants queues of this broker only, and answers only once the grant is on disk."""
 
     def __init__(
         self,
@@ -26,7 +26,9 @@ class LockProcessor:
         broker_name: str,
         from_ns: int = 0,
     ) -> None:
-        """Before *from_ns* nothing is granted: locks that another broker gave may be alive."""
+        """Grant locks of *locks*, but none before *from_ns*: locks of another broker may be
+        alive.
+        """
         self._from_ns = from_ns
         self._locks = locks
         self._saver = saver
@@ -34,7 +36,7 @@ class LockProcessor:
         self._broker_name = broker_name
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {RequestCode.LOCK_BATCH_MQ: self._lock, RequestCode.UNLOCK_BATCH_MQ: self._unlock}
 
     async def _lock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -42,7 +44,7 @@ class LockProcessor:
         return request.response(body=locked_to_json(granted))
 
     async def grant(self, wanted: LockBatch) -> frozenset[QueueName]:
-        """Return the queues that are locked now, once that is on disk. Raises BrokerError."""
+        """Return the queues that are locked now, once that is on disk. Raise BrokerError."""
         if now_ns() < self._from_ns:
             return frozenset()
         ours = [queue for queue in wanted.queues if self._is_ours(queue)]
@@ -52,11 +54,12 @@ class LockProcessor:
         try:
             await self._saver.save(grant.to_save)
         except OSError as error:
-            # Held in memory all the same: nobody else gets it, and the next request saves again.
+            # Kept in memory nevertheless: no other client gets it, and the next request saves
+            # again.
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"the lock table cannot be saved: {error.strerror}"
             ) from error
-        # The disk may have taken long: what ended meanwhile is perhaps somebody else's.
+        # The disk may have taken long: an expired lock may have another holder now.
         holder, now = self._locks.holder, now_ns()
         return frozenset(
             queue
@@ -69,7 +72,7 @@ class LockProcessor:
         return request.response()
 
     def free(self, unlock: LockBatch) -> None:
-        """Free the queues that the client of *unlock* holds, unless it asked for them since."""
+        """Release the queues held by the client of *unlock*, unless it requested them since."""
         self._locks.unlock(
             unlock.group,
             unlock.client_id,

@@ -1,4 +1,4 @@
-"""What a pull wants of a queue, by the tags or the SQL92 filter of its subscription. Pure."""
+"""The filter of a pull: by the tags or the SQL92 expression of its subscription. Pure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ SQL = "SQL92"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``tag_hashes``: None for every tag. ``passes``: a test of encoded properties; None: all."""
+    """``tag_hashes``: None for every tag. ``passes``: predicate on encoded properties; None:
+    all.
+    """
 
     tag_hashes: frozenset[int] | None = None
     passes: Callable[[bytes], bool] | None = None
 
 
 def wanted_by(subscription: Subscription) -> Wanted:
-    """What *subscription* wants. Raises BrokerError (23) for a filter that cannot be read, (1) for
-    a kind of filter that nobody knows.
+    """Return the filter of *subscription*.
+
+    Raises BrokerError (23) for an invalid expression, (1) for an unknown kind of filter.
     """
     kind = subscription.expression_type or "TAG"
     if kind == "TAG":
@@ -47,7 +50,7 @@ def wanted_by(subscription: Subscription) -> Wanted:
 
 
 def inline(topic: Topic, expression: str, kind: str | None) -> Subscription:
-    """The subscription that stands in a pull itself. Raises BrokerError as ``wanted_by``."""
+    """Return the subscription contained in a pull. Raise BrokerError as ``wanted_by``."""
     if len(expression) > MAX_EXPRESSION_CHARS:
         raise BrokerError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,

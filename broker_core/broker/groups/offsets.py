@@ -1,8 +1,8 @@
 """Committed offsets: the next offset each group needs of each queue. Pure.
 
-As in RocketMQ a commit is stored as it comes, also if it is lower than the last one. Beyond
-RocketMQ, a commit may carry the epoch of its sender's ownership; one of an older epoch than was
-ever seen for that group and queue is refused: it comes from a stopped process that woke up.
+As in RocketMQ a commit is stored even if it is lower than the last one. Beyond RocketMQ, a commit
+may carry the epoch of its sender's ownership; a commit with an older epoch than was ever seen for
+that group and queue is refused: it comes from a stopped process that resumed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Queue(NamedTuple):
 
 
 class Clamped(NamedTuple):
-    """A committed offset beyond the end of its queue, brought back to it."""
+    """A committed offset that was reduced to the end of its queue."""
 
     group: Group
     topic: Topic
@@ -32,15 +32,15 @@ class Clamped(NamedTuple):
 
 @dataclass(slots=True)
 class CommittedOffsets:
-    """The table of one broker."""
+    """The committed offsets of one broker."""
 
-    #: Counts changes, so that a shell knows when to save.
+    #: Number of changes, by which the saver detects unsaved ones.
     change: int = 0
-    #: How many deletions of topics in the log are known here.
+    #: Number of topic deletions in the log that were applied.
     deletions: int = 0
     _offsets: dict[_Queue, int] = field(default_factory=dict)
     _epochs: dict[_Queue, int] = field(default_factory=dict)
-    _epoch_lives: dict[_Queue, int] = field(default_factory=dict)  # of the logs that they count in
+    _epoch_lives: dict[_Queue, int] = field(default_factory=dict)  # topics that epochs belong to
 
     def commit(
         self,
@@ -52,9 +52,10 @@ class CommittedOffsets:
         epoch: int | None = None,
         epoch_life: int | None = None,
     ) -> int | None:
-        """Store *offset*; return the newer epoch because of which it was refused, else None.
-        *epoch_life*: the incarnation of the topic that the epoch is an offset of; in a later one
-        epochs begin anew.
+        """Store *offset*; return the newer epoch if the commit was refused, else None.
+
+        *epoch_life*: life of the topic that the epoch is an offset of; epochs start over in a later
+        one.
         """
         queue = _Queue(group, topic, queue_id)
         if epoch is not None:
@@ -76,37 +77,35 @@ class CommittedOffsets:
         return None
 
     def committed(self, group: Group, topic: Topic, queue_id: int) -> int | None:
-        """Return the stored offset; None if there is none."""
+        """Return the stored offset, or None."""
         return self._offsets.get(_Queue(group, topic, queue_id))
 
     def queues(self) -> Iterator[tuple[Group, Topic, int]]:
-        """The queues in which groups have offsets."""
+        """Yield the queues in which groups have offsets."""
         return iter(self._offsets)
 
     def clone(self, source: Group, target: Group, topic: Topic) -> None:
-        """Let *target* be where *source* is in *topic*; queues without an offset stay as they are.
+        """Copy the offsets of *source* in *topic* to *target*; queues without one stay unchanged.
 
-        An epoch is not copied: it says who owns a queue for *source*.
+        Epochs are not copied: they belong to an owner of the queue for *source*.
         """
         for queue in [each for each in self._offsets if each[:2] == (source, topic)]:
             self.commit(target, topic, queue.queue_id, self._offsets[queue])
 
     def epoch(self, group: Group, topic: Topic, queue_id: int) -> int | None:
-        """Return the newest epoch of which a commit was stored; None if there is none."""
+        """Return the highest epoch of a stored commit, or None."""
         return self._epochs.get(_Queue(group, topic, queue_id))
 
     def delete(self, group: Group) -> None:
-        """Keep nothing of *group*: neither its offsets nor what fences them. A group of that name
-        begins anew, and its epochs may begin anew as well.
-        """
+        """Delete offsets and epochs of *group*. A later group of that name starts over."""
         self._delete(lambda queue: queue.group == group)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Keep nothing of *topic*, of no group: the offsets of its messages begin anew."""
+        """Delete all groups' offsets in *topic*, since offsets of its messages start over."""
         self._delete(lambda queue: queue.topic == topic)
 
     def know_deletions(self, number: int) -> None:
-        """*number* deletions of the log count here."""
+        """Record that *number* deletions of the log were applied."""
         if number != self.deletions:
             self.deletions = number
             self.change += 1
@@ -118,9 +117,9 @@ class CommittedOffsets:
                 self.change += 1
 
     def clamp(self, end_offset: Callable[[Topic, int], int]) -> list[Clamped]:
-        """Bring offsets beyond their queue's end back to it; for a log that lost its tail.
+        """Reduce offsets beyond their queue's end to it, after a log lost its tail.
 
-        New messages will get those offsets: the group would pass them over.
+        New messages will get those offsets, and the group would skip them.
         """
         clamped = []
         for queue, committed in self._offsets.items():
@@ -133,9 +132,10 @@ class CommittedOffsets:
         return clamped
 
     def forget_epochs(self) -> None:
-        """For a log that lost its tail: epochs are offsets of messages, which may be gone.
+        """Delete all epochs, after a log lost its tail: they are offsets of messages that may be
+        gone.
 
-        An owner whose epoch comes after the loss would be refused for ever.
+        An owner whose epoch comes after the loss would be refused forever.
         """
         if self._epochs:
             self._epochs.clear()
@@ -143,14 +143,16 @@ class CommittedOffsets:
             self.change += 1
 
     def adopt(self, other: CommittedOffsets) -> None:
-        """Become what *other* is: a slave takes over its master's table."""
+        """Replace the content by *other*: a slave takes over its master's table."""
         self._offsets, self._epochs = other._offsets, other._epochs
         self._epoch_lives = other._epoch_lives
         self.deletions = other.deletions
         self.change += 1
 
     def to_table(self) -> dict[str, Any]:
-        """RocketMQ's form, ``topic@group`` to queue id to offset, and the epochs beside it."""
+        """Return RocketMQ's form, ``topic@group`` to queue id to offset, with the epochs in
+        addition.
+        """
         return {
             **self.to_offset_table(),
             "epochTable": _nested(self._epochs),
@@ -159,12 +161,12 @@ class CommittedOffsets:
         }
 
     def to_offset_table(self) -> dict[str, Any]:
-        """What RocketMQ's own table has, and no epochs."""
+        """Return RocketMQ's own table, without epochs."""
         return {"offsetTable": _nested(self._offsets)}
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> CommittedOffsets:
-        """Inverse of ``to_table``; raises ValueError on other content."""
+        """Inverse of ``to_table``; raise ValueError on other content."""
         try:
             return cls(
                 deletions=int(table.get("deletions", 0)),
@@ -173,7 +175,7 @@ class CommittedOffsets:
                 _epoch_lives=_flat(table.get("epochLifeTable", {})),
             )
         except (TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"no table of committed offsets: {error}") from error
+            raise ValueError(f"not a table of committed offsets: {error}") from error
 
 
 def _nested(table: dict[_Queue, int]) -> dict[str, dict[str, int]]:

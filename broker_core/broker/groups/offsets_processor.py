@@ -1,4 +1,4 @@
-"""Offsets: committed ones (codes 14, 15, 43) and those of the queues (29, 30, 31)."""
+"""Requests for offsets: committed ones (codes 14, 15, 43) and those of queues (29, 30, 31)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ from broker_core.store.reader import StoreReader
 
 
 class OffsetProcessor:
-    """Answers at once; commits reach the disk with the next save of the table, if they do not ask
-    for it.
-    """
+    """Answers at once; commits reach the disk with the next save, unless they request it."""
 
     def __init__(
         self,
@@ -47,7 +45,7 @@ class OffsetProcessor:
         self._saver = saver
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
@@ -65,8 +63,8 @@ class OffsetProcessor:
         may_be_zero = header.set_zero_if_not_found is not False
         if offset is None and may_be_zero and self._reader.min_offset(topic, header.queue_id) == 0:
             # As Apache's brokers do for a young queue: a consumer that starts at the latest message
-            # would pass over what came before it found the queue. They ask whether the first
-            # message is still in memory, we whether it is still there.
+            # would skip messages stored before it found the queue. They check whether the first
+            # message is still in memory, this broker whether it still exists.
             offset = 0
         if offset is None:
             raise BrokerError(
@@ -116,7 +114,7 @@ class OffsetProcessor:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 f"commit of epoch {header.epoch} refused: queue {header.queue_id} of {topic!r}"
-                f" is owned in epoch {newer} now",
+                f" is now owned in epoch {newer}",
             )
         return self._saved(request) if header.at_once else request.response()
 
@@ -138,7 +136,7 @@ class OffsetProcessor:
         if (header.boundary_type or "").lower() != "upper":
             return _offset(request, self._reader.offset_at(topic, queue_id, at_ms))
         last = self._reader.offset_at(topic, queue_id, at_ms + 1) - 1
-        # As Apache's brokers: 0 where all is later, also if message 0 is gone.
+        # As Apache's brokers: 0 if all messages are later, even if message 0 is gone.
         return _offset(request, last if last >= self._reader.min_offset(topic, queue_id) else 0)
 
     def _earliest(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:

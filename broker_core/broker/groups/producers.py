@@ -1,4 +1,4 @@
-"""Producer groups: which clients say that they produce for them, and where they can be asked.
+"""Producer groups: their clients, which brokers ask about transactions.
 
 A client counts for as long as a member of a consumer group does (``groups.py``). The times are
 monotonic nanoseconds. Pure.
@@ -34,35 +34,35 @@ class Producers(Generic[C]):
         expiry_ns: int = EXPIRY_NS,
         program: Program = UNKNOWN_PROGRAM,
     ) -> None:
-        """Keep *client_id* in these groups, for *expiry_ns* if nothing is heard of it."""
+        """Keep *client_id* in these groups for *expiry_ns* after this heartbeat."""
         for group in groups:
             clients = self._groups.setdefault(group, {})
             clients[client_id] = Member(connection, now_ns + expiry_ns, program)
 
     def unregister(self, client_id: str, group: Group) -> None:
-        """Forget a client of a group; unknown ones are no error."""
+        """Remove a client from a group; unknown ones are ignored."""
         self._keep(lambda name, one, _: name != group or one != client_id, [group])
 
     def connection_closed(self, connection: C) -> None:
-        """Forget the clients whose last heartbeat came over *connection*."""
+        """Remove the clients whose last heartbeat came over *connection*."""
         self._keep(lambda _, __, member: member.connection != connection, list(self._groups))
 
     def expire(self, now_ns: int) -> None:
-        """Forget the clients not heard of for too long."""
+        """Remove the clients whose last heartbeat is too old."""
         self._keep(lambda _, __, member: now_ns <= member.ends_ns, list(self._groups))
 
     def excuse(self, time_ns: int) -> None:
-        """Give all clients *time_ns* more: nobody could be heard meanwhile."""
+        """Extend all clients' time by *time_ns*, during which no heartbeat could be read."""
         for clients in self._groups.values():
             for member in clients.values():
                 member.excuse(time_ns)
 
     def clients(self, group: Group) -> Mapping[str, Member[C]]:
-        """The clients of *group* by their ids; empty for an unknown group."""
+        """Return the clients of *group* by id; empty for an unknown group."""
         return self._groups.get(group, {})
 
     def connections(self, group: Group) -> list[C]:
-        """Where the clients of *group* can be asked something."""
+        """Return the connections of the clients of *group*."""
         return [member.connection for member in self.clients(group).values()]
 
     def _keep(

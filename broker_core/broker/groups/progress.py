@@ -1,6 +1,6 @@
-"""How far groups are in the topics of a broker: the store, committed offsets and members together.
+"""Progress of groups in the topics of a broker, from store, committed offsets and members.
 
-Nothing here changes anything; each question walks over what it needs.
+Read-only; each query scans what it needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker_core.store.reader import StoreReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Of one broker. Times are milliseconds since 1970."""
+    """The progress at one broker. Times are milliseconds since 1970."""
 
     broker_name: str
     reader: StoreReader
@@ -31,7 +31,7 @@ class Progress:
     traffic: Traffic
 
     def ends(self, config: TopicConfig) -> dict[QueueName, QueueEnds]:
-        """What each queue of a topic holds."""
+        """Return the range of each queue of a topic."""
         found = {}
         for queue in self._queues(config, max(config.read_queues, config.write_queues)):
             where = (queue.topic, queue.queue_id)
@@ -41,17 +41,17 @@ class Progress:
         return found
 
     def put_rate(self, config: TopicConfig, *, now_ms: int) -> float:
-        """Messages a second that came into a topic in the last minute."""
+        """Return the messages per second that a topic received in the last minute."""
         put = sum(ends.max_offset for ends in self.ends(config).values())
         return self.traffic.put_pace(config.topic, put, MINUTE_MS, now_ms=now_ms).rate
 
     def of_group(self, group: Group, topics: Iterable[Topic], *, now_ms: int) -> list[ConsumeStats]:
-        """Where *group* is in each of the topics that exist."""
+        """Return the progress of *group* in each of the topics that exist."""
         configs = (self.topics.find(topic) for topic in topics)
         return [self._stats(group, each, now_ms) for each in configs if each is not None]
 
     def consumed_topics(self, group: Group, topics: Iterable[Topic]) -> list[Topic]:
-        """Those of *topics* that the group subscribes; all while it has no members."""
+        """Return those of *topics* to which the group subscribes; all while it has no members."""
         members = self.groups.find(group)
         if members is None or not members.subscriptions:
             return list(topics)
@@ -60,7 +60,9 @@ class Progress:
     def time_spans(
         self, group: Group, config: TopicConfig, *, now_ms: int
     ) -> dict[QueueName, TimeSpan]:
-        """When what stands in each queue was stored, and what *group* needs next."""
+        """Return by queue the store times of its messages, and of the next one that *group*
+        needs.
+        """
         found = {}
         for queue in self._queues(config, config.write_queues):
             where = (queue.topic, queue.queue_id)
@@ -100,7 +102,7 @@ class Progress:
 
 
 def joined(stats: Iterable[ConsumeStats]) -> ConsumeStats:
-    """The stats of several topics as one."""
+    """Return the combined stats of several topics."""
     queues: dict[QueueName, QueueProgress] = {}
     rate = 0.0
     for each in stats:
@@ -110,7 +112,7 @@ def joined(stats: Iterable[ConsumeStats]) -> ConsumeStats:
 
 
 def by_group(offsets: CommittedOffsets) -> Mapping[Group, list[Topic]]:
-    """The topics in which each group has an offset."""
+    """Return the topics in which each group has an offset."""
     found: dict[Group, dict[Topic, None]] = {}
     for group, topic, _ in offsets.queues():
         found.setdefault(group, {})[topic] = None

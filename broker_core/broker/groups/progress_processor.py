@@ -1,4 +1,6 @@
-"""Progress: of topics (202, 321), of groups in them (208, 303, 317, 300, 343), copied (314)."""
+"""Requests for progress: of topics (202, 321), of groups in them (208, 303, 317, 300, 343), and
+copies of offsets (314).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _MAX_ENTRIES = 4096
 
 
 class ProgressProcessor:
-    """Answers from what is in memory and on disk now; *address* is the broker's own."""
+    """Answers from the current state; *address* is the broker's own."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class ProgressProcessor:
         self._address = address
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self._topic,
             RequestCode.GET_CONSUME_STATS: self._group,
@@ -74,7 +76,7 @@ class ProgressProcessor:
     def _group(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = ConsumeStatsHeader.from_ext(request.ext)
         group = Group(header.consumer_group)
-        # Each once: a list as long as a frame may name one of them a million times.
+        # Each topic once: a list as long as a frame may name one a million times.
         wanted = dict.fromkeys((header.topic_list or "").split(";"))
         named = [Topic(each) for each in wanted if each]
         if not named:

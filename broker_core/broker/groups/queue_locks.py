@@ -1,15 +1,15 @@
-"""Orderly locks: which client may hand out the messages of a queue for a group.
+"""Orderly locks: the client that may deliver the messages of a queue for a group.
 
 1. A lock has one holder; it ends when the holder unlocks it or ``expiry_ns`` after its last
-   renewal, never sooner: also not by a closed connection, a restart of the broker, or the end of
-   the topic, which may be made again while the holder hands its messages out.
-2. Whatever is unclear is not granted.
-3. A change of holder must be on disk before it is answered (``Grant.to_save``), or a restarted
-   broker could give the same queue away again. Renewals are not saved: every lock that is loaded
-   counts as renewed at that moment.
+   renewal. Nothing else ends it: neither a closed connection, nor a restart of the broker, nor
+   the end of the topic, which may be created again while the holder delivers its messages.
+2. In doubt a lock is not granted.
+3. A change of holder must be on disk before it is answered (``Grant.to_save``), otherwise a
+   restarted broker could grant the same queue again. Renewals are not saved: every lock that is
+   loaded counts as renewed at that moment.
 4. Requests of one client for one queue count in the order in which they were made (``sequence``):
-   one that comes behind a later one neither takes nor frees the lock.
-5. A lock costs memory from its grant to its end, and for one more ``expiry_ns`` if it was freed.
+   one that arrives after a later one neither takes nor releases the lock.
+5. A lock uses memory from its grant to its end, and for one more ``expiry_ns`` if released.
 
 The times are monotonic nanoseconds. Pure.
 """
@@ -24,7 +24,7 @@ from broker_core.names import Group, QueueName, Topic
 
 
 class Grant(NamedTuple):
-    """Queues that a request holds now; not to be answered before save number *to_save*."""
+    """Queues that a request holds now; answer only after save number *to_save*."""
 
     queues: frozenset[QueueName]
     to_save: int
@@ -39,7 +39,7 @@ class _Lock:
 
 
 class _Freed(NamedTuple):
-    """The last request for a lock that its holder freed."""
+    """The last request for a lock that its holder released."""
 
     holder: str
     sequence: int
@@ -48,10 +48,10 @@ class _Freed(NamedTuple):
 
 @dataclass(slots=True)
 class QueueLocks:
-    """The lock table of one broker. Not for several threads."""
+    """The lock table of one broker. Not thread-safe."""
 
     expiry_ns: int
-    #: Counts changes of holders; a save of the table at n has all changes up to n.
+    #: Number of changes of holders; a save of the table at n has all changes up to n.
     change: int = 0
     _locks: dict[tuple[Group, QueueName], _Lock] = field(default_factory=dict)
     _freed: dict[tuple[Group, QueueName], _Freed] = field(default_factory=dict)
@@ -65,8 +65,9 @@ class QueueLocks:
         now_ns: int,
         sequence: int = 0,
     ) -> Grant:
-        """Take or renew the locks of *queues* as far as no other client holds them. *sequence*: of
-        the request, among those of its client; 0: not known, it counts as the latest.
+        """Take or renew the locks of *queues* that no other client holds.
+
+        *sequence*: number of the request among its client's; 0: unknown, counts as the latest.
         """
         granted = set()
         to_save = 0
@@ -79,7 +80,7 @@ class QueueLocks:
                 self._locks[group, queue] = lock = _Lock(client_id, now_ns, self.change)
             if lock.holder == client_id:
                 lock.sequence = max(lock.sequence, sequence)
-                # Never back: a lock loaded or granted a moment ago may not end the earlier for it.
+                # Never earlier: a lock loaded or granted a moment ago must keep its time.
                 lock.renewed_ns = max(lock.renewed_ns, now_ns)
                 granted.add(queue)
                 to_save = max(to_save, lock.change)
@@ -94,9 +95,7 @@ class QueueLocks:
         now_ns: int = 0,
         sequence: int = 0,
     ) -> None:
-        """Free those of *queues* that *client_id* holds; others stay as they are. *sequence* as for
-        ``lock``.
-        """
+        """Release those of *queues* that *client_id* holds. *sequence* as for ``lock``."""
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is None or lock.holder != client_id or 0 < sequence < lock.sequence:
@@ -113,19 +112,19 @@ class QueueLocks:
         return sequence < freed.sequence
 
     def holder(self, group: Group, queue: QueueName, *, now_ns: int) -> str | None:
-        """Return who holds the lock now; None if it is free."""
+        """Return the current holder of the lock, or None."""
         lock = self._locks.get((group, queue))
         return None if lock is None or self._has_ended(lock, now_ns) else lock.holder
 
     def has_any(self, group: Group, *, now_ns: int) -> bool:
-        """True if anybody holds a lock for *group* now; O(locks)."""
+        """Return whether any client holds a lock for *group*; O(locks)."""
         return any(
             name == group and not self._has_ended(lock, now_ns)
             for (name, _), lock in self._locks.items()
         )
 
     def expire(self, now_ns: int) -> None:
-        """Forget locks that have ended, and those that were freed as long ago; O(locks)."""
+        """Remove expired locks, and released ones of the same age; O(locks)."""
         self._freed = {
             name: freed
             for name, freed in self._freed.items()
@@ -137,7 +136,7 @@ class QueueLocks:
             self.change += 1
 
     def to_table(self) -> dict[str, Any]:
-        """Return what a restarted broker needs."""
+        """Return the state that a restarted broker needs."""
         return {
             "locks": [
                 [group, queue.topic, queue.broker, queue.queue_id, lock.holder]
@@ -147,14 +146,14 @@ class QueueLocks:
 
     @classmethod
     def from_table(cls, table: dict[str, Any], *, expiry_ns: int, now_ns: int) -> QueueLocks:
-        """Inverse of ``to_table``, all locks renewed now; raises ValueError on other content."""
+        """Inverse of ``to_table``, all locks renewed now; raise ValueError on other content."""
         locks = cls(expiry_ns)
         try:
             for group, topic, broker, queue_id, holder in table.get("locks", []):
                 queue = QueueName(Topic(str(topic)), str(broker), int(queue_id))
                 locks._locks[Group(str(group)), queue] = _Lock(str(holder), now_ns, 0)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"no table of orderly locks: {error}") from error
+            raise ValueError(f"not a table of orderly locks: {error}") from error
         return locks
 
     def _has_ended(self, lock: _Lock, now_ns: int) -> bool:

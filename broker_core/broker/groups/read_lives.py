@@ -1,7 +1,7 @@
-"""In which life of a topic a client read last: what it commits without a word of that is of it.
+"""The life of a topic that a client read last: its commits without a life belong to it.
 
-RocketMQ's clients commit every few seconds what they have read, and know nothing of lives. A commit
-of a former one would let their group pass over the first messages of the next.
+RocketMQ's clients commit every few seconds what they have read, without lives. A commit of a former
+life would let the group skip the first messages of the next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker_core.remoting_channel import RemotingChannel
 
 
 class ReadLives:
-    """By connection; it costs memory as long as that lives."""
+    """Lives by connection, kept until the connection ends."""
 
     def __init__(self) -> None:
         self._lives: WeakKeyDictionary[RemotingChannel, dict[Topic, int | None]] = (
@@ -21,9 +21,9 @@ class ReadLives:
         )
 
     def read(self, channel: RemotingChannel, topic: Topic, life: int | None) -> None:
-        """The client at *channel* reads *topic*, which is in *life*."""
+        """Record that the client at *channel* reads *topic*, which is in *life*."""
         self._lives.setdefault(channel, {})[topic] = life
 
     def is_former(self, channel: RemotingChannel, topic: Topic, life: int | None) -> bool:
-        """True if that client read *topic* last in another life than *life*."""
+        """Return whether that client read *topic* last in another life than *life*."""
         return self._lives.get(channel, {}).get(topic, life) != life

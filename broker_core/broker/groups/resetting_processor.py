@@ -1,4 +1,4 @@
-"""A group is told to go on elsewhere: 222, and 220 to its members."""
+"""Requests to reset a group's offsets: 222, and 220 to its members."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _OUR_LANGUAGE = "PYTHON"  # of the gateway's own connections
 
 
 class ResetProcessor:
-    """Members that are there move their offsets themselves, as RocketMQ's do when they are told;
-    for a group without any the broker does it, on disk before the answer.
+    """Asks members to move their offsets, as RocketMQ's do.
+
+    For a group without members the broker moves them, on disk before the answer.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class ResetProcessor:
         self._offset_saver = offset_saver
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
 
     async def _reset(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -89,7 +90,9 @@ class ResetProcessor:
         return [only]
 
     def _refuse_gateways(self, group: Group, topic: Topic, queue_ids: list[int]) -> None:
-        """A gateway has records of what it finished, which count more than a moved offset."""
+        """Raise BrokerError for a gateway's group: its records take precedence over a moved
+        offset.
+        """
         known = self._groups.find(group)
         members = known.members.values() if known else ()
         if any(member.program.language == _OUR_LANGUAGE for member in members) or any(

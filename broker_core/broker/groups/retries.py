@@ -1,8 +1,8 @@
-"""Messages that a group could not handle: once more later, or given up. Pure.
+"""Messages that a group failed to handle: retried later, or dead letters. Pure.
 
-A message sent back stands in ``%RETRY%group`` once its delay is over, level 3 (10 s) for the first
-time and one level more each time; one that came too often stands in ``%DLQ%group`` at once. Source:
-``AbstractSendMessageProcessor`` and ``SendMessageProcessor`` (4.9.8, 5.3.3).
+A message sent back is stored in ``%RETRY%group`` after its delay, of level 3 (10 s) the first time
+and one level more each time; after too many attempts it is stored in ``%DLQ%group`` at once.
+Source: ``AbstractSendMessageProcessor`` and ``SendMessageProcessor`` (4.9.8, 5.3.3).
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from broker_core.remoting.record_encoding import BatchEntry, Envelope
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 
 _FIRST_LEVEL = 3
-#: Clients of 3.4.9 and later say how often; those of 5.0 and later count the attempt to come.
+#: Clients of 3.4.9 and later send the number of attempts; those of 5.0 and later count the next
+#: one.
 _VERSION_WITH_MAX, _VERSION_5 = 121, 413
 _OF_THE_DELAY = DELAY_PROPERTIES | {REAL_TOPIC.encode(), REAL_QUEUE.encode()}
 
 
 def retry_topic(group: Group) -> Topic:
-    """Where the messages of *group* stand that come again."""
+    """Return the topic of the retries of *group*."""
     return Topic(RETRY_PREFIX + group)
 
 
 def dead_letter_topic(group: Group) -> Topic:
-    """Where the messages stand that *group* gave up."""
+    """Return the topic of the dead letters of *group*."""
     return Topic(DEAD_LETTER_PREFIX + group)
 
 
 def most_times(configured: int, asked: int | None, *, version: int) -> int:
-    """How often a message may come again: as the client asks, or as its group is configured."""
+    """Return the maximum number of retries: the client's, or the one configured for its group."""
     return configured if asked is None or version < _VERSION_WITH_MAX else asked
 
 
 def is_given_up(message: StoredMessage, *, delay_level: int, most: int) -> bool:
-    """True if a message sent back becomes a dead letter."""
+    """Return whether a message sent back becomes a dead letter."""
     return delay_level < 0 or message.reconsume_times >= most
 
 
 def is_sent_to_give_up(reconsume_times: int, *, most: int, version: int, locked: bool) -> bool:
-    """True if what is sent to a retry topic becomes a dead letter.
+    """Return whether a message sent to a retry topic becomes a dead letter.
 
-    *locked*: the group holds orderly locks. Its messages do not come again later, out of order;
-    so what its consumers send there, they gave up.
+    *locked*: the group holds orderly locks. Its messages are not retried later, out of order; so
+    its consumers send them only to give them up.
     """
     if locked:
         return True
@@ -63,8 +64,8 @@ def sent_back(
 ) -> tuple[Envelope, BatchEntry]:
     """Return *message*, its body as stored, for *topic*: a retry or dead-letter topic.
 
-    *delay_level* 0 means by the number of its attempts; below 0 no delay. Raises
-    LocalProtocolError if its properties leave no room for what is added.
+    *delay_level* 0 means by the number of its attempts; below 0 no delay. Raises LocalProtocolError
+    if its properties have no room for the additions.
     """
     properties = message.properties
     more = {
@@ -88,6 +89,6 @@ def sent_back(
 
 
 def without_delay(entry: BatchEntry) -> BatchEntry:
-    """Return *entry* for a topic where it is to stand at once."""
+    """Return *entry* for a topic where it is visible at once."""
     raw = changed_properties(entry.properties, without=DELAY_PROPERTIES)
     return entry._replace(properties=raw)

@@ -1,4 +1,4 @@
-"""The retry and dead-letter topics of groups, made when they are needed."""
+"""The retry and dead-letter topics of groups, created when needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker_core.remoting.route_bodies import TopicConfig
 
 
 class RetryTopics:
-    """Says in which topic and queue a message of a group goes that failed there."""
+    """Finds topic and queue for messages that a group failed to handle."""
 
     def __init__(
         self, directory: TopicDirectory, *, groups: GroupDirectory, locks: QueueLocks
@@ -31,28 +31,31 @@ class RetryTopics:
         self._locks = locks
 
     async def for_retry(self, group: Group) -> tuple[Topic, int]:
-        """A queue of the group's retry topic. Raises BrokerError if it cannot be written to."""
+        """Return a queue of the group's retry topic. Raise BrokerError if it cannot be written
+        to.
+        """
         queues = max(1, self.groups.config(group).retry_queue_nums)
         return await self._queue_of(retry_topic(group), queues)
 
     async def offer(self, group: Group) -> None:
-        """Make the group's retry topic, unless it wants none; on a slave the master does it.
+        """Create the group's retry topic, unless it wants none; a slave leaves it to the master.
 
-        Raises BrokerError if it cannot be made.
+        Raises BrokerError on failure.
         """
         queues = self.groups.config(group).retry_queue_nums
         if queues and not self._directory.read_only:
             await self._make(retry_topic(group), queues)
 
     async def for_dead_letter(self, group: Group) -> tuple[Topic, int]:
-        """A queue of the group's dead-letter topic; raises as ``for_retry``."""
+        """Return a queue of the group's dead-letter topic; raise as ``for_retry``."""
         return await self._queue_of(dead_letter_topic(group), 1)
 
     async def for_sent(
         self, topic: Topic, header: SendMessageHeader, *, version: int
     ) -> tuple[Topic, int] | None:
-        """Where a message goes that was sent to *topic*, if that is a retry topic and it was given
-        up; None to leave it where it is. Raises BrokerError as ``for_retry``.
+        """Return the new place of a message sent to a retry topic, if it was given up.
+
+        None if it stays in *topic*. Raises BrokerError as ``for_retry``.
         """
         if not topic.startswith(RETRY_PREFIX):
             return None

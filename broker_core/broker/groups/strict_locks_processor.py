@@ -1,7 +1,7 @@
 """Orderly locks in strict mode: codes 41 and 42, granted by a majority of the replicas.
 
-Votes that do not make a majority are left to expire. Taken back at once they could free a queue
-whose holder does not know yet that its renewal failed.
+Votes without a majority are left to expire. If they were withdrawn at once, they could release a
+queue whose holder does not know yet that its renewal failed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.route_bodies import ClusterTable
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 
-_VOTE_S = 0.4  # a proxy's request for a lock waits 0.5 s
+_VOTE_S = 0.4  # a proxy waits 0.5 s for a lock
 
 
 class StrictLockProcessor:
-    """Asks the other replicas. Whoever asks with ``onlyThisBroker`` gets this broker's vote."""
+    """Asks the other replicas. A request with ``onlyThisBroker`` gets this broker's vote only."""
 
     def __init__(
         self,
@@ -39,7 +39,17 @@ class StrictLockProcessor:
         pool: ConnectionPool,
         vote_s: float = _VOTE_S,
     ) -> None:
-        """*clusters* asks a nameserver who is there; *address* is this broker's own."""
+        """Combine *local* votes with those of other replicas.
+
+        Args:
+            local: grants this broker's locks
+            broker_name: name shared by the replicas
+            address: returns this broker's own address
+            total_replicas: number of replicas, the master included
+            clusters: asks a nameserver for all brokers
+            pool: connections to the replicas
+            vote_s: time limit of a vote
+        """
         self._local = local
         self._broker_name = broker_name
         self._address = address
@@ -51,7 +61,7 @@ class StrictLockProcessor:
         self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {RequestCode.LOCK_BATCH_MQ: self._lock, RequestCode.UNLOCK_BATCH_MQ: self._unlock}
 
     async def _lock(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -83,7 +93,7 @@ class StrictLockProcessor:
         try:
             return set() if answer is None else locked_from_json(answer.body) & wanted.queues
         except RemotingError as error:
-            self._warnings.warn("vote not understood", peer=address, reason=str(error))
+            self._warnings.warn("invalid vote", peer=address, reason=str(error))
             return set()
 
     async def _ask(self, address: str, code: RequestCode, body: bytes) -> RemotingCommand | None:
@@ -97,11 +107,13 @@ class StrictLockProcessor:
         return answer if answer.code == 0 else None
 
     async def _others(self) -> list[str]:
-        """Addresses of the other replicas; those known last while no nameserver answers."""
+        """Return addresses of the other replicas; the last known ones while no nameserver
+        answers.
+        """
         try:
             found = (await self._clusters()).brokers.get(self._broker_name)
         except RemotingError as error:
-            self._warnings.warn("nameserver not asked for replicas", peer="", reason=str(error))
+            self._warnings.warn("no nameserver returned the replicas", peer="", reason=str(error))
         else:
             self._known = [] if found is None else list(found.addresses.values())
         return [each for each in self._known if each != self._address()]

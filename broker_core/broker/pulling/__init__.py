@@ -1,1 +1,1 @@
-"""Pulls and queries: held pulls, filters, lookups."""
+"""Pulls and queries: held pulls, filters, look-ups."""

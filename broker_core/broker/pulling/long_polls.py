@@ -1,4 +1,4 @@
-"""Held pulls: each waits for a message of its queue, or for its own time-out."""
+"""Held pulls: each waits for a message of its queue, or for its timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LongPolls:
     """The held pulls of one broker. One event loop only."""
 
     def __init__(self) -> None:
-        # Dicts for the order of arrival.
+        # Dicts keep the order of arrival.
         self._held: defaultdict[tuple[Topic, int], dict[_Held, None]] = defaultdict(dict)
         self._closed = False
 
@@ -29,9 +29,9 @@ class LongPolls:
     async def wait(
         self, topic: Topic, queue_id: int, *, tag_hashes: frozenset[int] | None, timeout_s: float
     ) -> bool:
-        """Return True once a message with one of *tag_hashes* is there, False after *timeout_s*.
+        """Wait for a message with one of *tag_hashes*; return False after *timeout_s*.
 
-        Look for messages and call this without an await in between, or one may be overlooked.
+        Look for messages and call this without an await in between, or one may be missed.
         """
         if self._closed:
             return False
@@ -49,7 +49,7 @@ class LongPolls:
                 del self._held[topic, queue_id]
 
     def arrived(self, topic: Topic, queue_id: int, tag_hashes: frozenset[int]) -> None:
-        """Wake those who wait for messages with these hashes in that queue."""
+        """Wake the pulls that wait for messages with these hashes in that queue."""
         for held in self._held.get((topic, queue_id), ()):
             if held.tag_hashes is None or not held.tag_hashes.isdisjoint(tag_hashes):
                 _wake(held, True)

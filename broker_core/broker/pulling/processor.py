@@ -1,4 +1,4 @@
-"""Pulls: codes 11 and 361, held until a message comes if the client wants that."""
+"""Pulls: codes 11 and 361, held until a message arrives if the client requests it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 from broker_core.store.reader import MAX_READ_BYTES, ReadResult, ReadStatus, StoreReader
 
 MAX_MESSAGES = 4096
-_MAX_SUSPEND_MS = 60_000  # a pull held for a client long gone costs memory
+_MAX_SUSPEND_MS = 60_000  # a pull held for a vanished client uses memory
 
-#: Code and remark of each finding. NO_MESSAGE is a wrong offset unless 0 was asked for.
+#: Code and remark of each read status. NO_MESSAGE is a wrong offset unless 0 was requested.
 _ANSWERS = {
     ReadStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
     ReadStatus.NO_MATCH: (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
@@ -38,7 +38,7 @@ _ANSWERS = {
 
 
 class PullProcessor:
-    """Answers with slices of the log, about 1 MiB of it and 4,096 messages at most."""
+    """Answers with slices of the log, at most about 1 MiB and 4,096 messages."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PullProcessor:
         self._traffic = traffic
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
@@ -98,17 +98,17 @@ class PullProcessor:
     async def _hold(
         self, request: RemotingCommand, header: PullMessageHeader, wanted: Wanted
     ) -> Answer:
-        """Read again when a message comes, until one is wanted or the time is up.
+        """Read again when messages arrive, until one matches or the time is up.
 
-        A tag wakes by its hash; a filter is asked of each message, from where it stands.
+        A tag wakes the pull by its hash; a filter is applied to each message since the last read.
         """
         ends_ns = now_ns() + min(header.suspend_timeout_millis, _MAX_SUSPEND_MS) * 1_000_000
-        # First without waiting: what came while this was no held pull yet woke nobody.
+        # Read before waiting: earlier messages could not wake this pull.
         result = self._read(header, wanted)
         while (left_ns := ends_ns - now_ns()) > 0 and not result.messages:
             if result.status is ReadStatus.NO_MATCH and wanted.passes is not None:
                 header = replace(header, queue_offset=result.next_offset)
-                await asyncio.sleep(0)  # what was looked at took time, others have had none
+                await asyncio.sleep(0)  # the read took time, during which no other work ran
             elif _code(result, header)[0] == ResponseCode.PULL_NOT_FOUND:
                 woken = await self._long_polls.wait(
                     Topic(header.topic),

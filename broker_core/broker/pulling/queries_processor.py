@@ -1,4 +1,4 @@
-"""Messages asked for by key (12) and by their place in the log (33)."""
+"""Queries for messages by key (12) and by position in the log (33)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from broker_core.store.reader import StoreReader
 
 MAX_MESSAGES = 64
 _OF_UNIQUE_KEY = 32
-_MAX_BYTES = 8 * 1024 * 1024  # beyond the first message; a frame holds 16 MiB
+_MAX_BYTES = 8 * 1024 * 1024  # besides the first message; a frame has up to 16 MiB
 _WAIT_S = 5.0
 
 
 class QueryProcessor:
-    """Answers with stored messages, as they stand in the log."""
+    """Answers with stored messages, unchanged from the log."""
 
     def __init__(self, reader: StoreReader, *, lookup: KeyLookup) -> None:
         self._reader = reader
         self._index = lookup.index
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.QUERY_MESSAGE: self._by_key,
             RequestCode.VIEW_MESSAGE_BY_ID: self._by_place,
@@ -62,7 +62,7 @@ class QueryProcessor:
     async def _found(
         self, index: KeyIndexer, header: QueryMessageHeader
     ) -> tuple[list[StoredMessage], int]:
-        """The newest messages, the oldest of them first, and when the last one was stored."""
+        """Return the newest messages, oldest first, and the store time of the last one."""
         most = _OF_UNIQUE_KEY if header.unique_key else min(header.max_num, MAX_MESSAGES)
         found: list[StoredMessage] = []
         size = 0
@@ -91,6 +91,6 @@ class QueryProcessor:
         message = self._reader.message_at(place)
         if message is None:
             raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"no message stands at offset {place} of the log"
+                ResponseCode.SYSTEM_ERROR, f"no message starts at offset {place} of the log"
             )
         return request.response(body=self._reader.record(place, message.size))

@@ -1,4 +1,4 @@
-"""How a slave takes over the tables that it has in memory: by name of table."""
+"""A slave's updates of tables in memory from its master's, by name of table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def adopters(
     offsets: CommittedOffsets,
     offset_saver: TableSaver,
 ) -> dict[str, Adopter]:
-    """Each returns once what it was given is in memory and on disk. They may raise OSError,
-    ValueError and InvalidCommand.
+    """Return the functions that replace a table in memory and on disk.
+
+    They may raise OSError, ValueError and InvalidCommand.
     """
 
     async def adopt_topics(content: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Which log a broker holds, and under how many masters it was written. Pure.
+"""Identity of a broker's log: its id, and its epoch, which counts masters. Pure.
 
-Slaves hold the log of their master: the same id. Each promotion of a slave raises the epoch: so the
-old master, should it be started as one again, is known for an old one by all who know the new.
+Slaves have the log of their master: the same id. Each promotion of a slave increases the epoch, so
+that slaves of the new master refuse an old master that is started as one again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ Role = Literal["master", "slave"]
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """``log_id`` is None of a slave that holds nothing yet. ``role`` is the one of the last start;
-    ``lock_grace`` says that orderly locks given by another master may be alive.
+    """``log_id`` is None for a slave without messages. ``role`` is that of the last start.
+
+    ``lock_grace``: orderly locks granted by another master may be alive.
     """
 
     log_id: str | None = None
@@ -25,7 +26,7 @@ class LogIdentity:
 
     @classmethod
     def from_table(cls, content: dict[str, Any]) -> LogIdentity:
-        """Read the table; raises ValueError on other content."""
+        """Read the table; raise ValueError on other content."""
         if not content:
             return cls()
         log_id, epoch, role = content.get("logId"), content.get("epoch"), content.get("role")
@@ -34,7 +35,7 @@ class LogIdentity:
             and isinstance(epoch, int)
             and role in ("master", "slave")
         ):
-            raise ValueError("no table of a replica: expected logId, epoch and role")
+            raise ValueError("not a table of a replica: expected logId, epoch and role")
         return cls(log_id, epoch, role, bool(content.get("lockGrace")))
 
     def to_table(self) -> dict[str, Any]:
@@ -47,7 +48,7 @@ class LogIdentity:
         }
 
     def started(self, role: Role, *, fresh_id: str) -> LogIdentity:
-        """What it is once the broker starts in *role*; *fresh_id* is for a log that has none."""
+        """Return the identity after a start in *role*; *fresh_id* is for a log without an id."""
         if role == "slave":
             return replace(self, role="slave", lock_grace=False)
         if self.role == "slave":
@@ -63,7 +64,7 @@ class LogIdentity:
         )
 
     def why_not(self, log_id: str | None, epoch: int) -> str | None:
-        """Why a slave that holds *log_id* and knows *epoch* must not copy this master's log."""
+        """Return why a slave with *log_id* and *epoch* must not copy this master's log, or None."""
         if log_id is not None and log_id != self.log_id:
             return (
                 f"the slave holds log {log_id}, this master writes log {self.log_id}: give the"

@@ -1,6 +1,6 @@
-"""What a broker is among the replicas of its log: the master, or a slave that serves what is read.
+"""The role of a broker among the replicas of its log: the master, or a slave that serves reads.
 
-The same class for both, so that whoever assembles a broker asks no questions.
+One class for both, so that the server needs no distinction.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def open_store(settings: BrokerSettings) -> MessageStore:
 
 
 class Replica:
-    """One broker's part. Raises StoreError if the table that says whose the log is is unreadable,
-    or cannot be written.
+    """The role of one broker.
+
+    Raises StoreError if the table with the identity of the log is unreadable or cannot be written.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class Replica:
         credentials: Credentials | None,
         tls: ClientContext | None = None,
     ) -> None:
-        """*credentials*: what replicas sign with that ask each other, where that is asked for.
-        *tls*: how they connect, None: without it.
+        """Read the identity of the log.
+
+        *credentials*: sign requests between replicas, if required. *tls*: None for plain
+        connections.
         """
         self._credentials = credentials
         self._tls = tls
@@ -97,7 +100,7 @@ class Replica:
 
     @property
     def is_slave(self) -> bool:
-        """True if a master tells this broker what it holds."""
+        """True if this broker copies a master."""
         return self._master is None
 
     @property
@@ -107,16 +110,16 @@ class Replica:
 
     @property
     def was_promoted(self) -> bool:
-        """True if this was a slave a moment ago: what the old master knew may be newer."""
+        """True if this was a slave before this start: the old master may have had newer data."""
         return self._identity.lock_grace
 
     @property
     def lock_grace_s(self) -> float:
-        """How long no orderly lock may be granted: another master's may be alive."""
+        """Seconds for which no orderly lock may be granted: another master's may be alive."""
         return self._settings.lock_expiry_s if self._identity.lock_grace else 0.0
 
     def start_store(self, on_arrival: ArrivalListener) -> None:
-        """Start the store, its sends waiting for slaves where that was asked for."""
+        """Start the store; its sends wait for slaves if required."""
         if self._master is None:
             self._store.start(on_arrival)
             return
@@ -130,7 +133,7 @@ class Replica:
     def handlers(
         self, own: Mapping[int, Handler], locks: LockProcessor, *, address: Callable[[], str]
     ) -> dict[int, Handler]:
-        """What is served, *own* and *locks* as far as the role lets."""
+        """Return the handlers that the role permits, from *own* and *locks*."""
         handlers = {**own, **self._lock_handlers(locks, address)}
         if self._master is not None:
             return {**handlers, **self._master.handlers()}
@@ -144,7 +147,7 @@ class Replica:
         }
 
     def connection_closed(self, channel: RemotingChannel) -> None:
-        """A connection to this broker ended."""
+        """Note that a connection to this broker ended."""
         if self._master is not None:
             self._master.connection_closed(channel)
 
@@ -156,7 +159,7 @@ class Replica:
         adopters: Mapping[str, Adopter],
         reopen: Callable[[], object],
     ) -> None:
-        """Begin to follow the master, if this is a slave; see ``MasterFollower``."""
+        """Start to follow the master, if this is a slave; see ``MasterFollower``."""
         if isinstance(self._store, ReplicatedStore) and self.is_slave:
             self._follower = MasterFollower(
                 self._store,
@@ -176,7 +179,7 @@ class Replica:
             self._grace = spawn(self._end_grace(), name="end the grace of locks")
 
     async def delete_expired(self) -> None:
-        """Delete what the master has deleted: it alone knows what must stay. Raises OSError."""
+        """Delete what the master has deleted: only it knows what must be kept. Raise OSError."""
         hours = self._settings.retention_hours
         first = 0 if self._follower is None else self._follower.first_offset
         await self._store.delete_expired(
@@ -186,7 +189,7 @@ class Replica:
         )
 
     async def close(self) -> None:
-        """End, before the server does: what waits for slaves is answered."""
+        """Stop before the server: answer what waits for slaves."""
         await cancel_and_wait(self._grace)
         if self._follower is not None:
             await self._follower.close()
@@ -219,7 +222,7 @@ class Replica:
         ).handlers()
 
     def _while_alone(self, commit: Handler) -> Handler:
-        """While the master is there commits are its own: its table would replace them at once."""
+        """Refuse commits while the master is reachable: its table would replace them at once."""
 
         def handler(request: RemotingCommand, channel: RemotingChannel) -> Result:
             if self._follower is not None and self._follower.follows:
@@ -230,7 +233,7 @@ class Replica:
 
 
 def _without_commit(pull: Handler) -> Handler:
-    """As RocketMQ's slaves: a pull commits nothing there."""
+    """Ignore the commits in pulls, as RocketMQ's slaves do."""
 
     def handler(request: RemotingCommand, channel: RemotingChannel) -> Result:
         flags = request.ext.get("sysFlag", "")
@@ -247,5 +250,5 @@ def _refuse(request: RemotingCommand, channel: RemotingChannel) -> Answer:
 
 def _refusal() -> BrokerError:
     return BrokerError(
-        ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: ask the master of its name"
+        ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send the request to its master"
     )

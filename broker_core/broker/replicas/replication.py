@@ -1,4 +1,4 @@
-"""A master towards its slaves: who may copy the log, who has how much of it, what is confirmed."""
+"""A master's side of replication: admits slaves, tracks their copies, and confirms messages."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
 from broker_core.store.replicated_store import ReplicatedStore
 
-#: A fetch is answered after so long, news or not: so a slave knows that its master lives.
+#: Longest time before a fetch is answered, so that a slave knows that its master is alive.
 HOLD_S = 1.0
-SILENT_NS = 10_000_000_000  # a slave asks each second; then it counts for nothing
+SILENT_NS = 10_000_000_000  # a slave asks each second; after this time it no longer counts
 _MAX_TEXT = 255
 
 _log = structlog.get_logger("broker")
@@ -45,7 +45,7 @@ _log = structlog.get_logger("broker")
 
 @dataclass(slots=True)
 class _Slave:
-    """One that has joined, by its connection."""
+    """A slave that has joined, by its connection."""
 
     broker_id: int
     address: str
@@ -57,7 +57,10 @@ class _Slave:
 
 @dataclass(slots=True)
 class Replication:
-    """See the module. One event loop only. *timeout_s*: how long a send waits for slaves."""
+    """Replication to slaves. One event loop only.
+
+    *timeout_s*: time limit of a send that waits for slaves.
+    """
 
     store: MessageStore
     identity: LogIdentity
@@ -71,7 +74,7 @@ class Replication:
     _numbers: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.JOIN_MASTER: self._join,
             RequestCode.FETCH_LOG: self._fetch,
@@ -79,18 +82,18 @@ class Replication:
         }
 
     def connection_closed(self, channel: RemotingChannel) -> None:
-        """The slave on it, if there is one, is gone."""
+        """Remove the slave on the connection, if there is one."""
         slave = self._slaves.pop(channel, None)
         if slave is None:
             return
         self._lost(slave, "its connection ended")
 
     def _leave_out_silent(self) -> None:
-        """One that hangs, or is cut off, would have each send wait for its time-out."""
+        """Remove silent slaves: each send would wait for its timeout because of them."""
         oldest_ns = now_ns() - SILENT_NS
         silent = [each for each, slave in self._slaves.items() if slave.heard_ns < oldest_ns]
         for channel in silent:  # its next fetch is refused, and it joins again
-            self._lost(self._slaves.pop(channel), "it asks no more")
+            self._lost(self._slaves.pop(channel), "it stopped fetching")
 
     def _lost(self, slave: _Slave, why: str) -> None:
         if all(other.broker_id != slave.broker_id for other in self._slaves.values()):
@@ -98,7 +101,7 @@ class Replication:
         _log.warning("slave lost", id=slave.broker_id, address=slave.address, why=why)
 
     def log_advanced(self) -> None:
-        """The log is durable farther than before, here or at a slave."""
+        """Note that the log is durable up to a later position, here or at a slave."""
         confirmed = self.replicas.confirm(self.store.durable_end)
         if isinstance(self.store, ReplicatedStore):
             self.store.confirm(confirmed)
@@ -108,7 +111,7 @@ class Replication:
         self._wake()
 
     async def kept(self, end: int) -> Kept:
-        """Return how well the log is kept up to *end*, once that is known."""
+        """Return how well the log is replicated up to *end*, once that is known."""
         if end <= self.replicas.confirmed:
             return Kept.WELL
         self._leave_out_silent()
@@ -124,12 +127,12 @@ class Replication:
             timer.cancel()
 
     def close(self) -> None:
-        """Answer all who wait."""
+        """Answer all waiting requests."""
         for _, _, done in self._waiting:
             _end(done, False)
         self._wake()
 
-    # -- what slaves ask -----------------------------------------------------------------------
+    # -- requests of slaves ---------------------------------------------------------------------
 
     def _join(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         header = JoinMasterHeader.from_ext(request.ext)
@@ -170,10 +173,10 @@ class Replication:
         slave = _Slave(header.broker_id, header.broker_addr, now_ns())
         for other, held in list(self._slaves.items()):
             if held.broker_id == slave.broker_id:
-                del self._slaves[other]  # it came back before its connection's end was noticed
+                del self._slaves[other]  # it returned before the end of its connection was noticed
                 if held.address != slave.address:
                     _log.warning(
-                        "two slaves have the same id, the last one counts",
+                        "two slaves have the same broker_id; the last one replaces the other",
                         id=slave.broker_id,
                         addresses=[held.address, slave.address],
                     )

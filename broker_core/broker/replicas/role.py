@@ -1,6 +1,6 @@
-"""What a slave serves: what reads, and what clients need to read. Pure.
+"""The requests that a slave serves: reads, and requests that clients need for reading. Pure.
 
-A slave changes nothing by itself: whatever is sent, created, deleted or decided goes to the master.
+A slave changes nothing by itself: sends, creations, deletions and decisions go to the master.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SERVED_BY_SLAVES = frozenset(
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,  # while the master is away
+        RequestCode.UPDATE_CONSUMER_OFFSET,  # while the master is unreachable
         RequestCode.GET_MAX_OFFSET,
         RequestCode.GET_MIN_OFFSET,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,

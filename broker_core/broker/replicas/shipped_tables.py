@@ -1,4 +1,4 @@
-"""The tables of a master, as its slaves get them: files as they were saved last."""
+"""The tables that a master sends to its slaves: files as of their last save."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from broker_core.store.tables import JsonTable
 
-#: What belongs to one replica alone.
+#: Tables that belong to one replica.
 _OWN = frozenset({"orderlyLock", "replication"})
-#: A message of a topic must not be acknowledged by a slave that does not know the topic.
+#: A slave must not acknowledge a message of a topic that it does not know.
 AT_ONCE = "topics"
 _LOOK_EVERY_NS = 500_000_000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 def is_shipped(name: str) -> bool:
-    """True if a table of that name goes from master to slave."""
+    """Return whether a table of that name goes from master to slave."""
     return name not in _OWN and _NAME.fullmatch(name) is not None
 
 
 class ShippedTables:
-    """All that is saved in *folder*, whoever saves it, but for what is a replica's own.
+    """All tables saved in *folder*, except those of one replica.
 
-    A table's version says which save it was; it means nothing but by being another one.
+    A version identifies a save of a table; versions are only compared for equality.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,7 +34,7 @@ class ShippedTables:
         self._looked_ns: int | None = None
 
     def versions(self, *, now_ns: int) -> dict[str, str]:
-        """Versions by name: the topics' as it is, others as of half a second ago at most."""
+        """Return versions by name; the topics' is current, others are up to half a second old."""
         if self._looked_ns is None or now_ns - self._looked_ns >= _LOOK_EVERY_NS:
             self._looked_ns = now_ns
             names = sorted(path.stem for path in self._folder.glob("*.json"))
@@ -45,10 +45,10 @@ class ShippedTables:
         return self._versions
 
     def read(self, names: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Versions and contents. Blocks; raises StoreError if one cannot be read."""
+        """Return versions and contents. Blocks; raises StoreError if one cannot be read."""
         tables = {}
         for name in names:
-            # The version first: a save in between makes the table known as older than it is.
+            # The version first: after a save in between the table counts as older than it is.
             if name in self._versions and (version := self._version(name)):
                 tables[name] = (version, JsonTable(self._folder / f"{name}.json").load())
         return tables
@@ -62,5 +62,5 @@ class ShippedTables:
 
 
 def changed(known: dict[str, str], told: dict[str, str]) -> list[str]:
-    """Names of tables that the master has in another version than is *known*."""
+    """Return names of tables whose version at the master differs from *known*."""
     return [name for name, version in told.items() if known.get(name) != version]

@@ -1,7 +1,7 @@
-"""A slave towards its master: finds it, joins it, copies its log and tables, again and again.
+"""A slave's side of replication: finds its master, joins it, and copies its log and tables.
 
-Nothing is appended before master and slave have found out that their logs fit. Where they part, the
-slave cuts its own: it writes down how, and the broker is opened anew. What was cut stays in files.
+Nothing is appended before the logs have been compared. Where they differ, the slave's is truncated:
+it saves a plan, and the broker is opened again. Removed bytes stay in files.
 """
 
 from __future__ import annotations
@@ -48,17 +48,18 @@ _MOST_DOUBLINGS = 5  # of that, while the disk refuses
 _TIMEOUT_S = 3.0
 TABLES_EVERY_NS = 2_000_000_000
 
-#: Takes over the content of a table of the master's. May raise OSError, ValueError, InvalidCommand.
+#: Applies the content of one of the master's tables. May raise OSError, ValueError, InvalidCommand.
 Adopter = Callable[[dict[str, Any]], Awaitable[None]]
 
 _log = structlog.get_logger("broker")
 
 
 class MasterFollower:
-    """See the module. *find_master* asks nameservers and returns an address, None if there is none.
+    """Follows the master of a slave's broker name.
 
-    *adopters* by name of table take those that the broker has in memory; others are saved as they
-    come. *reopen* is called once the log has to be cut.
+    *find_master* asks nameservers and returns an address, or None. *adopters* apply tables that the
+    broker has in memory, by name; others are only saved. *reopen* is called when the log must be
+    truncated.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class MasterFollower:
         adopters: Mapping[str, Adopter],
         reopen: Callable[[], object],
     ) -> None:
-        #: True while master and slave are in touch.
+        #: True while the master is reachable.
         self.follows = False
-        #: Where the master's log begins, as far as it is known: retention is the master's.
+        #: First offset of the master's log, as far as known; retention follows it.
         self.first_offset = 0
         self._store = store
         self._identity = identity
@@ -94,16 +95,16 @@ class MasterFollower:
         self._known_tables: dict[str, str] = {}
         self._took_tables_ns = 0
         self._said = ""
-        self._unwritten: Chunk | None = None  # that had no room
-        self._refusals = 0  # of the disk, since something was copied
+        self._unwritten: Chunk | None = None  # for which there was no room
+        self._refusals = 0  # by the disk, since something was copied
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin. Needs the running loop."""
+        """Start to follow. Needs the running loop."""
         self._task = spawn(self._run(), name="follow the master")
 
     async def close(self) -> None:
-        """End, with what is being written."""
+        """Stop after the write under way."""
         await cancel_and_wait(self._task)
         await self._pool.close()
 
@@ -114,7 +115,7 @@ class MasterFollower:
                     return
             except (RemotingError, StoreError, ValueError) as error:
                 self._say(str(error))
-            except OSError as error:  # of the disk: what ails the network is a RemotingError
+            except OSError as error:  # of the disk: network failures are RemotingErrors
                 self._say(str(error))
                 await self._leave()
             self.follows = False
@@ -124,35 +125,36 @@ class MasterFollower:
             await asyncio.sleep(AGAIN_S * 2 ** min(self._refusals, _MOST_DOUBLINGS))
 
     async def _leave(self) -> None:
-        """Have the master know at once that nothing is copied: sends would wait for this slave."""
+        """Disconnect, so that the master's sends no longer wait for this slave."""
         self._refusals += 1
         await self._pool.close()
         self._pool = self._new_pool()
 
     async def _give_up(self, failure: OSError) -> None:
-        """Join no more: that would confirm what is on no disk, and have sends wait for a slave that
-        takes nothing. To open the log anew here is no help: it would be read from the cache.
+        """Stop for good: a slave with a failed log would confirm data that is not on disk.
+
+        Opening the log again here does not help: it would be read from the cache.
         """
         _log.error(
-            "this slave copies nothing more and does not count as a replica before a restart:"
-            " its log failed",
+            "the log failed; this slave stops copying and does not count as a replica until a"
+            " restart",
             id=self._broker_id,
             reason=str(failure),
         )
-        await self._pool.close()  # the master hears of it at once
+        await self._pool.close()  # the master notices at once
 
     def _say(self, problem: str) -> None:
         if problem != self._said:  # once, however long it lasts
-            _log.warning("master not followed", id=self._broker_id, reason=problem)
+            _log.warning("not following the master", id=self._broker_id, reason=problem)
         self._said = problem
 
     async def _follow(self) -> bool:
-        """Copy until something fails, which is raised; True if the broker has to be opened anew."""
+        """Copy until an error, which is raised; return True if the broker must be opened again."""
         if self._unwritten is not None:  # before the master counts on this slave
             await self._copy(self._unwritten)
         address = await self._find_master()
         if address is None:
-            raise ConnectionLost(f"no nameserver knows a master of broker {self._broker_name}")
+            raise ConnectionLost(f"no nameserver has a master of broker {self._broker_name}")
         rejoin = await self._join(address)
         if rejoin is not None:
             await asyncio.to_thread(self._store.copies.plan_rejoin, rejoin)
@@ -163,21 +165,23 @@ class MasterFollower:
         offset = self._store.copies.end_offset
         await self._copy_once(address)
         self._said, self._refusals = "", 0
-        _log.info("master followed", master=address, from_offset=offset)
+        _log.info("following the master", master=address, from_offset=offset)
         while True:
             await self._copy_once(address)
 
     # -- joining -------------------------------------------------------------------------------
 
     async def _join(self, address: str) -> Rejoin | None:
-        """Return None if the log may go on, else what it has to become."""
+        """Join the master; return None if the log may continue, otherwise the plan to truncate
+        it.
+        """
         copies = self._store.copies
         end = copies.end_offset
-        if end > self._store.durable_end:  # whoever joins with it confirms it
+        if end > self._store.durable_end:  # a join confirms it
             raise StoreError(f"the log ends at {end}; on disk it ends before")
         if self._identity.log_id is None and end > copies.first_offset:
             raise StoreError(
-                "the log was not copied from a master, and no master's: give the slave an empty"
+                "the log is neither a master's nor a copy of one: give the slave an empty"
                 " data folder"
             )
         search = copies.joint_search()
@@ -196,7 +200,7 @@ class MasterFollower:
             if joint < response.first_offset or joint == copies.first_offset:
                 return self._anew(response, starts, "the logs have nothing in common")
             _log.warning(
-                "the log parts from the master's, what is behind the joint is taken out of it",
+                "the log differs from the master's; the part after the common end is removed",
                 joint=joint,
                 taken_out_bytes=end - joint,
             )
@@ -222,11 +226,11 @@ class MasterFollower:
         return response, {Topic(name): those for name, those in starts.items()}
 
     def _anew(self, response: JoinMasterResponse, starts: QueueStarts, why: str) -> Rejoin:
-        _log.warning("the log is begun anew", reason=why, begins_at=response.first_offset)
+        _log.warning("the log starts over", reason=why, begins_at=response.first_offset)
         return Rejoin(response.first_offset, 0, starts)
 
     async def _adopt(self, response: JoinMasterResponse) -> None:
-        """Note whose log this is, before any of it is copied."""
+        """Save the identity of the master's log before any of it is copied."""
         if (response.log_id, response.epoch) != (self._identity.log_id, self._identity.epoch):
             identity = replace(self._identity, log_id=response.log_id, epoch=response.epoch)
             await asyncio.to_thread(self._identity_table.save, identity.to_table())
@@ -259,7 +263,9 @@ class MasterFollower:
         self._refusals = 0
 
     async def _take_tables(self, address: str, told: dict[str, str]) -> None:
-        """Topics at once: what is copied next may be of a new one. The others now and then."""
+        """Apply the master's tables: topics at once, since the next data may need them; others at
+        intervals.
+        """
         names = changed(self._known_tables, told)
         due = now_ns() - self._took_tables_ns >= TABLES_EVERY_NS
         if not names or (AT_ONCE not in names and not due):

@@ -1,5 +1,5 @@
-"""Where the messages of a send go, and as what: to their queue, or into a topic of the broker's
-own until they are due, decided or given up. Pure.
+"""Placement of sent messages: into their queue, or into an internal topic until they are due,
+decided or given up. Pure.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PREPARED = PREPARED.encode() + b"\x01"
 
 
 class Placement(NamedTuple):
-    """What is stored of a send: *envelope* names the topic and queue that it is stored in.
+    """The stored form of a send: *envelope* names the topic and queue that it is stored in.
 
-    ``due_ms`` is when a delayed message comes out (ms since 1970), None if it is none.
+    ``due_ms`` is the delivery time of a delayed message (ms since 1970), None for others.
     """
 
     envelope: Envelope
@@ -55,7 +55,7 @@ def place(
 ) -> Placement:
     """Return where *entries*, sent to the topic and queue of *envelope*, are to be stored.
 
-    Raises BrokerError if this broker does not take such messages.
+    Raises BrokerError if this broker does not accept such messages.
     """
     if _is_transactional(envelope, entries):
         (entry,) = entries
@@ -67,13 +67,15 @@ def place(
             level = _level(properties)
             if level or _says_time(properties):
                 if len(entries) > 1:
-                    raise _illegal("a batch must not hold delayed messages: send them one by one")
+                    raise _illegal(
+                        "a batch must not contain delayed messages: send them one by one"
+                    )
                 return _delayed(envelope, entry, properties, level, rules, now_ms)
     return Placement(envelope, entries)
 
 
 def place_at(envelope: Envelope, entry: BatchEntry, due_ms: int) -> Placement:
-    """Have a message wait in the timer's queue until *due_ms*."""
+    """Return a message that waits in the timer's queue until *due_ms*."""
     return _waiting(envelope, entry, TIMER_TOPIC, 0, due_ms)
 
 
@@ -121,7 +123,7 @@ def _says_time(properties: dict[str, str]) -> bool:
 
 
 def _due(properties: dict[str, str], now_ms: int) -> int:
-    # In RocketMQ's order, for a message that says several.
+    # In RocketMQ's order, for a message with several of them.
     if DELAY_S in properties:
         return now_ms + 1000 * _number(properties, DELAY_S)
     if DELAY_MS in properties:
@@ -142,21 +144,20 @@ def _number(properties: dict[str, str], name: str) -> int:
 
 
 def says_prepared(entry: BatchEntry) -> bool:
-    """True if the message says of itself that it is a half message."""
+    """Return whether the properties declare a half message."""
     if _PREPARED not in entry.properties:
         return False
     return decode_properties(entry.properties).get(PREPARED, "").lower() == "true"
 
 
 def _is_transactional(envelope: Envelope, entries: list[BatchEntry]) -> bool:
-    """True if a half message is sent, which no batch holds. Raises BrokerError (13) for what can be
-    none.
+    """Return whether *entries* are a half message. Raise BrokerError (13) if it is invalid.
 
-    The property says it, as at RocketMQ's brokers; their producers set the bit in the flag as well.
+    The property decides, as in RocketMQ's brokers; their producers set the flag bit as well.
     """
     bits = envelope.sys_flag & SYS_TRANSACTION
     named = len(entries) == 1 and says_prepared(entries[0])
-    # Clients before 4.6.1 leave the property in what they send for a retry.
+    # Clients before 4.6.1 leave the property in a message sent for a retry.
     if not bits and (not named or envelope.reconsume_times):
         return False
     if bits not in (0, SYS_TRANSACTION_PREPARED) or not named:

@@ -40,9 +40,9 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel, Resul
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Stored
 
-#: What producers add to the header of a batch whatever its messages say; it says nothing.
+#: Properties that producers add to the header of every batch; they have no meaning.
 _WAIT_ONLY = b"WAIT\x01true"
-#: What the other properties of that header may become, each message having them.
+#: Limit of the other properties of that header, since each message gets them.
 _MAX_ADDED_BYTES = 16 * 1024 * 1024
 
 
@@ -58,7 +58,7 @@ class SendProcessor:
         retries: RetryTopics,
         store_host: Callable[[], bytes],
     ) -> None:
-        """*store_host* is asked when the first message comes: the port is known by then."""
+        """Store in *store*; *store_host* is called at the first message, when the port is known."""
         self._settings = settings
         self._store = store
         self._directory = directory
@@ -68,7 +68,7 @@ class SendProcessor:
         self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.SEND_MESSAGE: self._send_long,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -98,7 +98,7 @@ class SendProcessor:
         topic: Topic,
         sent: list[BatchEntry],
     ) -> Answer:
-        """As ``_store_all``, after a topic was made or another one was found to be right."""
+        """Store as ``_store_all``, after a topic was created or another one was chosen."""
         target = topic, header.queue_id
         given_up = await self._retries.for_sent(topic, header, version=request.version)
         if given_up is not None:
@@ -143,7 +143,7 @@ class SendProcessor:
                 late.give(self._failure(stored, channel))
 
         if placed.envelope.topic != topic and self._store.is_deletion_pending(topic):
-            # Behind the deletion it would be of the next life, which nobody has begun.
+            # After the deletion it would belong to the next life, which has not begun.
             done(OSError(errno.EBUSY, f"topic {topic} is being deleted"))
         else:
             self._store.put_soon(placed.envelope, placed.entries, done, store_ms=now_ms)
@@ -181,7 +181,7 @@ class SendProcessor:
                 f" {self._settings.max_message_bytes}"
             )
         properties = (header.properties or "").encode()
-        if len(properties) > MAX_PROPERTIES_BYTES:  # before anybody takes millions of them apart
+        if len(properties) > MAX_PROPERTIES_BYTES:  # before millions of them are parsed
             raise _illegal(
                 f"properties of {len(properties)} bytes (at most {MAX_PROPERTIES_BYTES}) are too"
                 " long to store"
@@ -189,12 +189,14 @@ class SendProcessor:
         if request.code == RequestCode.SEND_BATCH_MESSAGE or header.batch:
             entries = _batch(body, properties)
             if header.sys_flag & SYS_TRANSACTION or any(map(says_prepared, entries)):
-                raise _illegal("a batch holds no transactional messages: send them one by one")
+                raise _illegal(
+                    "a batch must not contain transactional messages: send them one by one"
+                )
             return entries
         return [BatchEntry(header.flag, body, properties)]
 
     def _may_create(self, topic: Topic, header: SendMessageHeader) -> bool:
-        """True if the send makes its topic, on the model that it names."""
+        """Return whether the send may create its topic from the template that it names."""
         return (
             self._settings.auto_create_topics
             and header.default_topic == TEMPLATE_TOPIC
@@ -202,8 +204,10 @@ class SendProcessor:
         )
 
     async def _create(self, topic: Topic, header: SendMessageHeader) -> None:
-        """With as many queues as its producer counts on: those that it asks for, or all where it
-        sends to one beyond, since it knew the topic before it was deleted.
+        """Create *topic* with the number of queues that its producer expects.
+
+        That is the number it requests, or the maximum if it sends to a queue beyond: it knew the
+        topic before its deletion.
         """
         most = self._settings.default_queues
         queues = max(1, min(header.default_topic_queue_nums, most))
@@ -240,7 +244,7 @@ class SendProcessor:
     def _handle(
         self, sent: Envelope, placed: Placement, stored: Stored, message_id: str
     ) -> str | None:
-        """What a delayed message is recalled by; None for others."""
+        """Return the recall handle of a delayed message; None for others."""
         if placed.due_ms is None or " " in message_id:
             return None
         envelope = placed.envelope
@@ -255,7 +259,7 @@ def _topic_of(header: SendMessageHeader) -> Topic:
     if topic in RESERVED_TOPICS:
         raise BrokerError(
             ResponseCode.NO_PERMISSION,
-            f"topic {topic} is the broker's own: send to a topic of yours",
+            f"topic {topic} is the broker's own: send to another topic",
         )
     return topic
 
@@ -266,7 +270,7 @@ def _batch(body: bytes, header_properties: bytes) -> list[BatchEntry]:
     except RemoteProtocolError as error:
         raise _illegal(str(error)) from error
     if not entries:
-        raise _illegal("the batch holds no message")
+        raise _illegal("the batch contains no message")
     if header_properties.rstrip(b"\x02") in (b"", _WAIT_ONLY):
         return entries
     if len(header_properties) * len(entries) > _MAX_ADDED_BYTES:
@@ -285,7 +289,7 @@ def _batch(body: bytes, header_properties: bytes) -> list[BatchEntry]:
 
 
 def _joined(properties: bytes, more: dict[str, bytes]) -> bytes:
-    # What a message says itself stays: 5.x producers put an id of the whole batch in the header,
+    # The message's own property counts: 5.x producers put an id of the whole batch in the header,
     # which would replace the id of each message.
     own = decode_properties(properties)
     added = b"".join([pair for name, pair in more.items() if name not in own])

@@ -24,7 +24,7 @@ _DEAD = -1
 
 
 class SendBackProcessor:
-    """Stores a copy of the message: for later, or among the group's dead letters."""
+    """Stores a copy of the message: for a later retry, or as a dead letter of the group."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SendBackProcessor:
         self._store_host = store_host
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back}
 
     async def _send_back(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -50,9 +50,9 @@ class SendBackProcessor:
         group = Group(header.group)
         config = self._retries.groups.config(group)
         if config.retry_queue_nums <= 0:
-            return request.response()  # the group wants no retries: the message is done with
+            return request.response()  # the group wants no retries
         if self._is_former(header.offset):
-            return request.response()  # its topic was deleted: the message is done with
+            return request.response()  # its topic was deleted
         topic, queue_id = await self._retries.for_retry(group)
         message = self._message(header.offset)
         level = header.delay_level
@@ -81,7 +81,7 @@ class SendBackProcessor:
         return request.response()
 
     def _is_former(self, offset: int) -> bool:
-        # Perhaps no message starts there, but in a body one seems to: nothing is stored of it.
+        # The offset may be inside a body that contains a message: nothing of it is stored.
         record = self._store.reader.record_at(offset)
         return record is not None and self._ended_lives.is_former(record)
 

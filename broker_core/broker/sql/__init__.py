@@ -1,12 +1,12 @@
-"""Filters on properties: the SQL92 subset of RocketMQ, a text in, a test of properties out. Pure.
+"""Filters on properties, RocketMQ's SQL92 subset: compiles a text into a predicate. Pure.
 
-    tokens    a text cut into words, each with its place
-    values    how two values compare, as Java's expressions do it
-    nodes     an expression as a tree of tests, each one function
-    parser    words into nodes; ``compile_filter`` is what others call
+tokens    splits a text into words with positions
+values    compares two values as Java's expressions do
+nodes     an expression as a tree of functions
+parser    builds the tree; other packages call ``compile_filter``
 
-Source: the grammar ``SelectorParser.jj`` and the expressions beside it in Apache RocketMQ 5.3.3,
-whose answers count, also the odd ones: NOT binds tighter than a comparison, a property that is no
-number where one is compared makes the whole filter say no. Written by hand because of them: what
-parsers of SQL there are answer as databases do.
+Source: the grammar ``SelectorParser.jj`` and its expressions in Apache RocketMQ 5.3.3. Its results
+are reproduced, including the odd ones: NOT binds tighter than a comparison, and a property that is
+not a number in a numeric comparison rejects the message. Existing SQL parsers behave like
+databases, hence this one.
 """

@@ -1,7 +1,7 @@
 """The tree of a filter. Each node is a function of a message's properties.
 
-A test gives True, False or None: unknown, as SQL has it. ``fold`` and ``cast`` of the parser see to
-it that what must be a test is one, so nothing here looks at types but where values are compared.
+A test returns True, False or None, which is SQL's unknown. The parser's ``fold`` and ``cast``
+ensure that tests are tests, so types are checked here only where values are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Evaluate = Callable[[Properties], Any]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``is_test``: it gives True, False or None. A literal has its value in ``literal``."""
+    """``is_test``: it returns True, False or None. A literal has its value in ``literal``."""
 
     evaluate: Evaluate
     is_test: bool = False
@@ -28,24 +28,24 @@ class Node:
 
 
 def literal(value: Value) -> Node:
-    """Return *value*, whatever the message; None is NULL."""
+    """Return a node of *value* for all messages; None is NULL."""
     is_test = value is None or isinstance(value, bool)
     return Node(lambda _: value, is_test=is_test, is_literal=True, literal=value)
 
 
 def property_of(name: str) -> Node:
-    """Return the text of a property, None without it."""
+    """Return a node of the text of a property, None without it."""
     return Node(lambda properties: properties.get(name), name=name)
 
 
 def cast(node: Node) -> Node:
-    """Return a property where a test must stand: text is never true."""
+    """Return a property as a test, which is never true of text."""
     inner = node.evaluate
     return Node(lambda p: None if inner(p) is None else False, is_test=True)
 
 
 def negative(node: Node) -> Node:
-    """Return minus a number; of anything else null."""
+    """Return the negative of a number, null for anything else."""
     inner = node.evaluate
 
     def evaluate(properties: Properties) -> Value:
@@ -69,7 +69,7 @@ def no(node: Node) -> Node:
 
 
 def fold(nodes: Sequence[Node], *, decides: bool) -> Node:
-    """Return OR (*decides* is True) or AND (False) of *nodes*: the first that decides ends it."""
+    """Return OR (*decides* is True) or AND (False) of *nodes*, evaluated up to the deciding one."""
     if len(nodes) == 1:
         return nodes[0]
     inner = [node.evaluate for node in nodes]
@@ -89,8 +89,8 @@ def fold(nodes: Sequence[Node], *, decides: bool) -> Node:
 def equal(left: Node, right: Node) -> Node:
     """Return ``=``, and IS NULL with NULL on the right.
 
-    What is not there differs from what is, and is like what is not; only the left decides whether
-    the answer is unknown.
+    A missing value differs from an existing one and equals another missing one; only the left side
+    decides whether the result is unknown.
     """
     one, other = left.evaluate, right.evaluate
 
@@ -103,7 +103,7 @@ def equal(left: Node, right: Node) -> Node:
     return Node(evaluate, is_test=True)
 
 
-#: What the four comparisons of size ask of ``order``.
+#: The conditions of the four comparisons on the result of ``order``.
 SIZES: dict[str, Callable[[int], bool]] = {
     ">": lambda sign: sign > 0,
     ">=": lambda sign: sign >= 0,
@@ -163,7 +163,7 @@ def part(node: Node, kind: str, text: str, *, negated: bool) -> Node:
 
 
 def test_of(node: Node) -> Callable[[Properties], bool]:
-    """Whether a message passes: only if the answer is true, and no error."""
+    """Return whether a message passes: the result is true, without an error."""
     evaluate = node.evaluate
 
     def passes(properties: Properties) -> bool:

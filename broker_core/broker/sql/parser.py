@@ -1,4 +1,4 @@
-"""Words into a filter, by recursive descent. The grammar, its weakest operator first:
+"""A recursive-descent parser of filters. The grammar, weakest operator first:
 
 - filter: and (OR and)*
 - and: equality (AND equality)*
@@ -19,14 +19,14 @@ from broker_core.broker.sql.tokens import BadFilter, Token, tokens_of
 from broker_core.broker.sql.values import order
 
 MAX_CHARS = 8192
-#: How deep parentheses, NOTs, signs and comparisons of comparisons may stand in each other.
+#: Depth limit of nested parentheses, NOTs, signs and comparisons of comparisons.
 MAX_DEPTH = 32
 _INT64 = 1 << 63
 
 
 @lru_cache(maxsize=1024)
 def compile_filter(text: str) -> Callable[[Properties], bool]:
-    """The test that *text* stands for; takes about 1 µs for a comparison. Raises BadFilter."""
+    """Compile *text*; takes about 1 µs for a comparison. Raise BadFilter."""
     if len(text) > MAX_CHARS:
         raise BadFilter(f"the filter has {len(text)} characters: at most {MAX_CHARS}")
     return nodes.test_of(_Parser(text).parse())
@@ -58,7 +58,7 @@ class _Parser:
         return self._read[number]
 
     def _take(self, *kinds: str) -> Token | None:
-        """The next word if it is one of *kinds*."""
+        """Consume and return the next word if it is one of *kinds*."""
         token = self._next
         if token.kind not in kinds:
             return None
@@ -113,9 +113,9 @@ class _Parser:
 
     def _equal(self, left: Node, token: Token, right: Node) -> Node:
         if any(node.is_literal and node.literal is None for node in (left, right)):
-            raise BadFilter(f"character {token.at}: NULL is compared by IS NULL alone")
+            raise BadFilter(f"character {token.at}: NULL is compared by IS NULL only")
         if left.is_literal and right.is_literal and left.is_test and not right.is_test:
-            raise BadFilter(f"character {token.at}: a boolean is compared with what is none")
+            raise BadFilter(f"character {token.at}: a boolean is compared with another type")
         equal = nodes.equal(left, right)
         return equal if token.kind == "=" else nodes.no(equal)
 
@@ -143,7 +143,7 @@ class _Parser:
             return self._between(left, token, negated=negated)
         if token.kind == "IN":
             if left.name is None:
-                raise BadFilter(f"character {token.at}: IN stands behind a property alone")
+                raise BadFilter(f"character {token.at}: IN may follow a property only")
             return nodes.among(left, self._texts(), negated=negated)
         if token.kind in nodes.PARTS:
             text = self._need("text", "a text in quotes")
@@ -217,12 +217,12 @@ class _Parser:
                 raise self._bad(token, "a property, a text in quotes, a number or (")
 
     def _test(self, node: Node, start: Token) -> Node:
-        """*node* as what is true or false."""
+        """Return *node* as a test."""
         if node.is_test:
             return node
         if node.name is not None:
             return nodes.cast(node)
-        raise BadFilter(f"character {start.at}: {start} stands where a comparison is expected")
+        raise BadFilter(f"character {start.at}: {start} where a comparison is expected")
 
 
 def _integer(token: Token) -> int:

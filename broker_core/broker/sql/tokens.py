@@ -10,7 +10,7 @@ KEYWORDS = frozenset(
     "NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH".split()
 )
 
-# The longest word counts, so a float stands before an integer, and `>=` before `>`.
+# The longest word counts, so a float precedes an integer, and `>=` precedes `>`.
 _WORD = re.compile(
     r"""
       (?P<blank>   [ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r)
@@ -26,22 +26,22 @@ _WORD = re.compile(
 
 
 class BadFilter(ValueError):
-    """A text is no filter; the message is one sentence that names the place, counted from 1."""
+    """Invalid filter; the message is one sentence with the position, counted from 1."""
 
 
 class Token(NamedTuple):
     """``kind`` is decimal, integer, text, name, a keyword, a sign, or ``end``."""
 
     kind: str
-    text: str  # as written; of a text what stands between its quotes
-    at: int  # the number of its first character, from 1
+    text: str  # as written; for a text without its quotes
+    at: int  # position of its first character, from 1
 
     def __str__(self) -> str:
         return "the end" if self.kind == "end" else repr(self.text[:40])
 
 
 def tokens_of(text: str) -> Iterator[Token]:
-    """The words of *text*, the last one being its end. Raises BadFilter at what is none."""
+    """Yield the words of *text*, the last one being its end. Raise BadFilter for invalid ones."""
     position = 0
     while position < len(text):
         found = _WORD.match(text, position)

@@ -1,7 +1,7 @@
-"""How two values of a filter compare: as Java does with text, whole numbers, floats and booleans.
+"""Comparison of two values of a filter, as in Java: text, whole numbers, floats and booleans.
 
-Properties are text, literals of a filter may be of the other types. Whatever Java answers with an
-exception is ``NotComparable`` here: the whole filter then says no.
+Properties are text, literals of a filter may be of the other types. Java's exceptions become
+``NotComparable``: the filter then rejects the message.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _FLOAT = re.compile(
     r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)",
     re.ASCII,
 )
-_BLANKS = "".join(map(chr, range(0x21)))  # what Java trims
+_BLANKS = "".join(map(chr, range(0x21)))  # the characters that Java trims
 _INT32, _INT64 = 1 << 31, 1 << 63
-#: Longer ones are no numbers of Java's types, and would take long to read.
+#: Longer ones are not numbers of Java's types, and would take long to read.
 _MAX_DIGITS = 400
 
 
 class NotComparable(Exception):
-    """Two values have no order that Java knows."""
+    """Java cannot order these two values."""
 
 
 def read_integer(text: str, *, like: int) -> int:
-    """*text* as the whole number that Java would make of it to compare it with *like*."""
+    """Return *text* as the whole number that Java would compare with *like*."""
     limit = _INT32 if -_INT32 <= like < _INT32 else _INT64
     if len(text) > _MAX_DIGITS or not _INTEGER.fullmatch(text):
         raise NotComparable
@@ -41,7 +41,7 @@ def read_integer(text: str, *, like: int) -> int:
 
 
 def read_float(text: str) -> float:
-    """*text* as Java's double."""
+    """Return *text* as Java's double."""
     found = _FLOAT.fullmatch(text.strip(_BLANKS)) if len(text) <= _MAX_DIGITS else None
     if found is None:
         raise NotComparable
@@ -57,9 +57,9 @@ def read_float(text: str) -> float:
 
 
 def order(left: Value, right: Value) -> int:
-    """Below 0, 0 or above 0, as *left* stands to *right*; neither is None. Raises NotComparable.
+    """Return below 0, 0 or above 0, by the order of *left* and *right*. Raise NotComparable.
 
-    Types that have nothing in common: below 0, as Java's expressions have it.
+    Neither is None. Returns below 0 for unrelated types, as Java's expressions do.
     """
     if type(left) is type(right):
         return _order_of_floats(left, right) if type(left) is float else _sign(left, right)
@@ -87,7 +87,7 @@ def _sign(left: Any, right: Any) -> int:
 
 
 def _order_of_floats(left: float, right: float) -> int:
-    """Java's total order: -0.0 below 0.0, NaN above all and equal to itself."""
+    """Return Java's total order: -0.0 below 0.0, NaN above all and equal to itself."""
     return _sign(_place(left), _place(right))
 
 

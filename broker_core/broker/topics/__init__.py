@@ -1,1 +1,1 @@
-"""Topics of a broker: definition, deletion, and lives that have ended."""
+"""Topics of a broker: definition, deletion, and ended lives."""

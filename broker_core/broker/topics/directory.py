@@ -1,4 +1,4 @@
-"""The topics of a broker, saved and made known when they change."""
+"""The topics of a broker, saved and announced when they change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker_core.store.tables import JsonTable
 
 
 class TopicDirectory:
-    """Finds topics and checks what a request may do with them."""
+    """Finds topics and checks the permissions of a request."""
 
     def __init__(
         self,
@@ -28,8 +28,10 @@ class TopicDirectory:
         announce: Callable[[], Awaitable[None]],
         read_only: bool = False,
     ) -> None:
-        """*announce* tells the nameservers; it does not raise. *read_only*: topics come from a
-        master alone, by ``adopt``.
+        """Manage *topics*.
+
+        *announce* notifies the nameservers and does not raise. *read_only*: topics come only from a
+        master, by ``adopt``.
         """
         self.topics = topics
         self.read_only = read_only
@@ -41,8 +43,8 @@ class TopicDirectory:
     async def define(self, config: TopicConfig) -> None:
         """Create or change a topic; on return it is on disk and announced.
 
-        Nobody can use it before it is on disk, or a crash could take a topic away whose messages
-        were answered. Raises OSError; nothing is changed then.
+        It cannot be used before it is on disk, or a crash could remove a topic with acknowledged
+        messages. Raises OSError without a change.
         """
         await to_its_end(self._define(config), name=f"define topic {config.topic}")
 
@@ -59,11 +61,11 @@ class TopicDirectory:
     async def remove(
         self, topic: Topic, *, delete_messages: Callable[[Topic], Awaitable[None]]
     ) -> None:
-        """Delete a topic, if there is one; on return that is on disk and announced.
+        """Delete a topic, if it exists; on return that is on disk and announced.
 
-        It is there until *delete_messages* has deleted them, which lets no more in; nobody can make
-        it anew before that. Raises what that raises, and OSError if the table cannot be saved:
-        ``save`` makes up for it.
+        It exists until *delete_messages*, which admits no more messages, has returned; only then
+        can it be created again. Raises the errors of that, and OSError if the table cannot be
+        saved, which ``save`` repeats.
         """
         await to_its_end(self._remove(topic, delete_messages), name=f"delete topic {topic}")
 
@@ -80,11 +82,11 @@ class TopicDirectory:
             await self._announce()
 
     def must_save(self) -> None:
-        """Let the next ``save`` write the table: it was changed before it came here."""
+        """Make the next ``save`` write the table: it was changed elsewhere."""
         self._unsaved = True
 
     async def save(self) -> None:
-        """Write the table if it lacks a deletion. Raises OSError."""
+        """Write the table if it lacks a deletion. Raise OSError."""
         if self._unsaved:
             async with self._turn:
                 await self._write(self.topics)
@@ -95,26 +97,26 @@ class TopicDirectory:
         self._unsaved = False
 
     async def adopt(self, topics: Topics) -> None:
-        """Take over the topics of the master; on return they are on disk. Raises OSError."""
+        """Replace the topics by the master's, durably. Raise OSError."""
         async with self._turn:
             await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
             self.topics.adopt(topics)
         await self._announce()
 
     def readable(self, topic: Topic, queue_id: int) -> TopicConfig:
-        """Return the topic; raises BrokerError if it, or its queue, is not there to be read."""
+        """Return the topic; raise BrokerError if it, or its queue, cannot be read."""
         return self._checked(topic, queue_id, need=Perm.READ)
 
     def writable(self, topic: Topic, queue_id: int) -> TopicConfig:
-        """Return the topic; raises BrokerError if it, or its queue, is not there to be written."""
+        """Return the topic; raise BrokerError if it, or its queue, cannot be written."""
         return self._checked(topic, queue_id, need=Perm.WRITE)
 
     def life(self, topic: Topic) -> int | None:
-        """As ``Topics.life``."""
+        """Return the life of *topic*, as ``Topics.life``."""
         return self.topics.life(topic)
 
     def has_queue(self, topic: Topic, queue_id: int) -> bool:
-        """True if *topic* has that queue here, for reading or writing."""
+        """Return whether *topic* has that queue here, for reading or writing."""
         config = self.topics.find(topic)
         return config is not None and 0 <= queue_id < max(config.read_queues, config.write_queues)
 
@@ -131,7 +133,7 @@ class TopicDirectory:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"topic {topic!r} must not be {verb}")
         queues = config.read_queues if reading else config.write_queues
         if not 0 <= queue_id < queues:
-            raise BrokerError(  # who sends looks where the topic is now
+            raise BrokerError(  # senders then refresh their route
                 ResponseCode.SYSTEM_ERROR if reading else ResponseCode.TOPIC_NOT_EXIST,
                 f"queue {queue_id} of topic {topic!r} does not exist: it has queues 0 to"
                 f" {queues - 1}",

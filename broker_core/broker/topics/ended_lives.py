@@ -1,9 +1,9 @@
-"""Which messages belong to a former life of their topic, though they are not in it yet.
+"""Messages of a former life of their topic that are still in an internal topic.
 
-What is delayed, undecided or to be retried stands in topics of the broker's own, which a deletion
-of the topic that it is meant for leaves alone. The log tells: it belongs to the life in which it
-was stored, and that one ends with the record of the deletion. So whoever writes it to the end of
-the log once more has to ask before, or it would come out as a message of the next life.
+Delayed, undecided and retried messages are stored in internal topics, which the deletion of their
+destination does not touch. A message belongs to the life in which it was stored, and that life ends
+with the record of the deletion in the log. Before such a message is stored again this must be
+checked, or it would become a message of the next life.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _AT_ONCE = 1024
 
 
 class EndedLives:
-    """Where in the log of *store* each topic was deleted last, as far as deletions are visible.
+    """Log offsets of the last deletion of each topic in *store*, as far as deletions are visible.
 
-    One look while nothing was deleted since the last one; 40 bytes and the name for each topic.
+    A check is one look-up if nothing was deleted since the last one; 40 bytes and the name per
+    topic.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -33,15 +34,16 @@ class EndedLives:
         self._known = 0
 
     def is_former(self, message: StoredMessage) -> bool:
-        """True if the topic of *message* was deleted since it was stored. Raises OSError."""
+        """Return whether the topic of *message* was deleted since it was stored. Raise OSError."""
         self._catch_up()
         return bool(self._places) and any(
             self._places.get(topic, -1) > message.physical_offset for topic in topics_of(message)
         )
 
     def is_ending(self, message: StoredMessage) -> bool:
-        """True while nobody knows whether it is: a deletion is on its way to the disk, or to the
-        replicas. What is stored now stands behind it.
+        """Return whether a deletion is on its way to the disk, or to the replicas.
+
+        Until it is visible, the life of *message* is unknown; new messages are stored after it.
         """
         return any(map(self._store.is_deletion_pending, topics_of(message)))
 
@@ -53,7 +55,7 @@ class EndedLives:
 
 
 def topics_of(message: StoredMessage) -> Iterator[Topic]:
-    """The topic that *message* is meant for, and of a copy for a retry that of the message."""
+    """Yield the destination topic of *message*, and for a retry also the original topic."""
     topic, properties = message.topic, message.properties
     if topic in SYSTEM_TOPICS:
         topic = Topic(properties.get(REAL_TOPIC, ""))
@@ -63,8 +65,9 @@ def topics_of(message: StoredMessage) -> Iterator[Topic]:
 
 
 def deletions_since(reader: StoreReader, number: int) -> Iterator[tuple[Topic, int]]:
-    """The topics deleted by record *number* and those behind it, as far as they are kept, and
-    where in the log that stands. Raises OSError.
+    """Yield topics deleted by record *number* and later ones, with the record's log offset.
+
+    Raises OSError.
     """
     at, end = max(number, reader.min_offset(DELETIONS, 0)), reader.end_offset(DELETIONS, 0)
     while at < end:

@@ -1,4 +1,4 @@
-"""Topics: defined (17, 18), shown (21, 351), and which are the broker's own (305)."""
+"""Requests for topics: define (17, 18), show (21, 351), list the broker's own (305)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class AdminProcessor:
-    """What is confirmed is on disk and told to the nameservers."""
+    """Confirms changes when they are on disk and announced to the nameservers."""
 
     def __init__(self, directory: TopicDirectory) -> None:
         self._directory = directory
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._define_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,

@@ -11,14 +11,14 @@ from broker_core.remoting.json_fields import JsonObject
 from broker_core.remoting.route_bodies import DataVersion, Perm, TopicConfig
 from broker_core.store.deletions import DELETIONS
 
-#: The topic whose route a producer asks for when its own is unknown; new ones copy it.
+#: The topic whose route a producer requests when its own is unknown; new ones copy it.
 TEMPLATE_TOPIC = Topic("TBW102")
-#: As RocketMQ's brokers, which store what is delayed in one queue a level.
+#: As RocketMQ's brokers, which store delayed messages in one queue per level.
 MAX_DELAY_LEVELS = 18
 HALF_TOPIC = Topic("RMQ_SYS_TRANS_HALF_TOPIC")
 HALF_OP_TOPIC = Topic("RMQ_SYS_TRANS_OP_HALF_TOPIC")
 UNDECIDED_TOPIC = Topic("TRANS_CHECK_MAX_TIME_TOPIC")
-#: The broker's own topics and their queues. They exist from its start; nobody else writes to them.
+#: The broker's own topics and their queues. They exist from its start; clients cannot send to them.
 SYSTEM_TOPICS = {
     SCHEDULE_TOPIC: MAX_DELAY_LEVELS,
     TIMER_TOPIC: 1,
@@ -26,14 +26,14 @@ SYSTEM_TOPICS = {
     HALF_OP_TOPIC: 1,
     UNDECIDED_TOPIC: 1,
 }
-#: What nobody may create or send to: the names have a meaning of their own at RocketMQ's brokers.
+#: Names that clients cannot create or send to: RocketMQ's brokers use them for other purposes.
 RESERVED_TOPICS = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS, DELETIONS, "OFFSET_MOVED_EVENT"})
 _NOT_IN_TABLE = frozenset({TEMPLATE_TOPIC, *SYSTEM_TOPICS})
 MAX_QUEUES = 16384
 
 
 def named_topic(name: str) -> Topic:
-    """Return *name* as a topic; raises InvalidCommand if no topic can be called so."""
+    """Return *name* as a topic; raise InvalidCommand if it is invalid."""
     try:
         return Topic(check_name("topic", name))
     except ValueError as error:
@@ -41,12 +41,12 @@ def named_topic(name: str) -> Topic:
 
 
 class Topics:
-    """Topic configurations by name, and a version that grows with each change."""
+    """Topic configurations by name, with a version that increases with each change."""
 
     def __init__(self) -> None:
         self._configs: dict[Topic, TopicConfig] = {}
         self.version = DataVersion()
-        #: How many deletions of the log are known here.
+        #: Number of topic deletions in the log that were applied.
         self.deletions = 0
         self._lives: dict[Topic, int] = {}
         self._last_life = 0
@@ -55,25 +55,27 @@ class Topics:
         return iter(self._configs.values())
 
     def know_deletions(self, number: int) -> None:
-        """*number* deletions of the log count here."""
+        """Record that *number* deletions of the log were applied."""
         self.deletions = number
 
     def find(self, topic: Topic) -> TopicConfig | None:
-        """Return the configuration, None if the topic does not exist here."""
+        """Return the configuration, or None if the topic does not exist here."""
         return self._configs.get(topic)
 
     def life(self, topic: Topic) -> int | None:
-        """The incarnation of *topic*: a topic that is created again has a higher number. 0 if it
-        was created before topics had numbers, None if it does not exist.
+        """Return the life of *topic*, or None if it does not exist.
+
+        A topic that is created again has a higher number; 0 means created before lives were
+        numbered.
         """
         return self._lives.get(topic, 0) if topic in self._configs else None
 
     def put(self, config: TopicConfig, *, now_ms: int) -> bool:
-        """Create or change a topic; False if it is so already."""
+        """Create or change a topic; return False if nothing changes."""
         if self._configs.get(config.topic) == config:
             return False
         if config.topic not in self._configs:
-            # By the clock, so that a broker that lost its data begins no known life again.
+            # From the clock, so that a broker that lost its data reuses no life.
             self._last_life = max(now_ms, self._last_life + 1)
             self._lives[config.topic] = self._last_life
         self._configs[config.topic] = config
@@ -81,7 +83,7 @@ class Topics:
         return True
 
     def remove(self, topic: Topic, *, now_ms: int) -> TopicConfig | None:
-        """Delete a topic; return what it was, None if it did not exist."""
+        """Delete a topic; return its configuration, or None if it did not exist."""
         config = self._configs.pop(topic, None)
         self._lives.pop(topic, None)
         if config is not None:
@@ -89,7 +91,7 @@ class Topics:
         return config
 
     def copy(self) -> Topics:
-        """Return topics that can be changed on their own."""
+        """Return an independent copy."""
         topics = Topics()
         topics._configs = dict(self._configs)
         topics.version = self.version
@@ -98,7 +100,7 @@ class Topics:
         return topics
 
     def offer_template(self, queues: int) -> None:
-        """Let producers find a route for topics that do not exist yet; not part of the table."""
+        """Add the template topic, by which producers find a route for new topics; not saved."""
         self._configs[TEMPLATE_TOPIC] = TopicConfig(
             topic=TEMPLATE_TOPIC,
             read_queues=queues,
@@ -107,21 +109,21 @@ class Topics:
         )
 
     def offer_system_topics(self) -> None:
-        """Have the broker's own topics, which can be read; not part of the table."""
+        """Add the broker's own topics, which can be read; not saved."""
         for topic, queues in SYSTEM_TOPICS.items():
             self._configs[topic] = TopicConfig(
                 topic=topic, read_queues=queues, write_queues=queues, perm=Perm.READ
             )
 
     def adopt(self, other: Topics) -> None:
-        """Become what *other* is, but for the broker's own topics: a slave does so."""
+        """Replace the content by *other*, except for the broker's own topics: a slave does so."""
         own = {name: config for name, config in self._configs.items() if name in _NOT_IN_TABLE}
         self._configs = {**other._configs, **own}
         self.version, self.deletions = other.version, other.deletions
         self._lives, self._last_life = other._lives, other._last_life
 
     def to_table(self) -> dict[str, Any]:
-        """RocketMQ's form of the file."""
+        """Return RocketMQ's form of the file."""
         return {
             "topicConfigTable": {
                 config.topic: config.to_fields()
@@ -136,7 +138,7 @@ class Topics:
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Topics:
-        """Inverse of ``to_table``; raises InvalidCommand that names what is wrong."""
+        """Inverse of ``to_table``; raise InvalidCommand that names the invalid part."""
         topics = cls()
         fields = JsonObject(table, "topics table")
         version = JsonObject(fields.items("dataVersion"), "topics table's dataVersion")

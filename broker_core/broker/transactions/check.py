@@ -1,4 +1,4 @@
-"""Asks producers, again and again, what became of transactions that nobody ended: code 39."""
+"""Periodic questions to producers about undecided transactions: code 39."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from broker_core.remoting.transaction_headers import CheckTransactionHeader
 from broker_core.remoting_channel import RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
 
-#: So that a request never has to read much of what came before it.
+#: So that a request never has much unread backlog to read.
 _READ_EVERY_S = 0.5
 
 _log = structlog.get_logger("broker")
 
 
 class TransactionCheck:
-    """One round every *interval_s*, each time with another producer of the group."""
+    """Checks every *interval_s*, each time with another producer of the group."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class TransactionCheck:
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin; the first round comes after one interval, when producers had time to connect."""
+        """Start; the first check comes after one interval, when producers had time to connect."""
         self._running = spawn(self._run(), name="check transactions")
 
     async def close(self) -> None:
-        """End; what a round has not done the next start does."""
+        """Stop; the next start repeats an unfinished check."""
         await cancel_and_wait(self._running)
         if self._running is not None:
             self._desk.note_progress()
@@ -68,7 +68,7 @@ class TransactionCheck:
             except Exception as error:
                 bug = None if isinstance(error, OSError | BrokerError) else error
                 _log.error(
-                    "transactions not checked, will be tried again",
+                    "transactions not checked, trying again",
                     reason=str(error),
                     exc_info=bug,
                 )

@@ -1,12 +1,12 @@
-"""Transactions of a broker: ends them as producers say, and checks those that nobody ended.
+"""Transactions of a broker: ends them as producers request, and checks undecided ones.
 
-What is decided where: the table knows what is open, the records what is stored; here both meet the
-store. Nothing is answered before it is stored, and a decision is taken and appended in one go, so
-that of two that come at the same time the first one counts.
+The table decides which transactions are open, the records define what is stored; this module
+connects both to the store. Nothing is answered before it is stored, and a decision is made and
+appended without interruption, so that the first of two concurrent ones counts.
 
-What may repeat a committed message: a producer that sends its half message twice, as a repeated
-send stores any message twice; and, with ``flush="async"``, a power cut that takes a message back
-which somebody has read already, for its producer is asked again.
+A committed message may be repeated in two cases: a producer sends its half message twice, as with
+any repeated send; or, with ``flush="async"``, a power failure removes a message that was read
+already, and its producer is asked again.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
 from broker_core.store.reader import ReadStatus
 
-#: Messages read without giving others a turn: some milliseconds.
+#: Messages read before the loop runs other work: some milliseconds.
 _AT_ONCE = 256
 _ACTS_AT_ONCE = 64
 _DECISIONS = {End.COMMIT: Decision.COMMIT, End.ROLLBACK: Decision.ROLLBACK}
 
 _log = structlog.get_logger("broker")
 
-#: Asks a producer of a group what became of a half message; False if there is none.
+#: Asks a producer of a group about a half message; returns False if there is none.
 Ask = Callable[[str, StoredMessage], bool]
 
 
@@ -77,12 +77,12 @@ class TransactionDesk:
         self._store_host = store_host
         self._table = TransactionTable(rules)
         self._found_end = 0  # of the log, at the start
-        self._checked_end = 0  # of the log, after the last round
+        self._checked_end = 0  # of the log, after the last check
         self._last_read = -1  # physical offset of the last half message or decision
         self._noted = (0, 0)
 
     def __len__(self) -> int:
-        """Undecided transactions, as far as they were read."""
+        """Return the number of undecided transactions read so far."""
         return len(self._table)
 
     def undecided(self) -> list[Half]:
@@ -90,10 +90,11 @@ class TransactionDesk:
         return self._table.undecided()
 
     def load(self) -> None:
-        """Find what is undecided, before anything is served. Reads what came since the last save.
+        """Find undecided transactions before anything is served, reading messages since the last
+        save.
 
-        All is read if the log does not hold what was read last: it lost its tail, or is that of a
-        slave, and the table of offsets knows more than the log.
+        Reads all messages if the log lacks the last one read: it lost its tail, or is a slave's,
+        and the table of offsets is ahead of the log.
         """
         self._found_end = self._store.end_offset
         last = self._offsets.epoch(TRANSACTION_GROUP, HALF_TOPIC, 0)
@@ -111,8 +112,10 @@ class TransactionDesk:
             _log.info("undecided transactions found", transactions=len(self._table))
 
     def catch_up(self, *, most: int | None = None) -> bool:
-        """Read half messages and decisions that became visible; False if *most* were not enough."""
-        # Decisions up to here have their half messages among those that can be read now.
+        """Read half messages and decisions that became visible; return False if *most* did not
+        suffice.
+        """
+        # Decisions up to here have half messages that can be read now.
         records_end = self._reader.end_offset(HALF_OP_TOPIC, 0)
         left = most
         while halves := self._read(HALF_TOPIC, self._table.half_end):
@@ -127,12 +130,14 @@ class TransactionDesk:
         return True
 
     async def keep_up(self) -> None:
-        """As ``catch_up``, for a long backlog: others have their turns meanwhile."""
+        """Read a long backlog as ``catch_up``, while the loop also runs other work."""
         while not self.catch_up(most=_AT_ONCE):  # noqa: ASYNC110  # nothing is waited for
             await asyncio.sleep(0)
 
     def oldest_place(self) -> int | None:
-        """Where the log must not be deleted: an undecided half message stands there."""
+        """Return the log offset of the oldest undecided half message, which must be kept, or
+        None.
+        """
         self.catch_up()
         return self._table.oldest_place()
 
@@ -143,17 +148,17 @@ class TransactionDesk:
             return
         self._noted = progress
         half_offset, record_offset = progress
-        # The epoch says which log that holds for: one that has this record.
+        # The epoch identifies the log for which that holds: one with this record.
         epoch = self._last_read
         self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_offset, epoch=epoch)
         self._offsets.commit(TRANSACTION_GROUP, HALF_OP_TOPIC, 0, record_offset)
 
     async def end(self, header: EndTransactionHeader) -> Kept:
-        """Commit or roll back as *header* says; return when that is stored, and how well.
+        """Commit or roll back as *header* requests; return when that is stored, and how well.
 
-        Raises BrokerError: 1 if it names no half message or the transaction ended otherwise, 17 if
-        its queue is gone (it stays undecided) or its topic was deleted since, perhaps created again
-        (it is rolled back), 14 if the log cannot be written.
+        Raises BrokerError: 1 if there is no such half message or the transaction ended otherwise,
+        17 if its queue is gone (it stays undecided) or its topic was deleted since, perhaps created
+        again (it is rolled back), 14 if the log cannot be written.
         """
         decision = _DECISIONS.get(header.commit_or_rollback)
         if decision is None:
@@ -191,9 +196,9 @@ class TransactionDesk:
         return await self._decide(message, half, decision)
 
     async def check(self, now_ms: int, ask: Ask) -> None:
-        """One round over all undecided transactions. Raises OSError if the log takes nothing."""
+        """Check all undecided transactions once. Raise OSError if the log cannot be written."""
         if not self._sees_all() or self._store.visible_end < self._checked_end:
-            return  # what the last round stored is not confirmed: it would be stored once more
+            return  # messages of the last check are not confirmed and would be stored again
         await self.keep_up()
         due = self._table.due(now_ms)
         told = _Told()
@@ -215,13 +220,13 @@ class TransactionDesk:
             return  # ended since
         message = self._half_at(half.offset)
         if message is None:
-            return  # somebody deleted the log's file
+            return  # the log's file was deleted
         if self._ended_lives.is_former(message):
             await self._decide(message, half, Decision.ROLLBACK)
             told.former += 1
             return
         if self._ended_lives.is_ending(message):
-            return  # what is stored anew would be of the next life
+            return  # a new copy would belong to the next life
         if act is Act.GIVE_UP:
             await self._decide(message, half, Decision.GIVE_UP)
             told.given_up.append(message.message_id)
@@ -259,7 +264,7 @@ class TransactionDesk:
             ) from error
 
     async def _end_again(self, half: Half, decision: Decision) -> Kept:
-        """The first decision counts; the same one again is confirmed once it is on disk."""
+        """Confirm a repeated decision once it is on disk; refuse a different one."""
         first = self._table.decision(half.number)
         if first is decision:
             with suppress(OSError):
@@ -270,8 +275,9 @@ class TransactionDesk:
         raise _wrong(f"the transaction {what}: {decision.value} comes too late")
 
     def _sees_all(self) -> bool:
-        """False while decisions of before the start may stand in the log unseen: until replicas
-        confirm them.
+        """Return False while unseen decisions of the time before the start may be in the log.
+
+        Replicas have yet to confirm them.
         """
         return self._store.visible_end >= self._found_end
 
@@ -296,7 +302,7 @@ class TransactionDesk:
     def _renewed_half(
         self, header: EndTransactionHeader
     ) -> tuple[StoredMessage, EndTransactionHeader] | None:
-        """The newest half message where retention deleted the one that *header* names."""
+        """Return the newest half message where retention deleted the one that *header* names."""
         half = self._table.newest(header.tran_state_table_offset)
         message = None if half is None else self._half_at(half.offset)
         if message is None or message.properties.get(UNIQ_KEY) != header.msg_id:
@@ -304,7 +310,7 @@ class TransactionDesk:
         return message, replace(header, commit_log_offset=message.physical_offset)
 
     def _add_decisions(self, end: int, *, before: int | None) -> None:
-        """Read decisions up to *end*, those that stand in the log *before* a half message."""
+        """Read decisions up to *end*, those in the log *before* a half message."""
         while self._table.record_end < end:
             records = self._read(HALF_OP_TOPIC, self._table.record_end)
             if not records:
@@ -319,7 +325,7 @@ class TransactionDesk:
         known = read_decision(record)
         if known is not None:
             number, decision = known
-            # What this process stored itself is whole.
+            # Records that this process stored are whole.
             is_open = self._table.newest(number) is not None
             if self._table.was_begun(number) or (is_open and self._is_whole(record)):
                 self._table.add_decision(record.queue_offset, number, decision)
@@ -336,7 +342,7 @@ class TransactionDesk:
 
     def _read(self, topic: Topic, offset: int) -> list[StoredMessage]:
         read = self._reader.read(topic, 0, offset, max_messages=_AT_ONCE)
-        if read.status is ReadStatus.TOO_SMALL:  # those before were deleted
+        if read.status is ReadStatus.TOO_SMALL:  # the ones before were deleted
             read = self._reader.read(topic, 0, read.next_offset, max_messages=_AT_ONCE)
         if read.status is not ReadStatus.FOUND:
             return []
@@ -353,25 +359,25 @@ class TransactionDesk:
 
 @dataclass(slots=True)
 class _Told:
-    """What one round has to say: two lines, however many transactions it was about."""
+    """Results of one check, logged in a few lines for any number of transactions."""
 
     given_up: list[str] = field(default_factory=list)  # their message ids
-    former: int = 0  # transactions that went with their topic
-    without_producer: Counter[str] = field(default_factory=Counter)  # transactions of a group
+    former: int = 0  # transactions that ended with their topic
+    without_producer: Counter[str] = field(default_factory=Counter)  # transactions by group
 
     def log(self) -> None:
         if self.without_producer:
             _log.warning(
-                "nobody to ask about transactions: no producer of their groups is connected",
+                "transactions not checked: no producer of their groups is connected",
                 groups=dict(self.without_producer.most_common(5)),
             )
         if self.former:
             _log.warning(
-                "transactions rolled back whose topic was deleted since", transactions=self.former
+                "transactions rolled back because their topic was deleted", transactions=self.former
             )
         if self.given_up:
             _log.warning(
-                "transactions given up that nobody ended, they stand in TRANS_CHECK_MAX_TIME_TOPIC",
+                "undecided transactions given up and moved to TRANS_CHECK_MAX_TIME_TOPIC",
                 transactions=len(self.given_up),
                 among_them=self.given_up[:5],
             )

@@ -1,4 +1,4 @@
-"""The end of a transaction: code 37."""
+"""Requests to end a transaction: code 37."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class TransactionProcessor:
         self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
-        """Request codes served."""
+        """Return the handlers by request code."""
         return {RequestCode.END_TRANSACTION: self._end}
 
     async def _end(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         try:
             kept = await self._desk.end(EndTransactionHeader.from_ext(request.ext))
         except BrokerError as error:
-            if request.is_oneway:  # Java's producers never hear of it
+            if request.is_oneway:  # Java's producers get no answer
                 self._warnings.warn(
-                    "end of a transaction refused", peer=channel.peer, why=error.remark
+                    "decision of a transaction refused", peer=channel.peer, why=error.remark
                 )
             raise
         return request.response(*ANSWERS[kept])

@@ -1,13 +1,13 @@
-"""What is stored of a transaction: half messages, decisions, and what becomes of them. Pure.
+"""The stored records of a transaction: half messages, decisions, and their outcomes. Pure.
 
-A half message stands in queue 0 of ``HALF_TOPIC`` and says in properties where it belongs
-(``REAL_TOPIC``, ``REAL_QID``) and whose it is (``PGROUP``). A decision is a message of
+A half message is stored in queue 0 of ``HALF_TOPIC``; its properties name its destination
+(``REAL_TOPIC``, ``REAL_QID``) and its group (``PGROUP``). A decision is a message of
 ``HALF_OP_TOPIC`` with tag ``d``; its body is the number of the transaction, as RocketMQ's is the
-offset of a half message. Ours also says what was decided and of which half message.
+offset of a half message. In addition it contains the decision and the position of the half message.
 
-A decision to commit or to give up is stored in front of the message that it announces, both by one
-write. A crash may leave the first without the second: ``announces`` tells whether they belong
-together, and a decision without its message counts for nothing.
+A decision to commit or to give up is stored before the message that it announces, with one write. A
+crash may leave the first without the second: ``announces`` checks whether they belong together, and
+a decision without its message has no effect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HALF_PLACE = "TRAN_HALF_OFFSET"  # of a decision's record: physical offset of t
 _RECORD_TAG = "d"
 
 _PLACE = struct.Struct(">q")
-#: What the first check adds to the properties of a half message.
+#: Bytes that the first check adds to the properties of a half message.
 _SPARE_BYTES = 96
 _OURS = frozenset(name.encode() for name in (REAL_TOPIC, REAL_QUEUE, CHECKS, NUMBER))
 _NOT_FOR_CONSUMERS = frozenset(name.encode() for name in (REAL_TOPIC, REAL_QUEUE, PREPARED))
@@ -60,9 +60,10 @@ class Part(NamedTuple):
 
 
 def half_part(envelope: Envelope, entry: BatchEntry, *, group: str) -> Part:
-    """What is stored of a transactional send of producer *group*, addressed by *envelope*.
+    """Return the half message for a transactional send of producer *group*, addressed by
+    *envelope*.
 
-    Raises BrokerError (13) if its properties leave no room for what the broker has to add.
+    Raises BrokerError (13) if its properties have no room for the broker's additions.
     """
     properties = changed_properties(
         entry.properties,
@@ -74,8 +75,8 @@ def half_part(envelope: Envelope, entry: BatchEntry, *, group: str) -> Part:
     if len(properties) + _SPARE_BYTES > MAX_PROPERTIES_BYTES:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"properties of {len(entry.properties)} bytes are too long for a transaction: with what"
-            f" the broker adds they are {len(properties) + _SPARE_BYTES}, at most"
+            f"properties of {len(entry.properties)} bytes are too long for a transaction: with the"
+            f" broker's additions they are {len(properties) + _SPARE_BYTES}, at most"
             f" {MAX_PROPERTIES_BYTES}",
         )
     half = envelope._replace(
@@ -85,7 +86,7 @@ def half_part(envelope: Envelope, entry: BatchEntry, *, group: str) -> Part:
 
 
 def read_half(message: StoredMessage) -> Half:
-    """What the table of transactions keeps of a half message."""
+    """Return the table's data about a half message."""
     properties = message.properties
     seconds = properties.get(IMMUNITY, "")
     return Half(
@@ -100,7 +101,7 @@ def read_half(message: StoredMessage) -> Half:
 
 
 def renewed_part(message: StoredMessage, half: Half, *, checks: int, store_host: bytes) -> Part:
-    """The half message *message* once more; a producer was to be asked *checks* times."""
+    """Return the half message *message* again, after *checks* questions to producers."""
     more = {NUMBER: str(half.number)} | ({CHECKS: str(checks)} if checks else {})
     properties = changed_properties(message.raw_properties, more=more)
     return _copy(message, properties, topic=HALF_TOPIC, queue_id=0, store_host=store_host)
@@ -109,7 +110,7 @@ def renewed_part(message: StoredMessage, half: Half, *, checks: int, store_host:
 def decision_parts(
     message: StoredMessage, half: Half, decision: Decision, *, store_host: bytes
 ) -> list[Part]:
-    """What has to be stored, by one write, when the transaction of *half* ends so."""
+    """Return the messages to store, with one write, when the transaction of *half* ends."""
     properties = {
         TAGS: _RECORD_TAG,
         _DECISION: decision.value,
@@ -146,7 +147,7 @@ def decision_parts(
 
 
 def read_decision(record: StoredMessage) -> tuple[int, Decision] | None:
-    """Number of the transaction and what was decided; None if *record* says neither."""
+    """Return number and decision of the transaction; None if *record* is invalid."""
     number = record.body.decode("ascii", "replace")
     try:
         return int(number), Decision(record.properties.get(_DECISION))
@@ -155,9 +156,9 @@ def read_decision(record: StoredMessage) -> tuple[int, Decision] | None:
 
 
 def announces(record: StoredMessage, following: StoredMessage | None) -> bool:
-    """True if *record*, a decision, is whole: *following* stands behind it in the log.
+    """Return whether *record*, a decision, is whole: *following* is the next message in the log.
 
-    A roll-back announces nothing, so it is whole by itself.
+    A roll-back announces nothing, so it is always whole.
     """
     known = read_decision(record)
     if known is None or known[1] is Decision.ROLLBACK:
@@ -170,7 +171,7 @@ def announces(record: StoredMessage, following: StoredMessage | None) -> bool:
 
 
 def real_queue(message: StoredMessage) -> tuple[Topic, int]:
-    """Topic and queue that a half message is meant for."""
+    """Return destination topic and queue of a half message."""
     properties = message.properties
     return Topic(properties.get(REAL_TOPIC, "")), _count(
         properties.get(REAL_QUEUE, ""), otherwise=0
@@ -178,8 +179,8 @@ def real_queue(message: StoredMessage) -> tuple[Topic, int]:
 
 
 def check_body(message: StoredMessage) -> bytes:
-    """The half message *message* as its producer is asked about it: with its real topic and queue,
-    under the places by which it may be ended.
+    """Return *message* for a question to its producer: with its real topic and queue, and the
+    positions by which the producer may end it.
     """
     topic, queue_id = real_queue(message)
     part = _copy(
@@ -209,7 +210,7 @@ def _copy(
     sys_flag: int | None = None,
     prepared_offset: int = 0,
 ) -> Part:
-    """*message*, whose body was not inflated, elsewhere."""
+    """Return a copy of *message*, whose body was not inflated, for another queue."""
     envelope = Envelope(
         topic,
         queue_id,

@@ -1,12 +1,12 @@
-"""Which transactions are undecided, and what a check does about each of them. Pure.
+"""The undecided transactions, and the action of a check for each of them. Pure.
 
 A transaction begins with a half message. Its *number* is the offset of that message in the queue of
-half messages; whenever a check stores the half message anew, the new one carries the number, and
-the newest one counts.
+half messages; when a check stores the half message again, the new copy has the same number and
+replaces the earlier one.
 
-1. The table is a sum over two queues: half messages and decisions. Whoever reads both from
-   ``progress`` on has the same undecided transactions, so a restart is no special case.
-2. Decisions are added after all half messages that stand before them in the log.
+1. The table is a sum over two queues: half messages and decisions. Reading both from ``progress``
+   on yields the same undecided transactions, so a restart is no special case.
+2. Decisions are added after all half messages before them in the log.
 3. A transaction is decided once: between ``begin`` and its record it is no longer open.
 
 Times are milliseconds since 1970.
@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 from broker_core.broker.check_rules import CheckRules
 
-_REMEMBERED = 10_000  # decisions whose repetition can still be told from a contradiction
+_REMEMBERED = 10_000  # decisions kept to distinguish a repetition from a contradiction
 
 
 class Decision(Enum):
-    """How a transaction ended; the value stands in its record."""
+    """The end of a transaction; the value is stored in its record."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -34,23 +34,23 @@ class Decision(Enum):
 
 
 class Act(Enum):
-    """What a check does about an undecided transaction."""
+    """The action of a check on an undecided transaction."""
 
-    RENEW = "store it anew, nobody is asked"
-    CHECK = "store it anew with one check more, ask a producer"
+    RENEW = "store it again, ask no producer"
+    CHECK = "store it again with one more check, ask a producer"
     GIVE_UP = "move it to the final topic"
 
 
 class Half(NamedTuple):
-    """A half message as it is stored."""
+    """A stored half message."""
 
     offset: int  # in the queue of half messages
     place: int  # in the log
     number: int
-    checks: int  # how often a producer was to be asked up to now
+    checks: int  # number of questions to producers so far
     born_ms: int
     store_ms: int
-    immunity_ms: int | None  # as its producer wishes; None: as the broker's timeout
+    immunity_ms: int | None  # as its producer requested; None: the broker's timeout
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class _Decided(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionTable:
-    """See the module. ``half_end`` and ``record_end`` are where to read on in the two queues."""
+    """The table. ``half_end`` and ``record_end`` are the next offsets to read in the two queues."""
 
     rules: CheckRules
     half_end: int = 0
@@ -84,11 +84,11 @@ class TransactionTable:
         self.half_end, self.record_end = half_end, record_end
 
     def skip_record(self, record_offset: int) -> None:
-        """The next record decides nothing that is known here."""
+        """Skip the next record, which decides no transaction known here."""
         self.record_end = record_offset + 1
 
     def add_half(self, half: Half) -> None:
-        """The next half message of the queue."""
+        """Add the next half message of the queue."""
         self.half_end = half.offset + 1
         before = self._open.pop(half.number, None)
         since_ms = min(half.born_ms, half.store_ms)  # a producer's clock may be fast
@@ -97,7 +97,7 @@ class TransactionTable:
         self._open[half.number] = _Open(half, since_ms)
 
     def add_decision(self, record_offset: int, number: int, decision: Decision) -> None:
-        """The next record of a decision."""
+        """Add the next record of a decision."""
         self.record_end = record_offset + 1
         self._begun.pop(number, None)
         ended = self._open.pop(number, None)
@@ -109,19 +109,19 @@ class TransactionTable:
             self._remembered.popitem(last=False)
 
     def begin(self, number: int, decision: Decision) -> None:
-        """*decision* is about to be stored; no other one is taken from now on."""
+        """Begin to store *decision*; no other one is accepted from now on."""
         self._begun[number] = decision
 
     def cancel(self, number: int) -> None:
-        """The decision could not be stored: the transaction is open again."""
+        """Reopen the transaction: its decision could not be stored."""
         self._begun.pop(number, None)
 
     def was_begun(self, number: int) -> bool:
-        """True if this process made a decision whose record it has not read yet."""
+        """Return whether this process made a decision whose record it has not read yet."""
         return number in self._begun
 
     def newest(self, number: int) -> Half | None:
-        """The half message of an open transaction; None if it is not open."""
+        """Return the half message of an open transaction; None if it is not open."""
         known = self._open.get(number)
         return None if known is None or number in self._begun else known.newest
 
@@ -130,15 +130,17 @@ class TransactionTable:
         return [half for number in self._open if (half := self.newest(number)) is not None]
 
     def decision(self, number: int) -> Decision | None:
-        """How it ended; None if that is open, or longer ago than is remembered."""
+        """Return the decision; None if it is open, or decided too long ago."""
         return self._begun.get(number) or self._remembered.get(number)
 
     def due(self, now_ms: int) -> list[tuple[int, Act]]:
-        """What a check does now, by number: oldest half message first. O(open transactions)."""
+        """Return the actions of a check now, by number: oldest half message first. O(open
+        transactions).
+        """
         return list(self._due(now_ms))
 
     def progress(self) -> tuple[int, int]:
-        """Offsets in both queues behind which lies all that a restart needs."""
+        """Return the offsets in both queues from which on a restart must read."""
         half_offset = self.half_end
         for known in self._open.values():
             half_offset = known.newest.offset
@@ -149,7 +151,9 @@ class TransactionTable:
         return half_offset, record_offset
 
     def oldest_place(self) -> int | None:
-        """Where the log must not be deleted; None without open transactions."""
+        """Return the log offset from which on the log must be kept; None without open
+        transactions.
+        """
         for known in self._open.values():
             return known.newest.place
         return None
@@ -164,8 +168,8 @@ class TransactionTable:
                 yield number, Act.GIVE_UP
                 continue
             wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
-            # Before its beginning: a clock was set back, nobody knows how old it is.
+            # Before its beginning: a clock was set back, so its age is unknown.
             if not 0 <= now_ms - known.since_ms < wait_ms:
                 yield number, Act.CHECK
             elif now_ms - half.store_ms >= rules.interval_ms:
-                yield number, Act.RENEW  # or all that came since would be read at a restart
+                yield number, Act.RENEW  # otherwise a restart would read everything since
