@@ -121,7 +121,7 @@ def _whole(name: str, plain: bytes, *, ended: bool, limit: int) -> bytes:
 
 
 def _unreadable(name: str, error: Exception) -> NotInflated:
-    return NotInflated(f"is flagged as compressed by {name}, but is not: {error}")
+    return NotInflated(f"is flagged as compressed by {name}, but cannot be inflated: {error}")
 
 
 def _needed(module: Any, name: str, package: str) -> Any:

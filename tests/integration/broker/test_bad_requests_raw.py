@@ -70,7 +70,7 @@ async def test_what_is_no_frame_ends_its_connection_with_one_log_line(
                 with suppress(ConnectionResetError):
                     assert await reader.read() == b""
         (line,) = [line for line in asker.logs if line["event"] == "broken frame, disconnected"]
-        assert ("TLS, which is not served here" in line["error"]) == (what == "TLS")
+        assert ("TLS, which is not supported here" in line["error"]) == (what == "TLS")
         assert line["peer"].startswith("127.0.0.1:")
         asker.assert_nothing_broke()
     assert await asker.stored() == 1

@@ -90,7 +90,7 @@ async def test_by_id_the_message_comes_and_nothing_else_does(raw: Raw) -> None:
     assert keys(answer) == ["U1"]
     for wrong in (place + 1, -1, 2**40, 2**62):
         answer = await raw.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wrong)})
-        assert (answer.code, "no message stands at offset" in str(answer.remark)) == (1, True)
+        assert (answer.code, "no message starts at offset" in str(answer.remark)) == (1, True)
 
 
 async def offset_at(raw: Raw, at_ms: int, boundary: str | None) -> int:

@@ -265,7 +265,7 @@ def test_files_that_cannot_be_used_are_named(certificates: Certificates, tmp_pat
     for wrong, sentence in (
         ({"certificate": nothing}, r"tls\.certificate: cannot read .*nothing\.pem: No such file"),
         ({"key": certificates.client_key}, r"tls: .* are no certificate and its unencrypted key"),
-        ({"client_ca": certificates.client_key}, r"tls\.client_ca: .* no certificate in PEM"),
+        ({"client_ca": certificates.client_key}, r"tls\.client_ca: .* no PEM certificate"),
     ):
         with pytest.raises(TlsError, match=sentence):
             RemotingServer({}, tls=files(certificates, **wrong))

@@ -62,8 +62,8 @@ async def test_sends_do_not_wait_for_a_slave_without_room_which_goes_on_when_the
             assert statuses.count(TOO_FEW) > 20
             assert SendStatus.OK not in statuses
             assert await group.bodies(0) == [b"0"]
-        said = [line for line in logged if line["event"] == "master not followed"]
+        said = [line for line in logged if line["event"] == "not following the master"]
         assert [line["reason"] for line in said] == ["[Errno 28] No space left on device"]
-        assert not [line for line in logged if line["event"] == "master followed"]
+        assert not [line for line in logged if line["event"] == "following the master"]
         for number in (0, 1):
             await group.until_served(number, sent)

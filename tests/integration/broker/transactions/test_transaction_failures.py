@@ -102,7 +102,7 @@ async def test_what_can_be_no_half_message_is_refused_and_not_stored(quick: Clus
         assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
     batch = [OutgoingMessage(TOPIC, b"x", properties=tran), OutgoingMessage(TOPIC, b"y")]
     for batched in (batch, batch[:1]):
-        with pytest.raises(BrokerError, match="a batch holds no transactional") as refused:
+        with pytest.raises(BrokerError, match="a batch must not contain transactional") as refused:
             await client.send_batch(queue, batched)
         assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
     reader = quick.broker.parts.store.reader

@@ -260,7 +260,7 @@ async def test_wrong_certificate_files_end_the_start_with_a_sentence(
             ({"certificate": str(tmp_path / "no.pem")}, r"listen\.tls\.certificate: cannot read"),
             ({"key": str(certificates.client_key)}, "no certificate and its unencrypted key"),
             ({"certificate": str(nothing)}, "no certificate and its unencrypted key"),
-            ({"client_ca": str(nothing)}, r"listen\.tls\.client_ca: .* no certificate in PEM"),
+            ({"client_ca": str(nothing)}, r"listen\.tls\.client_ca: .* no PEM certificate"),
         ):
             with pytest.raises(OrderlaneError, match=sentence):
                 await gateway.start_proxy(**{"listen.tls": {**good, **wrong}})

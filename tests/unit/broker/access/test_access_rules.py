@@ -190,10 +190,13 @@ def test_patterns_of_addresses(pattern: str, inside: list[str], outside: list[st
         ("{A}, defaultTopicPerm: READ}]", "has the permission 'READ': expected one of PUB"),
         ("{A}, topicPerms: [orders]}]", "has 'orders': expected as orders=PUB|SUB"),
         ("{A}, perms: []}]", "an account has 'perms': expected accessKey, admin"),
-        ("{A}, whiteRemoteAddress: 1.2.3}]", "'1.2.3' is no address"),
+        ("{A}, whiteRemoteAddress: 1.2.3}]", "'1.2.3' is not an address"),
         ("{A}, whiteRemoteAddress: 1.2.3.300}]", "'300' is not within 0 to 255"),
-        ("{A}, whiteRemoteAddress: 1.2.3.x}]", "'x' is no number, range or list"),
-        ("{A}}, {accessKey: long-enough, secretKey: other-secret}]", "long-enough is there twice"),
+        ("{A}, whiteRemoteAddress: 1.2.3.x}]", "'x' is not a number, range or list"),
+        (
+            "{A}}, {accessKey: long-enough, secretKey: other-secret}]",
+            "long-enough is defined twice",
+        ),
     ],
 )
 def test_a_file_that_is_wrong_says_where_and_shows_no_secret(wrong: str, says: str) -> None:

@@ -81,7 +81,7 @@ def test_offsets_beyond_the_end_are_brought_back() -> None:
     "content", [{"offsetTable": 7}, {"offsetTable": {"t@g": 7}}, {"epochTable": {"t@g": {"x": 1}}}]
 )
 def test_a_broken_table_is_refused(content: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="no table of committed offsets"):
+    with pytest.raises(ValueError, match="not a table of committed offsets"):
         CommittedOffsets.from_table(content)
 
 

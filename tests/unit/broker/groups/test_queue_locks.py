@@ -120,5 +120,5 @@ def test_ended_locks_cost_nothing() -> None:
 
 @pytest.mark.parametrize("content", [{"locks": 7}, {"locks": [[1, 2]]}, {"locks": [[1] * 9]}])
 def test_a_broken_table_is_refused(content: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="no table of orderly locks"):
+    with pytest.raises(ValueError, match="not a table of orderly locks"):
         QueueLocks.from_table(content, expiry_ns=EXPIRY, now_ns=0)

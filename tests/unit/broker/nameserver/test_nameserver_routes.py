@@ -122,7 +122,7 @@ def test_topics_and_values_beyond_the_limits_are_refused(
     monkeypatch.setattr("broker_core.nameserver.routes.MAX_VALUE_CHARS", 10)
     routes.put_value("n", "k", value="12345678")
     routes.put_value("n", "k", value="87654321")
-    with pytest.raises(InvalidCommand, match="has 1 characters, 10 are kept: at most 10"):
+    with pytest.raises(InvalidCommand, match="has 1 characters, 10 are stored: at most 10"):
         routes.put_value("n", "", value="1")
     routes.delete_value("n", "k")
     routes.put_value("m", "", value="123456789")

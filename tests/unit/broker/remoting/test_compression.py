@@ -65,7 +65,7 @@ def test_a_window_that_would_take_more_memory_than_a_body_may_is_refused() -> No
     parameters = zstandard.ZstdCompressionParameters(window_log=27, enable_ldm=False)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     packed = stream.compress(b"small") + stream.flush()
-    with pytest.raises(NotInflated, match="ZSTD, which cannot read it"):
+    with pytest.raises(NotInflated, match="ZSTD, but cannot be inflated"):
         inflate(packed, ZSTD)
 
 
@@ -79,12 +79,12 @@ def test_what_is_cut_short_is_not_inflated(kind: int) -> None:
 
 @each_kind
 def test_what_was_not_compressed_is_not_inflated(kind: int) -> None:
-    with pytest.raises(NotInflated, match="which cannot read it"):
+    with pytest.raises(NotInflated, match="but cannot be inflated"):
         inflate(b"this is no compressed body at all", kind)
 
 
-def test_a_type_that_nobody_knows_is_named() -> None:
-    with pytest.raises(NotInflated, match="by type 7, which nobody knows"):
+def test_an_unknown_type_is_named() -> None:
+    with pytest.raises(NotInflated, match="unknown compression type 7"):
         inflate(b"x", SYS_COMPRESSED | 0x700)
 
 

@@ -146,7 +146,7 @@ def test_body_that_cannot_be_inflated_is_given_as_stored(sys_flag: int, body: by
         (GOLDEN[:88], "88 bytes held"),
         (GOLDEN[:84] + b"\xff\xff\xff\xff" + GOLDEN[88:], "body of -1"),
         (GOLDEN[:84] + b"\0\0\0\x06" + GOLDEN[88:], "byte 0"),
-        (GOLDEN[:88] + b"J" + GOLDEN[89:], "check sum"),
+        (GOLDEN[:88] + b"J" + GOLDEN[89:], "checksum"),
     ],
 )
 def test_bad_bytes_name_the_place_and_the_fault(raw: bytes, says: str) -> None:

@@ -43,7 +43,7 @@ def test_a_body_outlives_the_buffer_it_came_in() -> None:
 @pytest.mark.parametrize(
     ("role", "data", "text"),
     [
-        (Role.SERVER, b"\x16\x03\x01", "the client wants TLS, which is not served here"),
+        (Role.SERVER, b"\x16\x03\x01", "the client requires TLS, which is not supported here"),
         (Role.CLIENT, b"HTTP/1.1 400", r"the server announced a frame of 1213486160 bytes .*HTTP"),
         (Role.SERVER, b"\x00\x00\x00\x03abc", "frame of 3 bytes"),
         (Role.SERVER, b"\x01\x00\x00\x01", "legal are 4 to 16777216"),

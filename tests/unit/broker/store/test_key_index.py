@@ -239,7 +239,7 @@ async def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     async with opened(tmp_path / "d") as (store, index):
         await fill(store, 1000)
         search = index.find(TOPIC, "k1", **ALWAYS, timeout_s=0.1)
-        with pytest.raises(IndexBehind, match="is being made: it is at byte"):
+        with pytest.raises(IndexBehind, match="is being built: it is at byte"):
             [message async for message in search]
         full = False
         await all_found(index, 1000)
