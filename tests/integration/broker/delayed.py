@@ -1,4 +1,4 @@
-"""A broker whose wall clock a test sets, and what it delivers by that."""
+"""A broker with a wall clock set by the test, and its deliveries."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from testkit.eventually import eventually
 
 
 class Clock:
-    """The broker's wall clock, as a test sets it."""
+    """The broker's wall clock, set by the test."""
 
     def __init__(self) -> None:
         self.ms = 1_790_000_000_000
 
     @classmethod
     def install(cls, monkeypatch: pytest.MonkeyPatch) -> Clock:
-        """Have brokers of this process ask it, and look at it often."""
+        """Make brokers of this process use it, and check it often."""
         clock = cls()
         for module in (sending, sending_back, delayed_delivery):
             monkeypatch.setattr(module, "wall_ms", clock)
@@ -37,16 +37,16 @@ class Clock:
         return self.ms
 
     def set(self, ms: int) -> None:
-        """Show *ms* from now on."""
+        """Set the time to *ms*."""
         self.ms = ms
 
     def advance(self, ms: int) -> None:
-        """Go on by *ms*, or back if it is negative."""
+        """Advance by *ms*, or go back if it is negative."""
         self.ms += ms
 
 
 async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[StoredMessage]:
-    """All messages of *queue*, once they are *count*; fails if they are more."""
+    """Return all messages of *queue* once there are *count*; fail if there are more."""
 
     messages: list[StoredMessage] = []
     while len(messages) < count:
@@ -60,7 +60,7 @@ async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[Sto
 
 
 async def passed(cluster: Cluster) -> None:
-    """The delivery looked at the clock, and delivered what it found due."""
+    """Wait until the delivery has checked the clock, and delivered all due messages."""
     delivery = cluster.broker.parts.delayed
     looks = 0
     turn = WaitingMessages.turn
@@ -71,7 +71,7 @@ async def passed(cluster: Cluster) -> None:
         return turn(waiting, now_ms)
 
     def looked() -> bool:
-        delivery.arrived(SCHEDULE_TOPIC, 0)  # or it sleeps while nothing waits
+        delivery.arrived(SCHEDULE_TOPIC, 0)  # otherwise it sleeps while nothing waits
         return looks > 2
 
     with patch.object(WaitingMessages, "turn", counted):

@@ -1,4 +1,4 @@
-"""Requests to a broker as bare commands, for what our own client never sends."""
+"""Raw commands to a broker, for requests that our own client never sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Raw:
         self.pool = ConnectionPool(handlers=self._handlers)
 
     def serve(self, code: int, handler: Handler) -> None:
-        """Have *handler* answer what the broker asks by *code*."""
+        """Let *handler* answer the broker's requests with *code*."""
         self._handlers[code] = handler
 
     async def ask(

@@ -1,4 +1,4 @@
-"""A remoting port with TLS, and those who come to it."""
+"""A remoting port with TLS, and its clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def serving(tls: ServerTls | None, **options: Any) -> AsyncIterator[tuple[
 
 
 async def ask(address: str, tls: ClientTls | None, body: bytes = b"hello") -> bytes:
-    """On a connection of its own."""
+    """Send *body* over a new connection."""
     pool = ConnectionPool(tls=None if tls is None else ClientContext(tls, "client_tls"))
     try:
         answer = await pool.request(address, RemotingCommand(ECHO, body=body), timeout_s=10)

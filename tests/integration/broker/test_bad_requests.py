@@ -1,7 +1,7 @@
 """Bad input on the remoting ports: every request code, its fields and its body.
 
 A request that cannot be served is answered with a code of the protocol and one sentence; its
-connection goes on, nothing is stored, nothing but warnings is logged.
+connection stays open, nothing is stored, and only warnings are logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.bad_requests import (
 )
 
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
-#: Answers of a pull that found nothing: their remark is the name of the finding.
+#: Answers of a pull without messages: their remark is the name of the status.
 EMPTY_PULLS = {19, 20, 21}
 
 
@@ -36,7 +36,7 @@ async def asker(tmp_path: Path) -> AsyncIterator[Asker]:
 
 
 def commands(code: int, good: Good) -> list[tuple[RemotingCommand, str | None]]:
-    """All that is tried with *code*, and what the remark must say if it must be refused."""
+    """Return all requests to try with *code*, and the expected remark if one must be refused."""
     body = good.content()
     tried: list[tuple[RemotingCommand, str | None]] = []
     for serialize in SerializeType:
@@ -51,7 +51,7 @@ def commands(code: int, good: Good) -> list[tuple[RemotingCommand, str | None]]:
 
 
 def assert_lawful(answer: RemotingCommand, request: RemotingCommand, remark: str | None) -> None:
-    """A code of the protocol, and one sentence unless it is a success."""
+    """Check for a code of the protocol, and one sentence unless it is a success."""
     assert answer.code in set(ResponseCode)
     assert answer.serialize is request.serialize
     if remark is not None:
@@ -63,12 +63,14 @@ def assert_lawful(answer: RemotingCommand, request: RemotingCommand, remark: str
 
 
 async def assert_survives(asker: Asker, address: str, code: int, good: Good) -> None:
-    """Everything is answered on one connection, and only sends that succeed are stored."""
+    """Check that every request is answered on one connection, and only successful sends are
+    stored.
+    """
     if good.first is not None:
         first = AT_BROKER[good.first]
         await asker.ask(address, RemotingCommand(good.first, ext=first.ext(), body=first.content()))
     (answer,) = await asker.ask(address, RemotingCommand(code, ext=good.ext(), body=good.content()))
-    # 17: the route of a topic not registered here; 604: a handle of what does not wait
+    # 17: the route of a topic not registered here; 604: a handle of a message that does not wait
     assert answer.code in {0, 17, 604}, answer.remark
     before = await asker.stored()
     tried = commands(code, good)

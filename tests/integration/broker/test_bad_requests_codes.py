@@ -1,4 +1,4 @@
-"""Bad requests are answered with the response codes that Apache RocketMQ's brokers give."""
+"""Bad requests are answered with the response codes of Apache RocketMQ's brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.asking import json_frame, raw_connection
 from tests.support.bad_requests import AT_BROKER
 
 TOPIC = Topic("bad-requests")
-#: 5.x has a code of its own, INVALID_PARAMETER, for some of what 4.9 and we call an error.
+#: 5.x has a separate code, INVALID_PARAMETER, for some errors of 4.9 and ours.
 INVALID = {1, 29}
 
 SEND, PULL, DEFINE = (
@@ -29,33 +29,33 @@ SEND, PULL, DEFINE = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
 )
 
-#: Request code, changed fields (None: left out), body (None: the good one), codes of the answer.
+#: Request code, changed fields (None: omitted), body (None: the good one), codes of the answer.
 CASES: list[tuple[int, dict[str, str | None], bytes | None, set[int]]] = [
     *((SEND, {name: None}, None, {1}) for name in "beg"),
     *((SEND, {"e": text}, None, {1}) for text in ("NaN", "", "1.5", "x", str(1 << 31))),
-    # Ours says that the queue is missing, so that a producer asks for the route and tries another.
+    # Ours reports the missing queue, so that a producer refreshes the route and tries another.
     (SEND, {"e": "4"}, None, {*INVALID, 17}),
     (SEND, {"g": str(1 << 63)}, None, {1}),
-    (SEND, {"l": "x"}, None, {0, 1}),  # optional: ours goes by its default
+    (SEND, {"l": "x"}, None, {0, 1}),  # optional: ours uses its default
     *((SEND, {"b": name}, None, INVALID) for name in ("", "a b", "été", "x" * 128)),
     (SEND, {"b": "SCHEDULE_TOPIC_XXXX"}, None, {16}),
     (SEND, {"i": "K\x01" + "v" * 32_767}, None, {13}),
     (SEND, {}, bytes((4 << 20) + 1), {13}),
     *((PULL, {name: None}, None, {1}) for name in ("consumerGroup", "topic", "queueId", "sysFlag")),
     *((PULL, {name: "x"}, None, {1}) for name in ("queueId", "queueOffset", "subVersion")),
-    (PULL, {"topic": "nobody-made-this"}, None, {17}),
+    (PULL, {"topic": "unknown-topic"}, None, {17}),
     *((PULL, {"queueId": text}, None, INVALID) for text in ("4", "-1", "2147483647")),
     *((PULL, {"queueOffset": text}, None, {21}) for text in ("-1", "99", str((1 << 63) - 1))),
     (PULL, {"sysFlag": "0"}, None, {24}),
     (PULL, {"subscription": "||"}, None, {23}),
     (PULL, {"expressionType": "FOO"}, None, {1}),
-    # Apache's filter so only if they are told to (enablePropertyFilter); * is no such filter.
+    # Apache's filter so only if configured (enablePropertyFilter); * is not such a filter.
     (PULL, {"expressionType": "SQL92"}, None, {1, 23}),
     *((code, {"queueId": "x"}, None, {1}) for code in (14, 29, 30, 31)),
-    *((code, {"topic": "nobody-made-this"}, None, {0}) for code in (29, 30, 31)),
+    *((code, {"topic": "unknown-topic"}, None, {0}) for code in (29, 30, 31)),
     (29, {"timestamp": "x"}, None, {1}),
     *((34, {}, body, {1}) for body in (b"", b"{", b"[]", b"null", b"5", b"\xff\xfe")),
-    (38, {"consumerGroup": "nobody"}, None, {1}),
+    (38, {"consumerGroup": "unknown"}, None, {1}),
     *((code, {}, body, {1}) for code in (41, 42) for body in (b"", b"{", b"[]", b'{"mqSet":5}')),
     *((DEFINE, {name: None}, None, {1}) for name in ("readQueueNums", "writeQueueNums")),
     *((DEFINE, {name: "x"}, None, {1}) for name in ("readQueueNums", "topicFilterType")),

@@ -1,4 +1,4 @@
-"""What is no good frame, and what is too large in one: the remoting ports under absurd clients."""
+"""Invalid frames, and oversized content in valid ones: the remoting ports under absurd clients."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ NO_FRAMES = {
 
 
 @pytest.mark.parametrize("what", NO_FRAMES)
-async def test_what_is_no_frame_ends_its_connection_with_one_log_line(
+async def test_an_invalid_frame_ends_its_connection_with_one_log_line(
     asker: Asker, what: str
 ) -> None:
-    """One a minute and address, however often such a client comes back."""
+    """One per minute and address, however often such a client returns."""
     for address in (asker.cluster.broker_address, asker.cluster.nameserver):
         asker.logs.clear()
         for _ in range(3):
@@ -78,7 +78,7 @@ async def test_what_is_no_frame_ends_its_connection_with_one_log_line(
 
 @pytest.mark.parametrize("serialize", SerializeType)
 async def test_properties_of_up_to_32_kb_are_taken(asker: Asker, serialize: SerializeType) -> None:
-    """32,767 bytes with the last separator, which is added if it is missing; code 13 above."""
+    """32,767 bytes including the last separator, which is added if missing; code 13 above."""
 
     async def send(properties: str) -> RemotingCommand:
         good = AT_BROKER[RequestCode.SEND_MESSAGE_V2]
@@ -129,10 +129,12 @@ async def test_properties_of_a_batch_are_not_multiplied_beyond_a_frame(asker: As
 
 
 async def test_a_batch_that_lies_about_its_lengths_is_refused_whole(asker: Asker) -> None:
-    """Each length of an entry wrong by a little, by much, below zero; and a batch cut anywhere."""
+    """Each length of an entry wrong by a little, by much, below zero; and a batch truncated
+    anywhere.
+    """
     good = AT_BROKER[RequestCode.SEND_BATCH_MESSAGE]
     entry = good.content()
-    properties_at = 20 + 3  # behind the body b"one"
+    properties_at = 20 + 3  # after the body b"one"
     lies = [entry[:end] for end in range(1, len(entry))]
     for at, size in ((0, 4), (16, 4), (properties_at, 2)):
         right = int.from_bytes(entry[at : at + size], "big")
@@ -203,7 +205,7 @@ async def test_a_pull_takes_no_more_than_its_limits_whatever_it_asks_for(asker: 
 
 
 async def test_what_a_held_pull_keeps_in_memory_counts(asker: Asker) -> None:
-    """A client can hold pulls for as long as it says, not more of them than 64 MiB."""
+    """A client can hold pulls as long as it wants, but not more than 64 MiB of them."""
     ext = AT_BROKER[RequestCode.PULL_MESSAGE].ext() | {
         "queueId": "1", "sysFlag": "6", "suspendTimeoutMillis": str((1 << 63) - 1),
         "unknown": "x" * 5_000_000,

@@ -143,7 +143,7 @@ async def test_a_restart_keeps_everything(cluster: Cluster, crash: bool) -> None
     await client.commit_offset(GROUP, queues[1], 7, epoch=3)
     assert (await client.lock(GROUP, queues)).granted == set(queues)
     if crash:
-        await cluster.broker.parts.save_tables()  # or up to 5 s of commits may be taken back
+        await cluster.broker.parts.save_tables()  # otherwise up to 5 s of commits may be lost
     started_ms = await client.broker_start_ms(cluster.broker_name)
     await asyncio.sleep(0.002)
     await cluster.restart_broker(crash=crash)
@@ -165,7 +165,7 @@ async def test_offsets_of_groups_and_queues(cluster: Cluster) -> None:
     for n in range(3):
         await client.send(queue, message(n))
     await client.commit_offset(GROUP, queue, 3)
-    await client.commit_offset(GROUP, queue, 1)  # as in RocketMQ, back is allowed
+    await client.commit_offset(GROUP, queue, 1)  # as in RocketMQ, backwards is allowed
     assert await client.committed_offset(GROUP, queue) == 1
     assert await client.committed_offset(Group("other"), queue) is None
     assert (await client.min_offset(queue), await client.max_offset(queue)) == (0, 3)
@@ -176,7 +176,7 @@ async def test_offsets_of_groups_and_queues(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("flag", ["cleanOffset", "removeOffset"])
-async def test_a_deleted_group_begins_anew_also_after_a_crash(cluster: Cluster, flag: str) -> None:
+async def test_a_deleted_group_starts_over_also_after_a_crash(cluster: Cluster, flag: str) -> None:
     queue = (await cluster.create_topic(TOPIC))[0]
     client, other = await cluster.client(), Group(f"{GROUP}%a")
 
@@ -223,7 +223,7 @@ async def test_locks_expire_without_renewal(tmp_path: Path) -> None:
         assert now_ns() - locked > 0.3e9
 
 
-async def test_members_are_told_of_each_other(cluster: Cluster) -> None:
+async def test_members_are_notified_of_each_other(cluster: Cluster) -> None:
     await cluster.create_topic(TOPIC)
     told: list[str] = []
     changed = asyncio.Event()
@@ -296,7 +296,7 @@ async def test_a_lock_that_cannot_be_saved_is_not_granted_to_anybody(
 
     with monkeypatch.context() as patched:
         patched.setattr(JsonTable, "save_bytes", full)
-        for _ in range(2):  # a repetition is no renewal: nothing was saved yet
+        for _ in range(2):  # repeated requests are not renewals: nothing was saved yet
             answer = await one.lock(GROUP, queues)
             assert (answer.granted, answer.unanswered) == (set(), set(queues))
     assert (await two.lock(GROUP, queues)).granted == set()
@@ -317,7 +317,7 @@ async def test_a_lock_that_cannot_be_saved_is_not_granted_to_anybody(
         ),
     ],
 )
-async def test_clients_are_told_an_address_that_they_can_reach(
+async def test_clients_get_an_address_that_they_can_reach(
     tmp_path: Path, listen: str, advertised: str | None, reachable: str
 ) -> None:
     async with run_broker(tmp_path, listen=listen, advertise_host=advertised) as cluster:

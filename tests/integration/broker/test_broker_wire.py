@@ -1,4 +1,4 @@
-"""What only other clients send (Java's, DDMQ's), and what nobody should: raw commands."""
+"""Raw commands that only other clients send (Java's, DDMQ's), and invalid ones."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_properties_too_long_to_store_are_refused(raw: Raw) -> None:
 async def test_properties_that_look_like_a_lost_sector_of_the_disk_are_refused(
     raw: Raw, way: str
 ) -> None:
-    """A start would end the log at them, and lose all behind; slaves would copy no further."""
+    """A start would end the log at them, and lose all later messages; slaves would stop copying."""
 
     async def send(zeros: int) -> RemotingCommand:
         value = "\0" * zeros
@@ -142,7 +142,7 @@ async def test_the_brokers_topics_can_be_listed(raw: Raw) -> None:
     assert set(BrokerRegistration.from_json(body).topics) == {TOPIC, *SYSTEM_TOPICS}
 
 
-async def test_a_nameserver_that_comes_later_is_told_then(tmp_path: Path) -> None:
+async def test_a_broker_registers_at_a_nameserver_that_starts_later(tmp_path: Path) -> None:
     late = NameServer()
     await late.start()
     address = late.address
@@ -179,7 +179,7 @@ async def test_a_nameserver_that_comes_later_is_told_then(tmp_path: Path) -> Non
 async def test_a_new_group_starts_at_0_while_the_queue_is_whole_unless_it_forbids(
     raw: Raw,
 ) -> None:
-    """As Apache's brokers answer Java's consumers, whose default is to start at the end."""
+    """Like Apache's brokers for Java's consumers, whose default is to start at the end."""
     ask = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
     answer = await raw.ask(RequestCode.QUERY_CONSUMER_OFFSET, ask)
     assert (answer.code, answer.ext["offset"]) == (0, "0")

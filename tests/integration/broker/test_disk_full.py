@@ -1,4 +1,4 @@
-"""A broker whose disk is full, really: on a tiny file system, and under a limit of file sizes."""
+"""A broker whose disk is really full: on a tiny file system, and under a limit of file sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ SIZES = {"segment_bytes": 128 * 1024, "max_message_bytes": 50_000}
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB. Where this process may not mount one, the limit's test must do."""
+    """Mount a file system of 1 MiB. Where mounting is not permitted, the test of the limit
+    suffices.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]
@@ -40,7 +42,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Leave no byte on the file system of *path*."""
+    """Leave no byte free on the file system of *path*."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
     for size in (4096, 1):
         try:
@@ -52,7 +54,7 @@ def fill(path: Path) -> None:
 
 
 class Producer:
-    """Sends to one queue and notes what was answered."""
+    """Sends to one queue and records the answers."""
 
     def __init__(self, client: BrokerClient) -> None:
         self.client = client
@@ -74,7 +76,7 @@ class Producer:
         raise AssertionError("the disk does not get full")
 
     async def check(self) -> None:
-        """Everything that was answered can be pulled, and nothing else."""
+        """Check that everything answered can be pulled, and nothing else."""
         await check_queue(self.client, QUEUE, self.answered, tail=10**6)
         assert await self.client.max_offset(QUEUE) == len(self.answered)
 
@@ -107,7 +109,7 @@ async def test_a_full_disk_refuses_sends_until_there_is_room_again(small_disk: P
         await producer.client.commit_offset(GROUP, QUEUE, 7)
         with pytest.raises(OSError, match="No space"):
             await cluster.broker.parts.save_tables()
-        for crash in (False, True):  # a full disk does not keep it from starting
+        for crash in (False, True):  # a full disk does not prevent a start
             with capture_logs():
                 await cluster.stop_broker(crash=crash)
             await cluster.start_broker()
@@ -139,7 +141,7 @@ async def test_a_first_start_without_any_room_says_so_and_the_next_one_works(
 
 @pytest.mark.sockets
 async def test_a_write_that_finds_no_room_is_taken_back(tmp_path: Path) -> None:
-    """No file of the broker may grow beyond a limit that falls and rises while it serves."""
+    """No file of the broker may exceed a limit that falls and rises while it serves."""
     nameserver = NameServer("127.0.0.1", 0)
     await nameserver.start()
     settings = {

@@ -1,4 +1,4 @@
-"""Messages asked for by key, id and time, as other clients do it."""
+"""Queries for messages by key, id and time, as other clients send them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def found_folders(folder: Path) -> list[Path]:
 
 
 async def send(raw: Raw, *messages: tuple[str, str], size: int = 1) -> list[str]:
-    """Send messages of (keys, unique key); their offset message ids."""
+    """Send messages of (keys, unique key); return their offset message ids."""
     batch = [
         OutgoingMessage(TOPIC, b"b" * size, key=keys, properties={"UNIQ_KEY": unique})
         for keys, unique in messages
@@ -70,7 +70,7 @@ async def test_by_key_the_newest_come_in_the_order_of_the_log(raw: Raw) -> None:
 
 async def test_by_key_what_is_not_there_is_22_and_nonsense_1(raw: Raw) -> None:
     await send(raw, ("k", "U1"))
-    assert (await query(raw, "nobody")).code == 22
+    assert (await query(raw, "unknown")).code == 22
     assert (await query(raw, "k", topic="nowhere")).code == 22
     assert (await query(raw, "k", endTimestamp="1")).code == 22
     for wrong in ({"maxNum": "0"}, {"maxNum": "x"}, {"beginTimestamp": ""}):

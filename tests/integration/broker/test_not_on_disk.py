@@ -1,4 +1,4 @@
-"""A broker that says "stored, perhaps not on disk": nothing rests on that."""
+"""A broker that answers "stored, perhaps not on disk": nothing relies on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thin_client import AsyncConsumer, Reject
 async def test_it_is_stored_again_before_a_job_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, prefix: str
 ) -> None:
-    """A crash of the broker now would lose the copy, or let a second owner get the same epoch."""
+    """A crash of the broker now would lose the copy, or give a second owner the same epoch."""
     async with run_gateway(tmp_path, queues=1, topic={"on_exhausted": policy}) as gateway:
         proxy, addresses = await gateway.start_proxy()
         doubted: list[str] = []

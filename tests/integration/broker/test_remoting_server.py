@@ -32,7 +32,7 @@ LATE, GIVEN, LATE_REFUSED = range(9, 12)
 
 
 class Peer:
-    """A server with one handler for each way to answer."""
+    """A server with a handler for each kind of answer."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -160,7 +160,7 @@ async def test_a_failure_is_answered_and_the_connection_goes_on(
 async def test_a_request_that_came_as_the_server_closed_is_dropped_without_a_trace(
     peer: Peer, pool: ConnectionPool
 ) -> None:
-    """Its task is cancelled before its first step: nobody awaits what the handler began."""
+    """Its task is cancelled before its first step, so the handler's coroutine is never awaited."""
     address = await peer.server.listen("127.0.0.1", 0)
     await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
     (channel,) = peer.server.channels
@@ -226,7 +226,7 @@ async def test_a_server_that_closes_lets_requests_in_hand_be_answered(
     assert (await held).remark == "released"
 
 
-async def test_nobody_there_is_a_lost_connection_that_names_the_address(
+async def test_an_unused_port_is_a_lost_connection_that_names_the_address(
     pool: ConnectionPool,
 ) -> None:
     for address in ("127.0.0.1:1", "nowhere", "127.0.0.1:99999999"):
@@ -278,7 +278,7 @@ async def test_a_peer_that_lets_its_answers_pile_up_is_cut_off(
     writer.write(RemotingCommand(HELD_BIG).encode() * 100)
     await eventually(lambda: any(c.handling == 100 for c in peer.server.channels))
     (channel,) = peer.server.channels
-    peer.release.set()  # now 100 MiB at once
+    peer.release.set()  # 100 MiB at once
     await asyncio.wait_for(peer.cut.wait(), 30)
     assert peer.closed == [channel]
     writer.close()
@@ -349,7 +349,7 @@ async def test_an_idle_connection_is_closed(pool: ConnectionPool) -> None:
         idle_s=0.05,
     )
     address = await server.listen("127.0.0.1", 0)
-    with contextlib.suppress(ConnectionLost):  # it was idle before that, if the machine stood still
+    with contextlib.suppress(ConnectionLost):  # idle before that, if the machine stood still
         await pool.request(address, RemotingCommand(ECHO), timeout_s=5)
     await asyncio.wait_for(ended.wait(), 30)
     await server.close()

@@ -1,4 +1,4 @@
-"""TLS on the remoting ports: whom they serve in which mode, whom clients trust, on both loops."""
+"""TLS on the remoting ports: modes, trusted clients, trusted servers, on both loops."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_address_that_cannot_be_had_is_named(run: Run, certificates: Certific
     run(scene())
 
 
-# ---- whom a port trusts -------------------------------------------------------------------------
+# ---- clients that a port trusts ------------------------------------------------------------------
 
 
 def test_a_client_has_to_show_a_certificate_of_the_authority(
@@ -145,7 +145,7 @@ def test_a_client_has_to_show_a_certificate_of_the_authority(
     run(scene())
 
 
-# ---- whom a client trusts -----------------------------------------------------------------------
+# ---- servers that a client trusts ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_client_has_to_show_a_certificate_of_the_authority(
         ("expired_server", "none", None),
     ],
 )
-def test_a_client_trusts_whom_it_was_told_to(
+def test_a_client_trusts_the_configured_servers(
     run: Run, certificates: Certificates, shown: str, verify: str, why: str | None
 ) -> None:
     pair = {
@@ -179,7 +179,7 @@ def test_a_client_trusts_whom_it_was_told_to(
     run(scene())
 
 
-def test_a_server_of_another_authority_is_told_nothing(
+def test_a_server_of_another_authority_receives_nothing(
     run: Run, certificates: Certificates
 ) -> None:
     async def scene() -> None:
@@ -200,7 +200,7 @@ def test_a_server_of_another_authority_is_told_nothing(
 def test_new_connections_go_by_the_new_files_and_old_ones_stay(
     run: Run, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Certificate, key and authority, on both sides; an authority taken out is trusted no more."""
+    """Certificate, key and authority, on both sides; a removed authority is no longer trusted."""
     monkeypatch.setattr(follow, "__kwdefaults__", {"look_s": 0.02})
     folder = certificates.ca.parent / "before"
     folder.mkdir()
@@ -228,12 +228,12 @@ def test_new_connections_go_by_the_new_files_and_old_ones_stay(
                     return False
 
             async with asyncio.timeout(20):
-                while not await shown():  # noqa: ASYNC110  # nothing there to be notified by
+                while not await shown():  # noqa: ASYNC110 # no event to wait for
                     await asyncio.sleep(0.02)
             assert (await new.request(address, hello, timeout_s=10)).body == b"hello"
-            with pytest.raises(ConnectionLost):  # the new server's authority is a stranger to it
+            with pytest.raises(ConnectionLost):  # it does not trust the new server's authority
                 await ask(address, with_own(before))
-            with pytest.raises(ConnectionLost):  # and its own is one to the new server
+            with pytest.raises(ConnectionLost):  # the new server does not trust its authority
                 await ask(address, replace_ca(with_own(before), certificates))
             assert (await old.request(address, hello, timeout_s=10)).body == b"hello"
             for pool in (old, new):

@@ -1,4 +1,4 @@
-"""What strangers do to a remoting port with TLS ends their own connection, on both loops."""
+"""Strangers on a remoting port with TLS only end their own connection, on both loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def answered(address: str, certificates: Certificates) -> bool:
 
 
 @pytest.mark.parametrize("mode", ["enforcing", "permissive"])
-def test_who_says_nothing_is_hung_up_on_and_holds_nobody_up(
+def test_a_silent_client_is_disconnected_and_delays_no_other(
     run: Run, certificates: Certificates, mode: str
 ) -> None:
     async def scene() -> None:
@@ -47,7 +47,7 @@ def test_who_says_nothing_is_hung_up_on_and_holds_nobody_up(
             host, _, port = address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             async with asyncio.timeout(30):
-                while not await answered(address, certificates):  # too slow, it was one of them
+                while not await answered(address, certificates):  # counted as one of them
                     pass
             assert await reader.read() == b""
             writer.close()
@@ -84,7 +84,7 @@ def test_a_handshake_that_is_never_finished_does_not_hold_the_end_up(
         async with serving(files(certificates)) as (server, address):
             host, _, port = address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"\x16\x03\x01\x02\x00")  # of a hello that does not come
+            writer.write(b"\x16\x03\x01\x02\x00")  # of a hello that never arrives
             assert await ask(address, trusting(certificates)) == b"hello"
             async with asyncio.timeout(20):
                 await server.close(grace_s=0)

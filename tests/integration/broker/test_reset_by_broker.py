@@ -1,4 +1,4 @@
-"""Resets that a broker is asked for: with members, without, and of groups of the gateway."""
+"""Resets requested from a broker: with members, without, and of groups of the gateway."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def heartbeat(raw: Raw, language: str) -> None:
     assert answer.code == 0
 
 
-async def test_members_are_told_and_the_broker_moves_nothing(raw: Raw) -> None:
+async def test_members_are_notified_and_the_broker_moves_nothing(raw: Raw) -> None:
     told: asyncio.Queue[RemotingCommand] = asyncio.Queue()
 
     def reset_told(request: RemotingCommand, channel: RemotingChannel) -> None:

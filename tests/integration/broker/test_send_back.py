@@ -173,11 +173,11 @@ async def test_what_an_orderly_consumer_sends_to_its_retry_topic_is_a_dead_lette
         )
         assert answer.code == 0, answer.remark
 
-    await send_again(2)  # no locks, not too often: it comes later
+    await send_again(2)  # no locks, few attempts: it is retried
     clock.advance(1000)
     assert len(await stored(client, RETRY, 1)) == 1
     await send_again(3)
-    await send_again(2, version=409)  # 4.9 counts the attempts made
+    await send_again(2, version=409)  # 4.9 sends the number of attempts made
     (dead, _) = await stored(client, DEAD, 2)
     assert (dead.reconsume_times, dead.body) == (3, b"again")
     assert "DELAY" not in dead.properties

@@ -1,4 +1,4 @@
-"""Pulls with a filter of SQL92: what comes, what wakes a held one, what is refused."""
+"""Pulls with an SQL92 filter: matches, wake-ups of held pulls, and refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def send(raw: Raw, *numbers: int, size: int = 1) -> None:
 async def pull(
     raw: Raw, where: str, offset: int = 0, **fields: object
 ) -> tuple[list[int], int, int]:
-    """Offsets of what came, where the next pull goes on, and the code."""
+    """Return the offsets of the messages, the next offset, and the code."""
     answer = await raw.pull(
         expression_type="SQL92", subscription=where, queue_offset=offset, **fields
     )
@@ -59,7 +59,7 @@ async def test_only_what_passes_comes(raw: Raw) -> None:
 
 
 async def test_a_pull_looks_at_so_much_and_the_next_one_goes_on(raw: Raw) -> None:
-    """Large messages and small ones: each is looked at once, and none is left out."""
+    """Large messages and small ones: each is examined once, and none is omitted."""
     await send(raw, *range(3000))
     await send(raw, *range(3000, 3020), size=50_000)
     found, offset, pulls = [], 0, 0

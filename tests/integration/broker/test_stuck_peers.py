@@ -29,7 +29,7 @@ class Peer:
         self.writer.write(RemotingCommand(code, opaque=1, body=body).encode())
 
     async def echoed(self) -> bool:
-        """The connection is alive."""
+        """Check that the connection is alive."""
         self.send(ECHO)
         async with asyncio.timeout(20):
             length = int.from_bytes(await self.reader.readexactly(4))
@@ -37,7 +37,7 @@ class Peer:
         return True
 
     async def ended(self) -> bool:
-        """True once the server has ended the connection; what came before is read."""
+        """Return whether the server has ended the connection, after reading earlier data."""
         try:
             async with asyncio.timeout(20):
                 while await self.reader.read(1 << 16):
@@ -77,7 +77,7 @@ async def connect(port: int, *, receive_buffer: int | None = None) -> AsyncItera
 
 
 async def test_a_request_that_does_not_end_costs_its_connection_and_silence_does_not() -> None:
-    """A byte now and then makes it no whole; large requests in pieces are served."""
+    """A byte now and then does not complete it; large requests in pieces are served."""
     whole = RemotingCommand(ECHO, opaque=1, body=bytes(1_000_000)).encode()
     async with (
         serving(stuck_s=2.6) as (server, port),
@@ -89,7 +89,7 @@ async def test_a_request_that_does_not_end_costs_its_connection_and_silence_does
         with structlog.testing.capture_logs() as logs:
             for number in range(40):
                 drip.writer.write(whole[number : number + 1])
-                large.writer.write(whole)  # each is whole in time, though never all are
+                large.writer.write(whole)  # each is complete in time, though never all are
                 large.writer.write(whole[:100_000])
                 await asyncio.sleep(0.08)
                 large.writer.write(whole[100_000:])

@@ -1,4 +1,4 @@
-"""Nameserver, brokers, proxy and verbs that all connect by TLS, where nothing else is let in."""
+"""Nameserver, brokers, proxy and verbs that all connect by TLS; plain connections are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def orderlane(
 
 
 def shown(certificates: Certificates) -> dict[str, str]:
-    """By a port that asks clients for certificates."""
+    """Return the files of a port that asks clients for certificates."""
     return {
         "certificate": str(certificates.server),
         "key": str(certificates.server_key),
@@ -54,7 +54,7 @@ def shown(certificates: Certificates) -> dict[str, str]:
 
 
 def known(certificates: Certificates) -> dict[str, str]:
-    """To a client, and what it shows."""
+    """Return the files of a client."""
     return {
         "ca": str(certificates.ca),
         "certificate": str(certificates.client),
@@ -81,7 +81,7 @@ async def test_replicas_join_vote_and_copy_by_tls_alone(
         await group.start(1, **strict)
         (queue,) = await group.queues()
         client = await group.client()
-        # Stored once the slave has it; granted once the slave has said yes.
+        # Stored once the slave has it; granted once the slave has voted.
         await client.send(queue, OutgoingMessage(TOPIC, b"hello"))
 
         async def granted() -> bool:
@@ -101,7 +101,7 @@ async def test_replicas_join_vote_and_copy_by_tls_alone(
 
 
 @pytest.mark.sockets
-async def test_a_broker_that_opens_anew_serves_by_tls_as_before(
+async def test_a_reopened_broker_serves_by_tls_as_before(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     async with run_broker(tmp_path, **both(certificates)) as cluster:
@@ -132,7 +132,7 @@ async def test_files_that_cannot_be_used_end_the_start(
 
 @pytest.mark.slow
 def test_all_of_up_and_the_verbs_connect_by_tls(tmp_path: Path, certificates: Certificates) -> None:
-    """Messages go through, ``doctor`` and ``topics`` ask the nameserver by the environment."""
+    """Messages go through; ``doctor`` and ``topics`` use the environment for the nameserver."""
     own = known(certificates)
     (tmp_path / "broker.yaml").write_text(
         yaml.safe_dump({"tls": shown(certificates), "client_tls": own})
@@ -180,7 +180,7 @@ def test_a_nameserver_takes_its_tls_by_options(tmp_path: Path, certificates: Cer
         (("--tls-certificate", "a", "--tls-key", "b"), "nameserver: tls.certificate: cannot read"),
     ],
 )
-def test_options_of_tls_that_do_not_fit_are_told(
+def test_inconsistent_tls_options_are_refused(
     orderlane: CommandLine, options: tuple[str, ...], sentence: str
 ) -> None:
     problem = orderlane.problem("nameserver", "--listen", "127.0.0.1:0", *options)
@@ -191,7 +191,7 @@ def test_options_of_tls_that_do_not_fit_are_told(
 def test_up_says_what_its_parts_need_to_connect(
     orderlane: CommandLine, tmp_path: Path, certificates: Certificates, name: str
 ) -> None:
-    """Otherwise they would wait for each other for ever."""
+    """Otherwise they would wait for each other forever."""
     trusting = {"ca": str(certificates.ca)}
     of_broker = {"tls": {**shown(certificates), "client_ca": None}}
     if name != "client_tls":

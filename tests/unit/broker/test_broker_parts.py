@@ -1,4 +1,4 @@
-"""The small parts of the broker: topics, held pulls, saved tables, settings."""
+"""Small components of the broker: topics, held pulls, saved tables, settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOPIC = Topic("orders")
 
 
 class SlowTable(JsonTable):
-    """Counts saves and lets the test say when they go on."""
+    """Counts saves and lets the test release them."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -107,7 +107,7 @@ async def test_the_directory_says_why_a_queue_cannot_be_used(tmp_path: Path) -> 
 
 @pytest.mark.sockets
 async def test_a_topic_is_there_once_it_is_on_disk(tmp_path: Path) -> None:
-    """A send to it may be answered then: a crash must not take the topic away."""
+    """A send to it may be answered then: a crash must not remove the topic."""
     table = SlowTable(tmp_path / "topics.json")
     directory = TopicDirectory(Topics(), table, announce=announce_nothing)
     one = TopicConfig(topic=TOPIC, read_queues=4, write_queues=4)
@@ -181,7 +181,7 @@ class OneQueue:
 
 
 async def test_what_comes_while_a_pull_is_about_to_be_held_is_answered_at_once() -> None:
-    """Nothing wakes it afterwards: it would wait out its time beside the message."""
+    """Nothing wakes it later: it would time out although there is a message."""
     queue: Any = OneQueue()
     polls = LongPolls()
     pulls = PullProcessor(
@@ -237,7 +237,7 @@ async def test_saves_are_shared_and_never_answer_for_later_changes(tmp_path: Pat
 
 
 async def test_what_a_table_speaks_of_is_on_disk_before_it(tmp_path: Path) -> None:
-    """With flush async a commit can know a message that a power cut takes back."""
+    """With flush async a commit may refer to a message that a power failure removes."""
     table, state = SlowTable(tmp_path / "table.json"), {"n": 1}
     table.gate.set()
     synced: list[int] = []
@@ -293,12 +293,12 @@ def test_wrong_settings_are_explained(tmp_path: Path, field: str, value: Any, sa
 def test_members_outlive_a_broker_that_stood_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What they said meanwhile waits to be read; no queue is to move because of it."""
+    """Their heartbeats wait to be read meanwhile; no queue must move because of it."""
     second = 1_000_000_000
     times = iter([0, *range(30 * second, 42 * second, second)])
     monkeypatch.setattr(clients, "now_ns", lambda: next(times))
     groups: Groups[Any] = Groups()
-    directory: Any = None  # nobody subscribes here
+    directory: Any = None  # no subscribers here
     table = JsonTable(tmp_path / "subscriptionGroup.json")
     configs = GroupDirectory(GroupConfigs(), table, auto_create=True)
     retries = RetryTopics(directory, groups=configs, locks=QueueLocks(expiry_ns=second))

@@ -1,4 +1,4 @@
-"""Warnings that strangers cause are few, and say how many were left out."""
+"""Warnings caused by strangers are few, and report the number omitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of what goes in and out of a broker, over virtual time."""
+"""Counts of a broker's incoming and outgoing messages, over virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def made(**put: int) -> Traffic:
 
 def test_rates_are_those_of_the_span_that_is_asked_for() -> None:
     traffic = made(orders=500)
-    for second in range(10, 3610, 10):  # an hour of 1 a second, its last minute of 10 a second
+    for second in range(10, 3610, 10):  # an hour of 1 per second, its last minute of 10 per second
         put = 500 + second + 9 * max(0, second - 3540)
         traffic.sample({ORDERS: put}, now_ms=second * 1000, day=1)
     now = {"put": 500 + 3600 + 540, "now_ms": 3_600_000}
@@ -44,7 +44,7 @@ def test_what_a_group_gets_is_counted_and_forgotten_with_it() -> None:
     assert traffic.given_today().now == 30
 
 
-def test_a_topic_made_anew_counts_from_nothing() -> None:
+def test_a_topic_created_again_counts_from_0() -> None:
     traffic = made(orders=100)
     traffic.sample({ORDERS: 110}, now_ms=_TEN_S, day=1)
     traffic.sample({ORDERS: 5}, now_ms=2 * _TEN_S, day=1)

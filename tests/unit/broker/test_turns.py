@@ -12,7 +12,7 @@ MS = 1_000_000
 
 
 class Machine:
-    """Says what was done in which pass of the loop, by a clock that only work moves."""
+    """Records the pass of the loop in which work was done, by a clock that only work advances."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -82,7 +82,7 @@ async def test_a_result_comes_back_and_so_does_what_went_wrong_also_later() -> N
         await machine.turns.result(fail)
 
 
-async def test_work_of_a_cancelled_task_is_not_done_and_stops_nobody() -> None:
+async def test_work_of_a_cancelled_task_is_not_done_and_delays_no_other() -> None:
     machine = Machine()
     machine.turns.run(machine.work("long", ms=20))
     machine.turns.run(machine.work("longer", ms=20))

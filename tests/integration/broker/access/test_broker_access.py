@@ -1,4 +1,6 @@
-"""An embedded broker that asks for signatures: our client, live changes, what stays as it is."""
+"""An embedded broker that requires signatures: our client, live changes, and unaffected
+requests.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ async def cluster(tmp_path: Path, accounts: Path) -> AsyncIterator[Cluster]:
 
 
 async def queue_of(cluster: Cluster) -> QueueName:
-    """Made by the administrator."""
+    """Return a queue created by the administrator."""
     root = await cluster.client("root", credentials=ROOT)
     await root.create_topic(ORDERS, queues=1)
     return (await root.queues(ORDERS, fresh=True))[0]
@@ -70,9 +72,9 @@ async def test_our_client_signs_and_may_what_its_account_may(cluster: Cluster) -
         await shop.pull(queue, group=BILLING, offset=0, suspend_ms=0)
     assert refused.value.code == 16
     assert not refused.value.retriable
-    nobody = await cluster.client("nobody")
+    stranger = await cluster.client("stranger")
     with pytest.raises(BrokerError, match="No accessKey is configured"):
-        await nobody.send(queue, OutgoingMessage(ORDERS, b"two"))
+        await stranger.send(queue, OutgoingMessage(ORDERS, b"two"))
     root = await cluster.client("root 2", credentials=ROOT)
     pulled = await root.pull(queue, group=BILLING, offset=0, suspend_ms=0)
     assert [each.body for each in pulled.messages] == [b"one"]
@@ -118,7 +120,7 @@ async def test_accounts_are_read_again_and_a_broken_file_changes_nothing(
 
     async def until(wanted: bool) -> None:
         async with asyncio.timeout(30):
-            while await may_pull() is not wanted:  # noqa: ASYNC110  # nothing to be told by
+            while await may_pull() is not wanted:  # noqa: ASYNC110 # no event to wait for
                 await asyncio.sleep(0.05)
 
     assert not await may_pull()

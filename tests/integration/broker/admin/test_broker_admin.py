@@ -1,4 +1,6 @@
-"""What administrators ask the embedded broker and nameserver: progress, connections, settings."""
+"""Administrative requests to the embedded broker and nameserver: progress, connections,
+settings.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Admin:
         self._silent = False
 
     def fall_silent(self) -> None:
-        """Answer no more what the broker asks."""
+        """Stop answering the broker's requests."""
         self._silent = True
 
     def _running(self, request: RemotingCommand, _channel: object) -> RemotingCommand | None:
@@ -202,7 +204,7 @@ async def test_our_own_clients_say_what_they_are_in_a_group(admin: Admin) -> Non
     await membership.close()
 
 
-async def test_a_client_that_does_not_answer_is_told_of(
+async def test_a_client_that_does_not_answer_is_named(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from broker_core.broker.groups import connections_processor as connections
@@ -288,8 +290,8 @@ async def test_a_broker_that_is_wiped_gets_no_sends_until_it_may_again(admin: Ad
     added = await admin.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, at=at, brokerName="broker-a")
     assert await client.writable_queues(ORDERS, fresh=True) == admin.queues
     assert wiped.ext["wipeTopicCount"] == added.ext["addTopicCount"] != "0"
-    nobody = await admin.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, at=at, brokerName="nobody")
-    assert nobody.ext["wipeTopicCount"] == "0"
+    unknown = await admin.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, at=at, brokerName="unknown")
+    assert unknown.ext["wipeTopicCount"] == "0"
 
 
 async def test_a_broker_that_left_may_be_written_when_it_is_back(admin: Admin) -> None:

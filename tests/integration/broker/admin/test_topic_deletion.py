@@ -1,4 +1,4 @@
-"""Code 215 at the embedded broker: a topic deleted with all that is known of it."""
+"""Code 215 at the embedded broker: a topic is deleted with all its state."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def used(cluster: Cluster, client: BrokerClient, topic: Topic) -> QueueNam
 
 
 async def assert_new(cluster: Cluster, client: BrokerClient, queue: QueueName) -> None:
-    """As a topic that never was there before, but for the lock: its holder may not know yet."""
+    """Like a topic that never existed, except for the lock: its holder may not know yet."""
     for group in (GROUP, ANALYTICS):
         assert not await client.has_committed(group, queue)
     other, holder = await cluster.client("client-9"), await cluster.client(HOLDER)
@@ -104,7 +104,9 @@ async def test_a_topic_made_again_knows_nothing_of_the_one_before(
 async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     cluster: Cluster, saved: str
 ) -> None:
-    """Killed behind the record, before or behind the save of any table; that of topics is last."""
+    """Killed after the record, before or after the save of any table; the topics' is the last
+    one.
+    """
     client = await cluster.client()
     queue = await used(cluster, client, TOPIC)
     await cluster.broker.parts.save_tables()
@@ -126,7 +128,7 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     await assert_new(cluster, client, queue)
 
 
-async def test_locks_of_a_deleted_topic_end_by_themselves_and_nobody_renews_them(
+async def test_locks_of_a_deleted_topic_expire_and_cannot_be_renewed(
     tmp_path: Path,
 ) -> None:
     async with run_broker(tmp_path, lock_expiry_s=3) as cluster:
@@ -164,7 +166,9 @@ async def test_who_waits_for_its_messages_hears_that_it_is_gone(cluster: Cluster
     assert len((await other).messages) == 1
 
 
-async def test_nameservers_stop_naming_it_when_they_are_told_as_well(cluster: Cluster) -> None:
+async def test_nameservers_stop_naming_it_once_it_is_deleted_there_as_well(
+    cluster: Cluster,
+) -> None:
     client = await cluster.client()
     await cluster.create_topic(TOPIC)
     await delete(cluster, client)
@@ -197,7 +201,9 @@ async def test_what_cannot_be_deleted_is_refused(
     assert refused.value.code == code
 
 
-async def test_nobody_sends_to_or_pulls_from_the_records_of_deletions(cluster: Cluster) -> None:
+async def test_clients_cannot_send_to_or_pull_from_the_records_of_deletions(
+    cluster: Cluster,
+) -> None:
     client = await cluster.client()
     await used(cluster, client, TOPIC)
     await delete(cluster, client)
@@ -239,7 +245,7 @@ async def test_a_deletion_that_cannot_be_written_leaves_the_topic_as_it_was(
 async def test_a_table_that_cannot_be_saved_is_saved_later(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record in the log counts: the topic is gone, and stays so."""
+    """The record in the log counts: the topic stays deleted."""
     client = await cluster.client()
     queue = await used(cluster, client, TOPIC)
     save = JsonTable.save_bytes
@@ -262,7 +268,7 @@ async def test_a_table_that_cannot_be_saved_is_saved_later(
 async def test_a_client_that_knows_no_lives_commits_nothing_of_a_former_one(
     cluster: Cluster,
 ) -> None:
-    """As RocketMQ's do: every few seconds, and with their pulls."""
+    """Like RocketMQ's: every few seconds, and with their pulls."""
     client = await cluster.client(HOLDER)
     queue = await used(cluster, client, Topic(TOPIC))
     await bodies(client, queue)  # read in the former life

@@ -1,4 +1,4 @@
-"""A broker whose answers a test writes, registered at a real nameserver."""
+"""A broker whose answers a test scripts, registered at a real nameserver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answers = dict[int, Handler]
 
 
 class Pulse:
-    """Wakes all who wait now."""
+    """Wakes all current waiters."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
@@ -33,8 +33,9 @@ class Pulse:
 
 
 class ScriptedBroker:
-    """``on[code] = handler`` says what is answered; ``asked`` holds every request in order,
-    and ``seen`` wakes at each.
+    """A broker that answers with ``on[code] = handler``.
+
+    ``asked`` has every request in order, and ``seen`` wakes at each.
     """
 
     def __init__(self, name: str, nameserver: str) -> None:
@@ -52,7 +53,7 @@ class ScriptedBroker:
         self.address = await self.server.listen("127.0.0.1", port)
 
     async def restart(self, port: int = 0) -> None:
-        """End all connections, go on at another port, and register there."""
+        """End all connections, continue at another port, and register there."""
         await self.server.close(grace_s=0)
         self.server = self._new_server()
         await self.start(port)
@@ -94,7 +95,7 @@ class ScriptedBroker:
 
 
 class _Recorded(dict[int, Handler]):
-    """Looks handlers up in the script, and writes the requests down."""
+    """Looks up handlers in the script, and records the requests."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
         super().__init__()

@@ -109,7 +109,7 @@ async def test_a_cached_route_is_renewed_on_demand_only(
     assert len(await client.queues(ORDERS)) == 3
 
 
-async def test_routes_are_renewed_in_the_background_and_kept_when_nobody_knows_them(
+async def test_routes_are_refreshed_in_the_background_and_kept_while_no_nameserver_has_them(
     nameserver: NameServer, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "REFRESH_S", 0.01)
@@ -129,7 +129,7 @@ async def test_routes_are_renewed_in_the_background_and_kept_when_nobody_knows_t
 async def test_a_broker_that_is_missing_is_looked_for_until_it_is_back(
     nameserver: NameServer, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mostly it is being restarted, and its queues stand still until its clients see it."""
+    """It mostly restarts, and its queues stand still until its clients see it."""
     monkeypatch.setattr(routes, "MISSED_REFRESH_S", 0.01)
     client = BrokerClient(nameservers=[nameserver.address], client_id="me@1")
     async with scripted_broker(nameserver.address, "broker-0") as other:
@@ -194,7 +194,7 @@ async def test_a_known_broker_is_reached_with_all_nameservers_down(
     assert await client.max_offset(QUEUE) == 9
 
 
-async def test_a_broker_nobody_knows_is_a_lost_connection(
+async def test_an_unknown_broker_is_a_lost_connection(
     broker: ScriptedBroker, client: BrokerClient
 ) -> None:
     with pytest.raises(ConnectionLost, match="broker broker-z is not registered at 127"):
@@ -309,13 +309,13 @@ async def test_a_commit_waits_for_its_answer_and_carries_the_epoch(
 
 
 def grant(request: RemotingCommand) -> RemotingCommand:
-    """Grant the queues with an even id, and one that nobody asked for."""
+    """Grant the queues with an even id, and one that was not requested."""
     batch = bodies.LockBatch.from_json(request.body)
     granted = [queue for queue in batch.queues if queue.queue_id % 2 == 0]
     return request.response(body=bodies.locked_to_json([*granted, QueueName(ORDERS, "x", 0)]))
 
 
-async def test_locks_are_asked_of_all_brokers_at_once_and_a_failing_one_is_told_from_a_refusal(
+async def test_locks_are_requested_at_all_brokers_at_once_and_a_failure_is_not_a_refusal(
     nameserver: NameServer, broker: ScriptedBroker, client: BrokerClient
 ) -> None:
     async with (
@@ -325,7 +325,7 @@ async def test_locks_are_asked_of_all_brokers_at_once_and_a_failing_one_is_told_
         both = asyncio.Barrier(2)
 
         async def wait_then_grant(request: RemotingCommand, _: RemotingChannel) -> Answer:
-            await asyncio.wait_for(both.wait(), 15)  # meets only if both are asked at once
+            await asyncio.wait_for(both.wait(), 15)  # returns only if both requests are concurrent
             return grant(request)
 
         for each in (second, third):
@@ -470,6 +470,6 @@ async def test_a_silent_broker_is_a_time_out_that_names_the_request(
 ) -> None:
     broker.on[RequestCode.SEND_MESSAGE_V2] = lambda request, _: None
     broker.answer(30, lambda r: r.response(ext={"offset": "0"}))
-    await client.max_offset(QUEUE)  # it is connected: that takes none of the time
+    await client.max_offset(QUEUE)  # connected now: that takes none of the time
     with pytest.raises(RequestTimeout, match="SEND_MESSAGE_V2: no answer from 127"):
         await client.send(QUEUE, OutgoingMessage(ORDERS, b""), timeout_s=0.05)

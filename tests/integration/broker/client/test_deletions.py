@@ -1,4 +1,4 @@
-"""Deleting a topic while a broker that has it is away."""
+"""Deletion of a topic while a broker that has it is away."""
 
 from __future__ import annotations
 

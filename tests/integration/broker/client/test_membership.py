@@ -68,10 +68,10 @@ async def test_joining_tells_the_broker_before_it_returns(
     assert (subscription.topic, subscription.expression) == (ORDERS, "*")
 
 
-async def test_who_joined_already_tells_only_a_broker_that_may_not_know(
+async def test_a_second_join_notifies_only_brokers_that_may_not_know(
     broker: ScriptedBroker, client: BrokerClient
 ) -> None:
-    """A group is joined anew at each look at its members: that should cost brokers nothing."""
+    """A group is joined again at each look at its members: that should cost brokers nothing."""
 
     def told() -> int:
         return broker.codes().count(RequestCode.HEART_BEAT)
@@ -123,7 +123,7 @@ async def test_a_broker_that_forgot_us_hears_from_us_on_the_next_connection(
     await broker.restart(int(port))
     broker.asked.clear()
     (queue, *_) = await client.queues(ORDERS)
-    await client.max_offset(queue)  # anything that connects
+    await client.max_offset(queue)  # any request that connects
     (heartbeat, *_) = await heartbeats(broker, 1)
     await membership.close()
     assert heartbeat.consumers[0].group == GROUP
@@ -157,13 +157,13 @@ async def test_joining_without_a_broker_does_not_fail(
 
 
 def producers(broker: ScriptedBroker) -> tuple[Group, ...]:
-    """Those of the last heartbeat."""
+    """Return the producer groups of the last heartbeat."""
     beats = [r for r in broker.asked if r.code == RequestCode.HEART_BEAT]
     return Heartbeat.from_json(beats[-1].body).producers
 
 
 def withdrawn(broker: ScriptedBroker) -> list[str]:
-    """Signs that the broker was told to forget."""
+    """Return the signs that the broker was asked to forget."""
     asked = [r for r in broker.asked if r.code == RequestCode.UNREGISTER_CLIENT]
     return [r.ext["producerGroup"] for r in asked if "producerGroup" in r.ext]
 

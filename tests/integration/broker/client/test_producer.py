@@ -58,14 +58,15 @@ async def client(nameserver: NameServer) -> AsyncIterator[BrokerClient]:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who names no time has as much as a machine needs that stands still."""
+    """Sends without a timeout get one that tolerates a machine that stands still."""
     for method in (Producer.send, Producer.send_batch):
         monkeypatch.setitem(method.__kwdefaults__, "timeout_s", 30.0)
 
 
 class Sends:
-    """Answers sends: with the codes of the script first, then with success; -1: not at all, -2:
-    by ending the connection. ``go_on`` clear: not yet.
+    """Answers sends with the codes of the script, then with success.
+
+    -1: no answer, -2: end the connection. ``go_on`` clear: wait.
     """
 
     def __init__(self, broker: ScriptedBroker, *codes: int) -> None:
@@ -140,7 +141,7 @@ async def test_a_topic_that_cannot_be_written_is_said_clearly(
 async def test_a_retry_keeps_the_id_and_a_key_s_queue(
     broker: ScriptedBroker, client: BrokerClient
 ) -> None:
-    """Also when the number of queues changed meanwhile; the next send goes by the new one."""
+    """Also if the number of queues changed meanwhile; the next send uses the new one."""
     sends = Sends(broker, 2, 14, -2)
     sends.go_on.clear()
     producer = Producer(client)
@@ -163,7 +164,7 @@ async def test_a_retry_keeps_the_id_and_a_key_s_queue(
 async def test_a_queue_that_is_gone_is_chosen_again_from_the_route_of_now(
     broker: ScriptedBroker, client: BrokerClient, code: int, remark: str
 ) -> None:
-    """Code 1 as Apache's brokers say it."""
+    """Code 1 as sent by Apache's brokers."""
     sends = Sends(broker)
     await client.writable_queues(ORDERS)
     await broker.add_topic("orders", queues=7)
@@ -191,13 +192,13 @@ async def test_what_may_be_stored_stays_in_doubt_though_its_queue_is_gone_now(
 
 async def test_what_never_reached_a_broker_is_not_in_doubt(client: BrokerClient) -> None:
     doubtful: list[object] = []
-    lost = QueueName(ORDERS, "nobody", 0)
+    lost = QueueName(ORDERS, "unknown", 0)
 
     async def route(topic: Topic) -> list[QueueName]:
         return [lost]
 
     producer = Producer(client, find_queues=route, on_doubt=lambda _, error: doubtful.append(error))
-    with pytest.raises(NotConnected, match="broker nobody is not registered"):
+    with pytest.raises(NotConnected, match="broker unknown is not registered"):
         await producer.send(message(key="k1"), timeout_s=0.2)
     assert doubtful == []
 
@@ -220,7 +221,7 @@ async def test_retries_end_with_the_time(
     broker: ScriptedBroker, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sends = Sends(broker, *[2] * 100)
-    # By the producer's clock the third answer comes a moment before the end.
+    # By the producer's clock the third answer arrives just before the deadline.
     monkeypatch.setattr(
         "broker_core.client.producer.now_ns",
         lambda: 0 if len(sends.queues) < 3 else 29_990_000_000,
@@ -242,7 +243,7 @@ async def test_what_cannot_succeed_is_not_tried_again(
 async def test_silence_is_a_time_out(broker: ScriptedBroker, client: BrokerClient) -> None:
     sends = Sends(broker, 0, -1)
     producer = Producer(client)
-    await producer.send(message(key="k"))  # it is connected now
+    await producer.send(message(key="k"))  # connected now
     with pytest.raises(RequestTimeout):
         await producer.send(message(key="k"), timeout_s=0.1)
     await eventually(lambda: len(sends.queues) > 1)
@@ -376,7 +377,9 @@ async def test_what_has_no_key_avoids_a_slow_broker(
 async def test_a_batch_has_an_outcome_for_each_message(
     nameserver: NameServer, broker: ScriptedBroker, client: BrokerClient
 ) -> None:
-    """One queue refuses its second request: what was before it is stored, the rest was not sent."""
+    """One queue refuses its second request: earlier messages are stored, later ones were not
+    sent.
+    """
     sends = Sends(broker, 0, 13)
     large = "x" * 600_000
     batch = [Outbound(message(large), 1) for _ in range(3)]

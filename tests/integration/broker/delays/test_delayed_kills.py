@@ -1,4 +1,4 @@
-"""A broker in a process of its own, killed with SIGKILL while delayed messages wait."""
+"""A broker in its own process, killed with SIGKILL while delayed messages wait."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
 async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_waits(
     tmp_path: Path, cluster: Cluster, clock: Clock, killed: bool
 ) -> None:
-    """At each start from then on, also if the first one was killed while it read the log anew."""
+    """At each later start, even if the first one was killed while it read the log again."""
     queue = (await cluster.create_topic(TOPIC))[0]
     client = await cluster.client()
     await send(client, queue, b"delayed", TIMER_DELAY_SEC=3600)
@@ -188,7 +188,7 @@ async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_wait
         file.write(bytes(50))
     if killed:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(ConsumeQueue, "start_at", _kill)  # as each is filled anew
+            patched.setattr(ConsumeQueue, "start_at", _kill)  # as each one is filled again
             with pytest.raises(ZeroDivisionError):
                 await cluster.start_broker()
     for _ in range(3):
@@ -261,7 +261,7 @@ async def test_retention_moves_what_waits_and_a_moved_one_can_be_recalled(
 async def test_retention_finds_room_for_what_waits_where_the_disk_has_none_for_a_segment(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """The oldest one can go only once it is moved: the disk would stay full."""
+    """The oldest one can be deleted only after the move: the disk would stay full."""
     segment = 256 * 1024
     small = {"segment_bytes": segment, "max_message_bytes": 130_000}
     async with run_broker(tmp_path, **small, retention_bytes=300_000) as cluster:
@@ -308,11 +308,11 @@ async def test_tens_of_thousands_are_moved_without_a_standstill(
         parts = cluster.broker.parts
         envelope = Envelope(TOPIC, 0, parts.store_host, parts.store_host)
         placed = place_at(envelope, BatchEntry(0, b"", b"KEYS\x01k\x02"), clock.ms + HOUR_MS)
-        count = 20_000  # one after the other they took 20 s, in which nobody was served
+        count = 20_000  # one by one they took 20 s, in which no request was served
         await parts.store.put(placed.envelope, placed.entries * count, store_ms=clock.ms)
         for _ in range(5):
             await send(client, queue, b"x" * 4_000_000)
-        began_s = time.process_time()  # what the machine does meanwhile is not counted
+        began_s = time.process_time()  # excludes other work of the machine
         await parts.retention.run()
         assert time.process_time() - began_s < 10
         assert parts.store.reader.log_range()[0] > 0
@@ -337,7 +337,7 @@ async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock:
         assert cluster.broker.parts.store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
 
 
-async def test_one_longer_than_a_file_of_the_log_has_become_stops_nobody(
+async def test_a_message_longer_than_a_log_file_has_become_delays_no_other(
     tmp_path: Path, clock: Clock
 ) -> None:
     large = {"segment_bytes": 1 << 20, "max_message_bytes": 300_000}
@@ -357,7 +357,7 @@ async def test_one_longer_than_a_file_of_the_log_has_become_stops_nobody(
         assert (await stored(client, queue, 41))[40].body == b"short"
 
 
-async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nobody(
+async def test_a_failing_disk_delays_and_a_missing_topic_delays_no_other(
     cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = (await cluster.create_topic(TOPIC))[0]
@@ -383,7 +383,7 @@ async def test_a_disk_that_refuses_makes_late_and_a_topic_that_is_gone_stops_nob
     assert len(cluster.broker.parts.delayed) == 0
 
 
-async def test_one_that_an_older_version_stored_with_long_zeros_stops_nobody(
+async def test_a_message_that_an_older_version_stored_with_long_zeros_delays_no_other(
     cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = (await cluster.create_topic(TOPIC))[0]
@@ -402,7 +402,7 @@ async def test_one_that_an_older_version_stored_with_long_zeros_stops_nobody(
 async def test_messages_for_a_topic_that_is_being_deleted_hold_up_no_others(
     cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch, doomed: int
 ) -> None:
-    """Its files cannot be moved away, so it takes nothing until the next start."""
+    """Its files cannot be moved away, so it rejects messages until the next start."""
     queue = (await cluster.create_topic(TOPIC))[0]
     gone = (await cluster.create_topic(Topic("doomed")))[0]
     client = await cluster.client()

@@ -55,7 +55,7 @@ async def subscribe_retries(cluster: Cluster, group: Group) -> None:
 
 
 async def test_what_is_configured_survives_a_crash_as_it_came(cluster: Cluster) -> None:
-    """Also the fields that this broker does not look at."""
+    """Including fields that this broker ignores."""
     wanted = {
         **DEFAULT.to_fields(),
         "retryMaxTimes": 3,

@@ -186,7 +186,7 @@ async def test_a_bad_registration_is_refused_with_its_reason(
 async def test_a_compressed_registration_is_as_good(
     broker: Client, client: Client, said: bool
 ) -> None:
-    """Brokers of 5.3 compress without a word of it in the header."""
+    """Brokers of 5.3 compress without setting the header field."""
     topic = b"orders 4 8 6 SINGLE_TAG"
     parts = (b'{"timestamp":5,"counter":6}', topic, b"[]")
     version, first, servers = (len(part).to_bytes(4, "big") + part for part in parts)
@@ -223,7 +223,7 @@ async def test_a_topic_can_be_taken_off_all_brokers(broker: Client) -> None:
 async def test_our_broker_never_registers_one_topic_alone_which_would_mean_an_addition(
     tmp_path: Path,
 ) -> None:
-    """Nameservers of 5.x refuse it from a broker that they do not know yet."""
+    """Nameservers of 5.x refuse that from a broker that they do not know yet."""
 
     class Strict(NameServer):
         def _register(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -278,7 +278,7 @@ async def test_a_missing_field_and_an_unknown_code_are_said_clearly(client: Clie
 
 
 async def test_values_outlive_a_restart_where_there_is_a_folder(tmp_path: Path) -> None:
-    """In the file that RocketMQ's own nameserver has, too."""
+    """In the same file as RocketMQ's own nameserver."""
     for number in range(2):
         server = NameServer(data=tmp_path / "values")
         await server.start()

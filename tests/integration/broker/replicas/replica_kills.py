@@ -1,4 +1,4 @@
-"""A master and two slaves in processes of their own, killed and stopped while producers send."""
+"""A master and two slaves in their own processes, killed and stopped while producers send."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEGMENT_BYTES = 128 * 1024
 
 @dataclass(slots=True)
 class Processes:
-    """Brokers by number; ``answered`` holds bodies by queue and offset of sends answered OK."""
+    """Brokers by number; ``answered`` has bodies by queue and offset of sends answered OK."""
 
     folder: Path
     nameserver: NameServer
@@ -42,7 +42,7 @@ class Processes:
     pool: ConnectionPool = field(default_factory=ConnectionPool)
 
     async def start(self, number: int, role: str, **settings: Any) -> None:
-        """Start one and wait until it serves."""
+        """Start a broker and wait until it serves."""
         await self.forks[number].start(
             data=self.folder / str(number),
             listen=self.addresses.get(number, "127.0.0.1:0"),
@@ -56,7 +56,7 @@ class Processes:
         self.addresses[number] = await self.forks[number].ready()
 
     async def kill(self, number: int) -> None:
-        """SIGKILL one."""
+        """Kill a broker with SIGKILL."""
         await self.forks[number].kill()
 
     async def client(self) -> BrokerClient:
@@ -70,7 +70,7 @@ class Processes:
         await client.close()
 
     async def send_until_it_ends(self, sender: int) -> None:
-        """Send to the master, one after the other, until it is gone."""
+        """Send to the master, one message after the other, until it is gone."""
         chooser = random.Random(self.chooser.random())
         client = await self.client()
         queue = QueueName(TOPIC, "broker-a", sender % QUEUES)
@@ -84,11 +84,11 @@ class Processes:
 
     @property
     def count(self) -> int:
-        """Sends answered OK."""
+        """Number of sends answered OK."""
         return sum(map(len, self.answered.values()))
 
     async def served(self, number: int) -> dict[int, dict[int, bytes]]:
-        """All that one serves: bodies by queue and offset."""
+        """Return all messages that a broker serves: bodies by queue and offset."""
         return {queue_id: await self._queue(number, queue_id) for queue_id in range(QUEUES)}
 
     async def _queue(self, number: int, queue_id: int) -> dict[int, bytes]:
@@ -117,7 +117,7 @@ class Processes:
                 found[message.queue_offset] = message.body
 
     def lost(self, served: dict[int, dict[int, bytes]]) -> int:
-        """How many sends that were answered OK are not served as they were sent."""
+        """Return the number of sends answered OK that are not served as they were sent."""
         return sum(
             served.get(queue_id, {}).get(offset) != body
             for queue_id, sent in self.answered.items()
@@ -125,29 +125,29 @@ class Processes:
         )
 
     async def until_all_served(self, number: int) -> None:
-        """Return once one serves all that was answered OK."""
+        """Return once a broker serves all messages answered OK."""
         await self.until_served(number, but=0)
 
     async def until_served(self, number: int, *, but: int) -> None:
-        """Return once one serves all that was answered OK, *but* so many at most."""
+        """Return once a broker serves all messages answered OK, except *but* at most."""
 
         async def there() -> bool:
             try:
                 return self.lost(await self.served(number)) <= but
-            except RemotingError:  # it starts, or opens its store anew
+            except RemotingError:  # it is starting, or reopening its store
                 return False
 
         await until(there)
 
     def log_bytes(self, number: int) -> bytes:
-        """The log of one, without what is allocated behind its end."""
+        """Return a broker's log, without the space allocated after its end."""
         files = sorted((self.folder / str(number) / "commitlog").glob("[0-9]*"))
         return b"".join(path.read_bytes() for path in files if path.name.isdigit()).rstrip(b"\0")
 
 
 @asynccontextmanager
 async def processes(folder: Path, *, seed: int, brokers: int = 3) -> AsyncIterator[Processes]:
-    """So many processes that fork brokers, and a nameserver here."""
+    """Start *brokers* processes that fork brokers, and a nameserver here."""
     nameserver = NameServer("127.0.0.1", 0)
     await nameserver.start()
     async with AsyncExitStack() as stack:

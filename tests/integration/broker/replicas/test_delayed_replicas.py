@@ -1,4 +1,4 @@
-"""Delayed messages where several brokers keep the log."""
+"""Delayed messages with several replicas of the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.replica_group import TOPIC, replica_group
 async def test_what_came_out_or_was_recalled_before_a_kill_does_not_come_after_it(
     tmp_path: Path,
 ) -> None:
-    """No checkpoint noted it: replicas confirm it anew, with the message that had waited."""
+    """No checkpoint includes it: replicas confirm it again, with the message that had waited."""
     async with replica_group(tmp_path, replication="sync", in_sync_replicas=2) as group:
         await group.start(0)
         await group.start(1)

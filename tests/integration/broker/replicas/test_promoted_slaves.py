@@ -1,5 +1,5 @@
-"""What a slave has beside the messages, once it is the master: what waits, what was deleted, what
-retention took, accounts.
+"""State of a promoted slave besides the messages: delayed messages, deletions, retention,
+accounts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.replica_group import TOPIC, ReplicaGroup, replica_group
 
 
 async def promoted(group: ReplicaGroup) -> None:
-    """Kill the master and have the slave take its place."""
+    """Kill the master and let the slave take its place."""
     await group.stop(0, crash=True)
     await group.stop(1, crash=True)
     await group.start(1, role="master")
@@ -33,7 +33,7 @@ async def send_delayed(client: BrokerClient, queue: QueueName, body: bytes, ms: 
     await client.send(queue, OutgoingMessage(TOPIC, body, properties=properties))
 
 
-async def test_delayed_messages_come_once_from_whoever_is_master(tmp_path: Path) -> None:
+async def test_delayed_messages_come_once_from_any_master(tmp_path: Path) -> None:
     async with replica_group(tmp_path) as group:
         await group.start(0)
         await group.start(1)
@@ -55,7 +55,7 @@ async def test_delayed_messages_come_once_from_whoever_is_master(tmp_path: Path)
 async def test_where_delayed_messages_waited_at_the_old_master_is_not_believed_later_either(
     tmp_path: Path,
 ) -> None:
-    """Over there one had ended, by a record that was not copied any more; here it waits."""
+    """At the old master one had ended, by a record that was not copied; here it waits."""
     async with replica_group(tmp_path, lock_expiry_s=0.2) as group:
         await group.start(0)
         await group.start(1)
@@ -97,7 +97,7 @@ async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
         assert group.log_files(1) == group.log_files(0)
 
 
-async def test_a_deleted_topic_is_deleted_on_slaves_and_made_anew_begins_at_0(
+async def test_a_deleted_topic_is_deleted_on_slaves_and_created_again_begins_at_0(
     tmp_path: Path,
 ) -> None:
     async with replica_group(tmp_path, replication="sync") as group:

@@ -1,4 +1,4 @@
-"""A slave that opens its store anew, because its log has to be cut, and cannot yet."""
+"""A slave that must reopen its store because its log has to be truncated, and cannot yet."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ async def test_it_tries_again_and_can_be_stopped_meanwhile(
             return works(settings)
 
         monkeypatch.setattr(server, "open_store", open_store)
-        opening = spawn(slave.reopen(), name="open anew")
+        opening = spawn(slave.reopen(), name="reopen")
         await eventually(lambda: tries > 1)
         refuses = False
         await asyncio.wait_for(opening, 20)
         assert await group.bodies(1) == []
 
         refuses, tries = True, 0
-        opening = spawn(slave.reopen(), name="open anew")
+        opening = spawn(slave.reopen(), name="reopen")
         await eventually(lambda: tries > 1)
         await asyncio.wait_for(group.stop(1), 20)
         await asyncio.wait_for(opening, 20)
         refuses = False
-        await slave.reopen()  # that waited for its turn
+        await slave.reopen()  # after waiting for its turn
         assert not slave.is_open

@@ -14,7 +14,7 @@ GROUP = Group("billing")
 
 
 async def deleted(group: ReplicaGroup) -> None:
-    """Confirmed by a slave; one that is still connecting is none."""
+    """Confirmed by a slave; one that is still connecting does not count."""
     ext = {"topic": TOPIC}
     answer = await group.ask(0, RequestCode.DELETE_TOPIC_IN_BROKER, ext)
     assert answer.code == 0, answer.remark

@@ -21,7 +21,7 @@ TOO_FEW = SendStatus.SLAVE_NOT_AVAILABLE
 
 @contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """Neither the log nor a table in *folder* takes a byte more."""
+    """Let neither the log nor a table in *folder* grow."""
     writes, saves = os.pwrite, JsonTable.save_bytes
 
     def write(descriptor: int, data: bytes, position: int) -> int:
@@ -44,7 +44,7 @@ def full(folder: Path) -> Iterator[None]:
 async def test_sends_do_not_wait_for_a_slave_without_room_which_goes_on_when_there_is(
     tmp_path: Path, folder: str
 ) -> None:
-    """What it has to say it says once, and as a replica it counts once more at most."""
+    """It logs its problem once, and counts as a replica once more at most."""
     async with replica_group(tmp_path, replication="sync", slave_timeout_s=1) as group:
         await group.start(0)
         await group.start(1)

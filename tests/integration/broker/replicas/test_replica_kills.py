@@ -1,4 +1,4 @@
-"""Masters and slaves in processes, killed with SIGKILL, stopped and torn while messages come in."""
+"""Masters and slaves in processes, killed with SIGKILL, stopped and torn while messages arrive."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ def senders(running: Processes) -> list[asyncio.Task[None]]:
 
 
 async def more(running: Processes, count: int) -> None:
-    """Return once so many more sends were answered OK."""
+    """Return once *count* more sends were answered OK."""
     goal = running.count + count
     await eventually(lambda: running.count >= goal, within_s=30)
 
 
 @pytest.mark.slow
 async def test_nothing_acknowledged_is_lost_with_the_master(tmp_path: Path) -> None:
-    """Sync, three of three. Slaves serve it while no master is there; the promoted one goes on, the
-    old one becomes a slave and its log the new one's."""
+    """Sync, three of three. Slaves serve all of it while there is no master; the promoted one
+    continues, the old one becomes a slave, and its log equals the new master's.
+    """
     async with processes(tmp_path, seed=SEED) as running:
         settings = {**SYNC, "in_sync_replicas": 3}
         await running.start(0, "master", **settings)
@@ -48,7 +49,7 @@ async def test_nothing_acknowledged_is_lost_with_the_master(tmp_path: Path) -> N
         await running.kill(0)
         await asyncio.gather(*sending)
 
-        for slave in (1, 2):  # of each sender one message, confirmed when the slave was not told
+        for slave in (1, 2):  # one message per sender, confirmed without notice to the slave
             await running.until_served(slave, but=SENDERS)
         await running.kill(1)
         await running.start(1, "master", **settings)
@@ -62,7 +63,7 @@ async def test_nothing_acknowledged_is_lost_with_the_master(tmp_path: Path) -> N
         await running.start(1, "master", **settings)
         for number in (0, 1, 2):
             await running.until_all_served(number)
-        # What was under way when the master was killed nobody was told of: it is copied as well.
+        # Sends under way when the master was killed have no answer: they are copied as well.
         await eventually(
             lambda: len({running.log_bytes(number) for number in (0, 1, 2)}) == 1, within_s=30
         )
@@ -72,7 +73,7 @@ async def test_nothing_acknowledged_is_lost_with_the_master(tmp_path: Path) -> N
 async def test_a_slave_killed_torn_or_stopped_catches_up_and_costs_nothing_acknowledged(
     tmp_path: Path,
 ) -> None:
-    """Sync, two of three: sends go on while one slave is there."""
+    """Sync, two of three: sends continue while one slave is connected."""
     async with processes(tmp_path, seed=SEED) as running:
         await running.start(0, "master", **SYNC)
         await running.start(1, "slave")
@@ -82,14 +83,14 @@ async def test_a_slave_killed_torn_or_stopped_catches_up_and_costs_nothing_ackno
         await more(running, 50)
         for round_number in range(3):
             slave = 1 + round_number % 2
-            # The other one is enough for sends: this one may not have joined yet.
+            # The other one suffices for sends: this one may not have joined yet.
             await eventually(lambda: running.log_bytes(slave) != b"", within_s=30)  # noqa: B023
             await running.kill(slave)
             tear(running, slave)
             await more(running, 50)
             await running.start(slave, "slave")
             await more(running, 20)
-        running.forks[1].signal(signal.SIGSTOP)  # as a network that is cut
+        running.forks[1].signal(signal.SIGSTOP)  # like a network partition
         await more(running, 30)
         running.forks[1].signal(signal.SIGCONT)
         running.forks[2].signal(signal.SIGSTOP)
@@ -103,7 +104,7 @@ async def test_a_slave_killed_torn_or_stopped_catches_up_and_costs_nothing_ackno
 
 
 def tear(running: Processes, number: int) -> None:
-    """Cut some bytes off the end of one's log, as a power cut would; zeros stay in their place."""
+    """Remove some bytes from the end of a log, like a power failure; zeros replace them."""
     last = max(
         path
         for path in (running.folder / str(number) / "commitlog").iterdir()
@@ -140,7 +141,7 @@ async def test_async_loses_what_slaves_had_not_copied_yet_and_no_more(tmp_path: 
         async def same() -> bool:
             try:
                 return await running.served(0) == kept
-            except RemotingError:  # it opens its store anew
+            except RemotingError:  # it is reopening its store
                 return False
 
         await until(same)
@@ -163,7 +164,7 @@ async def test_a_slave_that_hangs_is_counted_out_until_it_asks_again(tmp_path: P
             return await status() is wanted
 
         seen = SendStatus.OK
-        for _ in range(5):  # it is counted out before it is asked if this process stands still
+        for _ in range(5):  # removed before it is asked, if this process stands still
             await until(lambda: ends_with(SendStatus.OK))
             running.forks[1].signal(signal.SIGSTOP)
             if (seen := await status()) is not SendStatus.SLAVE_NOT_AVAILABLE:

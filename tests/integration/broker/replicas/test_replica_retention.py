@@ -10,10 +10,10 @@ from testkit.eventually import until
 from tests.support.replica_group import TOPIC, replica_group
 
 
-async def test_a_slave_copies_what_is_left_of_a_queue_that_nobody_had_confirmed(
+async def test_a_slave_copies_the_rest_of_a_queue_that_was_never_confirmed(
     tmp_path: Path,
 ) -> None:
-    """Its first messages are gone, and no consumer ever saw one of them."""
+    """Its first messages are deleted, and no consumer ever saw one of them."""
     async with replica_group(tmp_path, replication="sync", retention_bytes=200_000) as group:
         master = await group.start(0)
         await group.start(1)

@@ -1,4 +1,4 @@
-"""A master and slaves: what is copied, confirmed, served, refused, cut and promoted."""
+"""A master and slaves: copying, confirming, serving, refusing, truncating and promoting."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_sync_answers_and_shows_what_enough_replicas_have(tmp_path: Path) 
         assert late.status is SendStatus.SLAVE_NOT_AVAILABLE
         assert await group.bodies(0) == served
         await group.stop(0)
-        await group.start(0)  # a start does not make it confirmed
+        await group.start(0)  # a start does not confirm it
         assert await group.bodies(0) == served
         await group.start(1)
         for number in (0, 1, 2):
@@ -138,7 +138,7 @@ async def test_a_slave_whose_log_failed_confirms_nothing_and_counts_for_nothing(
             patched.setattr(os, refused, refuse)
             receipt = await client.send(queue, message(b"b"))
             assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT
-        receipt = await client.send(queue, message(b"c"))  # its disk is well again: too late
+        receipt = await client.send(queue, message(b"c"))  # its disk works again: too late
         assert receipt.status is SendStatus.SLAVE_NOT_AVAILABLE
         assert await group.bodies(0) == await group.bodies(1) == [b"a"]
         (said,) = [line for line in logged if "does not count as a replica" in line["event"]]
@@ -181,13 +181,13 @@ async def test_slaves_serve_while_the_master_is_away_and_change_nothing(tmp_path
         async def committed_at_the_slave() -> bool:
             return await commit(group, 1, 2) == 0
 
-        await until(committed_at_the_slave)  # once it knows
+        await until(committed_at_the_slave)  # once it is known
         assert await committed(group, 1) == 2
         await group.stop(1, crash=True)
         await group.start(1)
         assert await committed(group, 1) is not None
 
-        await group.start(0)  # what the master knows counts: a slave's commits end with its return
+        await group.start(0)  # the master's offsets count: a slave's commits end with its return
         known = await committed(group, 0)
         await until_committed(group, 1, known or 0)
         await group.until_served(0, [b"a", b"b"])
@@ -307,7 +307,7 @@ async def test_a_new_slave_begins_where_the_masters_log_does(tmp_path: Path) -> 
 async def test_an_orderly_lock_needs_a_majority_of_three(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Who is there votes, however slow the machine is; of who is not the connection fails at once.
+    # Connected brokers vote, however slow the machine is; connections to others fail at once.
     monkeypatch.setitem(StrictLockProcessor.__init__.__kwdefaults__, "vote_s", 5.0)
     strict = {"lock_in_strict_mode": True, "total_replicas": 3, "lock_expiry_s": 6.0}
     async with replica_group(tmp_path, **strict) as group:
@@ -326,7 +326,7 @@ async def test_an_orderly_lock_needs_a_majority_of_three(
         assert not await lock(group, 2, "b"), "the last one alone"
         await group.start(1, **strict)
         assert not await lock(group, 1, "b"), "the votes for a are alive"
-        await until_locked(group, 1, "b")  # once they have expired two of three suffice
+        await until_locked(group, 1, "b")  # once they have expired, two of three suffice
         await group.stop(2)
         assert not await lock(group, 1, "b")
 

@@ -1,4 +1,4 @@
-"""A broker in a process of its own, killed with SIGKILL while messages come in."""
+"""A broker in its own process, killed with SIGKILL while messages arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEED = int(os.environ.get("ORDERLANE_SEED", "1"))
 async def test_what_was_answered_survives_kills_at_its_offset(
     tmp_path: Path, flush: str, retention: bool, kills: int
 ) -> None:
-    """A killed process leaves the page cache behind, so this holds with flush async as well."""
+    """A killed process leaves the page cache, so this holds with flush async as well."""
     chooser = random.Random(f"{SEED} {flush} {retention}")
     run = BrokerKills(tmp_path / "data", chooser, flush=flush, retention=retention)
     await run.run(kills)
@@ -38,7 +38,7 @@ async def test_what_was_answered_survives_kills_at_its_offset(
 
 @pytest.mark.slow
 async def test_a_broker_killed_in_its_first_start_starts_again(tmp_path: Path) -> None:
-    """Lock, format, log and tables come one after the other; none of them half made."""
+    """Lock, format, log and tables are created one by one; each of them completely."""
     chooser = random.Random(SEED)
     async with forked_brokers() as broker:
         for n in range(20):

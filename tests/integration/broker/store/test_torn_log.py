@@ -1,4 +1,6 @@
-"""A log cut or garbled in its tail; ``make torture`` does it at every byte of the last 64 KB."""
+"""A log truncated or damaged in its tail; ``make torture`` does it at every byte of the last 64
+KB.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> TornLog:
 def test_a_cut_log_comes_back_whole_up_to_the_cut_and_says_what_is_gone(
     log: TornLog, damage: Damage
 ) -> None:
-    """Beside and at the ends of the last messages, and at random bytes of the tail."""
+    """Near and at the ends of the last messages, and at random bytes of the tail."""
     chooser = random.Random(f"{SEED} {damage}")
     ends = [record.end for record in log.records[-20:]]
     cuts = {end + beside for end in ends for beside in (-1, 0, 1)} - {log.end + 1}

@@ -1,4 +1,4 @@
-"""Transactions that are refused or cannot be written; logs and tables that are not as before."""
+"""Transactions that are refused or cannot be written; logs and tables that were changed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_what_can_be_no_half_message_is_refused_and_not_stored(quick: Clus
         assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
     reader = quick.broker.parts.store.reader
     assert reader.end_offset(HALF.topic, 0) == reader.end_offset(TOPIC, queue.queue_id) == 0
-    # Properties of ours that a sender sets itself mean nothing.
+    # Our own properties have no effect if a sender sets them.
     tran |= {"TRAN_PREPARED_QUEUE_OFFSET": "77", "TRANSACTION_CHECK_TIMES": "15", "REAL_QID": "9"}
     await client.send(queue, OutgoingMessage(TOPIC, b"x", properties=tran), group=GROUP)
     (half,) = await visible(client, [HALF])
@@ -148,7 +148,7 @@ async def test_a_full_disk_leaves_a_transaction_undecided(
 async def test_a_committed_message_stays_committed_though_its_topic_is_gone(
     quick: Cluster,
 ) -> None:
-    """Also for a start that reads all decisions anew."""
+    """Also for a start that reads all decisions again."""
     await quick.create_topic(TOPIC)
     desk = Desk(answer=lambda _: COMMIT)
     _, transactions = await producer(quick, desk)
@@ -166,7 +166,7 @@ async def test_a_committed_message_stays_committed_though_its_topic_is_gone(
 async def test_a_table_of_offsets_that_knows_more_than_the_log_is_not_believed(
     tmp_path: Path,
 ) -> None:
-    """As of a slave that became master: the table of its master, a log without its last part."""
+    """Like a slave that became master: its master's table, and a log without the last part."""
     async with run_broker(tmp_path) as cluster:
         await cluster.create_topic(TOPIC)
         _, transactions = await producer(cluster, Desk())
@@ -175,13 +175,13 @@ async def test_a_table_of_offsets_that_knows_more_than_the_log_is_not_believed(
         for each in opened:
             await each.commit()
         await transactions.close()
-        await cluster.stop_broker()  # which saves how far it was
+        await cluster.stop_broker()  # saves its progress
         os.truncate(next((cluster.data / "commitlog").iterdir()), end)
         await cluster.start_broker()
         assert len(cluster.broker.parts.transactions) == 3
 
 
-async def test_retention_leaves_what_is_undecided_until_it_is_stored_anew(tmp_path: Path) -> None:
+async def test_retention_leaves_what_is_undecided_until_it_is_stored_again(tmp_path: Path) -> None:
     sizes = {"segment_bytes": 200_000, "max_message_bytes": 100_000, "retention_bytes": 1}
     async with run_broker(tmp_path, **sizes, transaction_check_interval_s=600) as cluster:
         queues = await cluster.create_topic(TOPIC)
@@ -198,7 +198,7 @@ async def test_retention_leaves_what_is_undecided_until_it_is_stored_anew(tmp_pa
         await broker.parts.transactions.check(wall_ms() + 600_000, lambda _, __: False)
         await broker.parts.retention.run()
         assert reader.log_range()[0] > place
-        # The producer names the half message that it knows, which is gone.
+        # The producer names its own half message, which is deleted.
         await opened.commit()
         assert b"body" in [message.body for message in await visible(client, queues)]
         with pytest.raises(BrokerError, match="Find prepared transaction message failed"):

@@ -1,6 +1,6 @@
-"""A broker killed with SIGKILL while transactions begin, end and are asked about.
+"""A broker killed with SIGKILL while transactions begin, end and are checked.
 
-ORDERLANE_KILLS=80 kills it oftener, in half a minute; ORDERLANE_SEED=N chooses another run.
+ORDERLANE_KILLS=80 kills it more often, in half a minute; ORDERLANE_SEED=N chooses another run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
 
 @dataclass
 class Work:
-    """What producers did themselves; of half messages that they heard nothing of: nothing."""
+    """The producers' own work; none for half messages without an answer."""
 
     chooser: random.Random
     running: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ class Work:
         return self.outcomes.get(half.message_id, ROLLBACK)
 
     async def send(self, producer: TransactionProducer) -> None:
-        """Until the broker is gone; a third of the transactions is left for it to ask about."""
+        """Send until the broker is gone; leave a third of the transactions for its checks."""
         with suppress(RemotingError):
             while True:
                 name = self.chooser.randbytes(16).hex().upper()

@@ -1,4 +1,4 @@
-"""Transactions where several brokers keep the log."""
+"""Transactions with several replicas of the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def message(body: bytes) -> OutgoingMessage:
 
 
 async def test_a_commit_that_no_replica_confirmed_is_not_made_twice(tmp_path: Path) -> None:
-    """Its record stands in the log of the master alone, unseen; so does the message."""
+    """Only the master's log has its record, unseen; the same holds for the message."""
     async with replica_group(
         tmp_path,
         replication="sync",
@@ -70,7 +70,7 @@ async def test_a_commit_that_no_replica_confirmed_is_not_made_twice(tmp_path: Pa
 
 
 async def test_rounds_wait_for_replicas_to_confirm_what_they_stored(tmp_path: Path) -> None:
-    """Else each of them would store all half messages once more, unseen."""
+    """Otherwise each of them would store all half messages again, unseen."""
     async with replica_group(
         tmp_path,
         replication="sync",

@@ -55,13 +55,13 @@ async def test_a_committed_message_is_seen_once_and_a_rolled_back_one_never(
         await dropped.rollback()
         await kept.commit()
         async with asyncio.timeout(20):
-            while not await visible(client, queues):  # noqa: ASYNC110  # it may show it later
+            while not await visible(client, queues):  # noqa: ASYNC110  # may be later
                 await asyncio.sleep(0.02)
         (seen,) = await visible(client, queues)
         assert (seen.body, seen.key, seen.tag) == (b"kept", "k", "t")
         assert (seen.message_id, seen.queue_id) == (kept.id, kept.receipt.queue.queue_id)
         assert seen.properties["colour"] == "red"
-        if brokers.official is None:  # Apache's leave these in what they store
+        if brokers.official is None:  # Apache's leave these in stored messages
             assert seen.properties.keys().isdisjoint({"REAL_TOPIC", "REAL_QID", "TRAN_MSG"})
         assert seen.sys_flag & SYS_TRANSACTION == SYS_TRANSACTION_COMMIT
         assert seen.prepared_offset == int(kept.receipt.offset_message_id[-16:], 16)
@@ -84,7 +84,7 @@ async def test_the_first_decision_counts(quick: Cluster) -> None:
 
 
 @pytest.mark.parametrize("ends", [COMMIT, ROLLBACK])
-async def test_whoever_left_it_open_is_asked_until_the_answer_is_clear(
+async def test_the_producer_is_asked_until_its_answer_is_clear(
     quick: Cluster, ends: TransactionState
 ) -> None:
     queues = await quick.create_topic(TOPIC)
@@ -98,7 +98,7 @@ async def test_whoever_left_it_open_is_asked_until_the_answer_is_clear(
         assert (half.body, half.key, half.message_id) == (b"body", "k", opened.id)
         assert (half.topic, half.queue_id) == (TOPIC, opened.receipt.queue.queue_id)
     assert len(await visible(client, queues)) == (ends is COMMIT)
-    # The producer's own late word, about the half message as it knows it.
+    # The producer's own late decision, about its half message.
     await (opened.commit if ends is COMMIT else opened.rollback)()
     with pytest.raises(BrokerError, match="ended before"):
         await (opened.rollback if ends is COMMIT else opened.commit)()
@@ -117,7 +117,7 @@ async def test_a_late_word_of_the_producer_counts_though_it_was_asked_meanwhile(
     await opened.commit()
     asked = len(desk.asked)
     assert [m.body for m in await visible(client, queues)] == [b"body"]
-    # Rounds go on, about another one: the first is asked about once more at most.
+    # Checks continue, about another one: the first is checked once more at most.
     await transactions.prepare(OutgoingMessage(TOPIC, b"later"))
     desk.answer = lambda half: COMMIT if half.body == b"body" else UNKNOWN
     await eventually(lambda: [half.body for half in desk.asked].count(b"later") >= 2)
@@ -140,7 +140,7 @@ async def test_another_producer_of_the_group_is_asked_once_the_first_is_gone(
     await others.close()
 
 
-async def test_what_nobody_can_answer_ends_in_the_final_topic(tmp_path: Path) -> None:
+async def test_a_transaction_without_an_answer_ends_in_the_final_topic(tmp_path: Path) -> None:
     async with run_broker(tmp_path, **QUICK, transaction_check_max=3) as cluster:
         queues = await cluster.create_topic(TOPIC)
         desk = Desk()
@@ -193,7 +193,7 @@ async def test_a_transaction_that_wants_no_question_for_long_is_asked_none(
     immune = await transactions.prepare(OutgoingMessage(TOPIC, b"immune"), check_after_s=600)
     await transactions.prepare(OutgoingMessage(TOPIC, b"other"))
     reader = quick.broker.parts.store.reader
-    # Both half messages are stored anew meanwhile: one to be asked about, one to stay young.
+    # Both half messages are stored again meanwhile: one to be checked, one because it is young.
     await eventually(lambda: bool(desk.asked) and reader.end_offset(HALF.topic, 0) >= 4)
     assert {half.body for half in desk.asked} == {b"other"}
     await immune.commit()

@@ -1,6 +1,6 @@
 """The producer over brokers that hold requests back, lose answers, refuse and reorder.
 
-What is in the logs, and what its callers were told, is what a list of all sends says.
+A list of all sends predicts the contents of the logs and the results of the callers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 
 TOPIC = Topic("orders")
 
-#: What a broker does with a request: store it; store it and lose the answer; refuse it for a while,
+#: A broker's reaction to a request: store it; store it and lose the answer; refuse it for a while,
 #: or for good.
 FATES = st.sampled_from(["ok", "ok", "ok", "lost", "busy", "illegal"])
 KEYS = st.one_of(st.none(), st.integers(0, 3))
@@ -52,7 +52,7 @@ class Request:
 
 @dataclass(slots=True)
 class Brokers:
-    """Two of them, in the place of a BrokerClient; requests wait until a step answers them."""
+    """Two brokers in place of a BrokerClient; requests wait until a step answers them."""
 
     queue_count: int = 4
     waiting: list[Request] = field(default_factory=list)
@@ -142,11 +142,11 @@ class Play:
             self.brokers.queue_count = about
 
     async def _settled(self) -> None:
-        for _ in range(30):  # more turns of the loop than any chain of wake-ups takes
+        for _ in range(30):  # more passes of the loop than any chain of wake-ups takes
             await asyncio.sleep(0)
 
     def _check_on_the_way(self) -> None:
-        """Of a key one call at most is on the wire; who is not waits for one that came before."""
+        """Check that each key has one call on the wire, and others wait for an earlier one."""
         on_the_wire = {body for request in self.brokers.waiting for body in request.bodies}
         sending: set[int] = set()
         before: set[int] = set()
@@ -181,7 +181,7 @@ class Play:
         self._check_order()
 
     def _check_order(self) -> None:
-        """In each queue a key's messages are there in the order of the calls."""
+        """Check that a key's messages are in each queue in the order of the calls."""
         for log in self.brokers.log.values():
             first_seen = dict.fromkeys(log)
             for key in range(4):
@@ -207,7 +207,7 @@ def test_keys_keep_their_order_whatever_brokers_do(steps: list[tuple[str, Any]])
 @settings(max_examples=100, deadline=None)
 @given(st.lists(FATES, max_size=8), st.integers(1, 5))
 def test_those_behind_a_failure_are_not_sent(fates: list[str], behind: int) -> None:
-    """Of sends of one key at once all are stored up to the first that fails, and none after it."""
+    """Of concurrent sends of one key all are stored up to the first failure, and none after it."""
 
     async def play() -> None:
         brokers = Brokers()

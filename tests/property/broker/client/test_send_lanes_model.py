@@ -1,4 +1,4 @@
-"""SendLanes against a model that looks at everything that was asked, each time."""
+"""SendLanes against a model that scans all requests each time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Modelled:
 
 @settings(max_examples=150, stateful_step_count=30, deadline=None)
 class Lanes(RuleBasedStateMachine):
-    """Turns stand in one list in the order of asking; who may go is found by looking at all."""
+    """A list of turns in order of request; a scan of all finds those that may go."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Lanes(RuleBasedStateMachine):
     @precondition(lambda self: self.queued)
     @rule(data=st.data(), failed=KEYS)
     def leave(self, data: st.DataObject, failed: set[str]) -> None:
-        """One that went, or one that gave up; some of its keys failed."""
+        """End a turn that went, or gave up; some of its keys failed."""
         index = data.draw(st.integers(0, len(self.queued) - 1))
         gone = self.queued[index]
         before = {id(each.turn) for each in self.queued if each.may_go}

@@ -1,4 +1,4 @@
-"""Which brokers a producer leaves alone, against a model that keeps all that was noted."""
+"""The brokers that a producer avoids, against a model that keeps all events."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from broker_core.client.slow_brokers import SlowBrokers
 
 S = 1_000_000_000
 BROKERS = st.sampled_from("abc")
-#: Seconds since the note before; the broker; its latency in ms, None: it failed.
+#: Seconds since the previous event; the broker; its latency in ms, None: it failed.
 NOTES = st.lists(st.tuples(st.integers(0, 8), BROKERS, st.none() | st.integers(0, 20_000)))
 
 
 def rest_s(latency_ms: int | None) -> int:
-    """Of the last note of a broker alone."""
+    """Return the rest after a broker's last event."""
     if latency_ms is None:
         return 10
     table = ((15_000, 30), (5000, 10), (3000, 6), (1800, 5), (550, 2))

@@ -1,4 +1,4 @@
-"""The timing wheel against a list that is sorted."""
+"""The timing wheel against a sorted list."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Wheel(RuleBasedStateMachine):
 
     @invariant()
     def says_when_to_look(self) -> None:
-        """Whoever looks only when told misses nothing."""
+        """A caller that only looks at the announced times misses nothing."""
         next_ms = self.wheel.next_ms()
         if self.naive:
             assert next_ms is not None
@@ -92,7 +92,9 @@ TestWheel = Wheel.TestCase
 
 
 @given(dues=st.lists(st.integers(0, 3_000_000), min_size=1, max_size=40))
-def test_one_who_sleeps_until_told_is_never_early_and_never_late(dues: list[int]) -> None:
+def test_a_caller_that_sleeps_until_the_next_time_is_never_early_and_never_late(
+    dues: list[int],
+) -> None:
     wheel = TimingWheel()
     for number, due in enumerate(dues):
         wheel.add(START_MS + due, number)
@@ -115,7 +117,7 @@ def test_a_large_bucket_is_brought_near_in_portions_and_in_order() -> None:
         wheel.add(due_ms, number)
     portions = 1
     while wheel.turn(due_ms):
-        wheel.add(due_ms, 50_000 + portions)  # who comes meanwhile stands behind
+        wheel.add(due_ms, 50_000 + portions)  # added meanwhile, so it follows
         portions += 1
     assert portions > 3
     taken = wheel.take(due_ms, 100_000)

@@ -23,10 +23,10 @@ steps = st.lists(
 
 
 @given(steps)
-def test_no_two_clients_are_told_that_they_hold_a_queue(
+def test_no_two_clients_are_granted_a_queue(
     script: list[tuple[str, str, set[QueueName], int, bool]],
 ) -> None:
-    """The model: who was last *answered* a grant, and until when they may believe it."""
+    """The model: the client whose grant was *answered* last, and the end of its trust."""
     locks = QueueLocks(EXPIRY)
     disk, saved = locks.to_table(), 0
     believed: dict[QueueName, tuple[str, int]] = {}
@@ -37,7 +37,7 @@ def test_no_two_clients_are_told_that_they_hold_a_queue(
             grant = locks.lock(GROUP, client, queues, now_ns=now)
             if grant.to_save > saved and reaches_disk:
                 disk, saved = locks.to_table(), locks.change
-            if grant.to_save <= saved:  # else it is not answered
+            if grant.to_save <= saved:  # otherwise it is not answered
                 for queue in grant.queues:
                     holder, until = believed.get(queue, (client, 0))
                     assert holder == client or until < now

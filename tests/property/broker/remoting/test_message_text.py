@@ -1,4 +1,4 @@
-"""What clients get of a message, and its key, by the short ways and by the long one."""
+"""A message and its key as clients see them: the fast paths equal the slow one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VALUES = st.one_of(
 
 @st.composite
 def _encoded(draw: st.DrawFn) -> bytes:
-    """Properties as producers write them, and as none should."""
+    """Properties as producers write them, and invalid ones."""
     pairs = draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=6))
     parts = [name.encode() + b"\x01" + value.replace(b"\x02", b"") for name, value in pairs]
     return b"\x02".join(parts) + draw(st.sampled_from([b"", b"\x02"]))

@@ -34,7 +34,7 @@ commands = st.builds(
     code=st.integers(0, 32767),
     opaque=int32,
     flag=st.sampled_from([0, 1, 2, 3]),
-    remark=st.none() | texts.filter(bool),  # the binary form cannot tell "" from none
+    remark=st.none() | texts.filter(bool),  # the binary form does not distinguish "" from none
     ext=st.dictionaries(texts, texts, max_size=5),
     body=st.binary(max_size=200),
     version=st.integers(0, 32767),
@@ -90,7 +90,7 @@ def test_any_bytes_decode_or_are_refused_within_the_frame_limit(
         connection.receive_data(piece)
         try:
             for event in events(connection):
-                event.command.encode()  # what was decoded is a command like any other
+                event.command.encode()  # a decoded command is a command like any other
         except RemoteProtocolError:
             assert not connection.buffered_bytes
             return
@@ -121,7 +121,7 @@ wanted_fields = st.fixed_dictionaries(
 @given(wanted_fields)
 @settings(deadline=None)
 def test_the_header_of_a_send_says_the_same_in_either_form(ext: dict[str, str]) -> None:
-    """The short form is read by code of its own."""
+    """The short form has separate code."""
     fields = zip("abcdefghijklm", fields_of(SendMessageHeader), strict=True)
     names = {letter: field.wire_name for letter, field in fields}
 

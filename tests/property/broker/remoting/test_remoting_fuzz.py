@@ -1,4 +1,4 @@
-"""Any bytes on a remoting port end their own connection at most; the servers go on (P9)."""
+"""Any bytes on a remoting port end at most their own connection; the servers continue (P9)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fuzz() -> Any:
 
 
 async def survives(asker: Asker, parts: list[bytes]) -> None:
-    """Send *parts* to both ports, then ask on connections that were there before."""
+    """Send *parts* to both ports, then send requests on connections opened before."""
     for address in (asker.cluster.broker_address, asker.cluster.nameserver):
         async with raw_connection(address) as (reader, writer):
             for part in parts:
@@ -53,7 +53,7 @@ async def survives(asker: Asker, parts: list[bytes]) -> None:
             writer.write_eof()
             try:
                 async with asyncio.timeout(5):
-                    await reader.read()  # ends: the port closes what has ended, or is broken
+                    await reader.read()  # ends: the port closes ended and broken connections
             except ConnectionResetError:
                 pass
     assert await asker.stored() >= 1
@@ -64,7 +64,7 @@ async def survives(asker: Asker, parts: list[bytes]) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A valid frame with bytes changed, left out and put in; its length fits again, mostly."""
+    """A valid frame with bytes changed, removed and inserted; its length mostly fits again."""
     frame = bytearray(draw(st.sampled_from(VALID)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(4, len(frame)))
@@ -77,14 +77,14 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def made_up(draw: st.DrawFn) -> bytes:
-    """A frame that can be read, of a code that is served, with fields and a body of any kind."""
+    """A valid frame of a known code, with arbitrary fields and body."""
     code = draw(st.sampled_from([*AT_BROKER, *AT_NAMESERVER]))
     good = (AT_BROKER | AT_NAMESERVER)[code]
     ext = good.ext()
     for name in draw(st.lists(st.sampled_from([*ext, "x"]), max_size=4)):
         ext[name] = draw(TEXTS)
     if code == RequestCode.DELETE_TOPIC_IN_BROKER and ext.get("topic") == TOPIC:
-        ext["topic"] = "another"  # no bad request: the broker would do it
+        ext["topic"] = "another"  # a valid request: the broker would serve it
     body = draw(
         st.just(good.content())
         | st.sampled_from(BODIES[code])
@@ -96,7 +96,7 @@ def made_up(draw: st.DrawFn) -> bytes:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value).encode()  # integers of any length among it
+    return json.dumps(value).encode()  # with integers of any length
 
 
 def test_random_bytes(fuzz: Fuzz) -> None:

@@ -1,4 +1,4 @@
-"""What replicas confirm and vote for, whatever comes in whatever order."""
+"""Confirmations and votes of replicas, for any events in any order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_confirmed_was_on_enough_replicas_and_never_goes_back(
     needed: int, steps: list[tuple[str, int, int]]
 ) -> None:
     replicas = Replicas(needed)
-    end, held = 0, dict.fromkeys(range(1, 5), 0)  # the farthest each ever had
+    end, held = 0, dict.fromkeys(range(1, 5), 0)  # the farthest position of each
     before = 0
     for what, number, offset in steps:
         if what == "append":
@@ -57,7 +57,7 @@ def test_what_enough_connected_replicas_have_is_confirmed(needed: int, acks: lis
     votes=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), max_size=21),
 )
 def test_no_queue_is_granted_to_two(total: int, votes: list[tuple[str, int]]) -> None:
-    """Each replica votes for one client a queue, whoever asks it for how many queues."""
+    """Each replica votes for one client per queue, for any requests."""
     tables: list[dict[int, str]] = [{} for _ in range(total)]
     for at, (client, queue) in enumerate(votes):
         tables[at % total].setdefault(queue, client)

@@ -1,4 +1,4 @@
-"""Compiled filters against a naive judge, and any words at all against the parser."""
+"""Compiled filters against a naive evaluation, and arbitrary words against the parser."""
 
 from __future__ import annotations
 

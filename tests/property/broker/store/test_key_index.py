@@ -1,4 +1,4 @@
-"""The key index against a dictionary: found is what was entered, over restarts and lost ends."""
+"""The key index against a dictionary, over restarts and lost ends of the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker_core.store import key_index
 from broker_core.store.key_index import KeyIndex
 
 SEGMENT = 1000
-#: Hashes that are spread evenly, and some that are not: many messages of one key.
+#: Evenly distributed hashes, and others: many messages of one key.
 HASHES = st.one_of(st.sampled_from([0, 1, 7, 2**31, 2**32 - 1]), st.integers(0, 2**32 - 1))
 steps = st.lists(
     st.one_of(
@@ -29,7 +29,7 @@ steps = st.lists(
 
 @dataclass(slots=True)
 class Log:
-    """What the log has: places with the hashes of their keys; messages of 90 bytes."""
+    """A log: positions with the hashes of their keys; messages of 90 bytes."""
 
     messages: dict[int, set[int]] = field(default_factory=dict)
     first: int = 0
@@ -52,7 +52,7 @@ class Log:
 
 
 def index_all(index: KeyIndex, log: Log) -> None:
-    """What the indexer does."""
+    """Index all, like the indexer."""
     index.delete_before(log.first)
     for place, hashes in log.messages.items():
         if place < index.position:
@@ -86,7 +86,7 @@ def test_what_was_entered_is_found_and_nothing_else(steps: list[tuple[str, objec
                     index_all(index, log)
                 case "restart", float(part):
                     index.close()
-                    if part < 0.3:  # a power cut took some of the log as well
+                    if part < 0.3:  # a power failure removed a part of the log as well
                         log.cut(log.end - int(part * 600))
                     index = KeyIndex(folder, segments=log.segments, end=log.end)
                     index_all(index, log)

@@ -1,4 +1,4 @@
-"""Whatever a crash does to the tail of the files, the store comes back with a whole prefix."""
+"""Whatever a crash does to the tail of the files, the store recovers a complete prefix."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def write(
 
 
 def cut_log(folder: Path, at: int, *, truncate: bool) -> None:
-    """Lose everything from byte *at* on: cut files off, or leave zeros as unwritten pages are."""
+    """Lose everything from byte *at* on: truncate files, or leave zeros like unwritten pages."""
     for path in sorted((folder / "commitlog").iterdir()):
         start, size = int(path.name), path.stat().st_size
         if start + size <= at:
@@ -103,7 +103,7 @@ def test_a_cut_log_comes_back_as_all_whole_messages_before_the_cut(
         written = asyncio.run(write(folder, first, checkpoint_at))
         at = cut % (written[-1].end + 1)
         cut_log(folder, at, truncate=truncate)
-        for path in (folder / "consumequeue").glob("*/*/*"):  # unsynced: anything may stand there
+        for path in (folder / "consumequeue").glob("*/*/*"):  # unsynced: may contain anything
             with path.open("ab") as file:
                 file.write(rubbish)
         expected = [w for w in written if w.end <= at]
@@ -146,16 +146,15 @@ def test_a_garbled_body_costs_only_itself_and_what_follows(
 
 
 async def write_with_properties(folder: Path, first: int, properties: bytes) -> int:
-    """In the second segment, behind a body of *first* bytes, and one more message behind it.
+    """Write a message to the second segment, after a body of *first* bytes and before one more.
 
-    Segments begin where no sector of the log as a whole does. Returns where the one in question
-    ends in its file.
+    Segments begin inside sectors of the log as a whole. Returns the end of the message in its file.
     """
     store = MessageStore(folder, segment_bytes=9001, flush="async")
     store.start()
     await store.put(envelope(0), [entry(bytes(8800))], store_ms=1)
     await store.put(envelope(0), [entry(b"x" * first)], store_ms=2)
-    # As the versions did that took any properties.
+    # Like older versions, which accepted any properties.
     with patch.object(record_encoding, "TOO_MANY_ZEROS", bytes(32_768)):
         stored = await store.put(envelope(0), [BatchEntry(0, b"sent", properties)], store_ms=3)
     await store.put(envelope(0), [entry(b"last")], store_ms=4)
@@ -164,7 +163,7 @@ async def write_with_properties(folder: Path, first: int, properties: bytes) -> 
 
 
 def recovered(folder: Path) -> list[bytes]:
-    """The bodies behind the first one, the same as a slave would copy."""
+    """Return the bodies after the first one, the same as a slave would copy."""
     store = MessageStore(folder, segment_bytes=9001, flush="async")
     try:
         bodies = all_bodies(store, 0)[1:]
@@ -184,7 +183,7 @@ def test_zeros_that_were_sent_as_properties_cost_nothing(
     with tempfile.TemporaryDirectory() as name:
         properties = b"k\x01" + b"v" * before + bytes(zeros) + b"\x02"
         end = asyncio.run(write_with_properties(Path(name), first, properties))
-        assume((end - 1) % 512 or zeros % 512)  # else nobody can tell
+        assume((end - 1) % 512 or zeros % 512)  # otherwise they cannot be distinguished
         assert recovered(Path(name)) == [b"x" * first, b"sent", b"last"]
 
 
@@ -206,7 +205,7 @@ def test_sectors_of_zeros_in_properties_end_the_log_before_their_message(
 
 
 def test_a_sector_that_begins_with_the_low_byte_of_the_length_ends_the_log(tmp_path: Path) -> None:
-    """That byte is zero as it was; the sector has 511 bytes of the properties."""
+    """That byte is zero as before; the sector has 511 bytes of the properties."""
     properties = b"k\x01" + b"v" * 1021 + b"\x02"
     first = next(n for n in range(512) if _low_byte_at(n, len(properties)) % 512 == 0)
     end = asyncio.run(write_with_properties(tmp_path, first, properties))
@@ -219,6 +218,6 @@ def test_a_sector_that_begins_with_the_low_byte_of_the_length_ends_the_log(tmp_p
 
 
 def _low_byte_at(first: int, length: int) -> int:
-    """Behind a message with a body of *first* bytes and the rest of the one in question."""
+    """After a message with a body of *first* bytes and the rest of the message in question."""
     assert length % 256 == 0
     return 91 + len(TOPIC) + first + 91 + len(TOPIC) + len(b"sent") - 1

@@ -1,12 +1,12 @@
-"""A crash after, or inside, any record of the log: what is decided stays so, the rest is asked.
+"""A crash after, or inside, any record of the log: decisions stay, other transactions are checked.
 
-A history of transactions is written once. Then it is cut at every record and in the middle of every
-record, as a kill in a write leaves it, and each time a new start must find:
+A history of transactions is written once. Then it is truncated at every record and in the middle of
+every record, like a kill during a write, and each time a new start must satisfy:
 
-1. What was confirmed before the cut is so: committed messages are visible once, rolled back ones
-   never, and neither is asked about again.
-2. Whatever was prepared before the cut and not decided is open.
-3. When all that is open is then committed, each message is visible once.
+1. What was confirmed before the cut stays so: committed messages are visible once, rolled back
+   ones never, and neither is checked again.
+2. Transactions prepared before the cut and not decided are open.
+3. When all open ones are then committed, each message is visible once.
 
 ORDERLANE_EXAMPLES=150 tries more histories, in two minutes.
 """
@@ -47,13 +47,13 @@ from broker_core.remoting.transaction_headers import End, EndTransactionHeader
 from broker_core.store.message_store import MessageStore
 from tests.support.store_messages import HOST, TOPIC
 
-SEGMENT = 3000  # some records each: decisions come to stand before and behind the end of a file
+SEGMENT = 3000  # some records each: decisions fall before and after the end of a file
 GROUP = "billing"
 RULES = CheckRules(timeout_ms=50, interval_ms=100, max_checks=2)
 
 
 class AnyTopic:
-    """A directory that knows all queues."""
+    """A directory that has all queues."""
 
     def has_queue(self, topic: Topic, queue_id: int) -> bool:
         return True
@@ -61,7 +61,7 @@ class AnyTopic:
 
 @dataclass
 class Site:
-    """A store and the desk of its transactions, without a network."""
+    """A store with its transactions, without a network."""
 
     store: MessageStore
     desk: TransactionDesk
@@ -124,12 +124,12 @@ def ended(header: EndTransactionHeader, how: int) -> EndTransactionHeader:
 
 @dataclass
 class History:
-    """What was confirmed, and how long the log was then."""
+    """Confirmed operations, with the length of the log after each."""
 
     prepared: dict[bytes, int] = field(default_factory=dict)
-    decided: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # how, and log end
+    decided: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # outcome and log end
     begun: dict[bytes, int] = field(default_factory=dict)  # log end before the decision
-    #: What the table of offsets held, from which length of the log on.
+    #: Content of the table of offsets, with the length of the log from which on it holds.
     saved: list[tuple[int, CommittedOffsets]] = field(default_factory=list)
 
 
@@ -182,7 +182,7 @@ async def write(folder: Path, script: list[tuple[str, int]]) -> History:
 
 
 def records(folder: Path) -> list[tuple[int, int]]:
-    """Start and size of all records, in order of the log."""
+    """Return start and size of all records, in order of the log."""
     found = []
     for path in sorted(path for path in (folder / "commitlog").iterdir() if path.name.isdigit()):
         data, position = path.read_bytes(), 0
@@ -194,7 +194,7 @@ def records(folder: Path) -> list[tuple[int, int]]:
 
 
 def cut(folder: Path, at: int) -> None:
-    """Lose the log from *at* on, and what was made of it."""
+    """Lose the log from *at* on, with everything derived from it."""
     for path in (folder / "commitlog").iterdir():
         start = int(path.name)
         if start >= at and start:
@@ -275,7 +275,7 @@ def test_a_crash_anywhere_in_the_log(script: list[tuple[str, int]]) -> None:
 async def test_a_start_that_reads_a_long_history_finds_the_few_that_are_open(
     tmp_path: Path,
 ) -> None:
-    """Half messages and decisions come in portions; neither may run ahead of the other."""
+    """Half messages and decisions are read in portions; neither may run ahead of the other."""
     with capture_logs():
         site = Site.open(tmp_path, CommittedOffsets())
         headers = [await site.prepare(b"m%d" % n) for n in range(700)]

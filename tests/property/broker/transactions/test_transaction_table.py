@@ -27,14 +27,14 @@ steps = st.lists(
 
 @dataclass
 class Queues:
-    """What is stored; ``log`` has both queues in the order of the log."""
+    """The stored messages; ``log`` has both queues in the order of the log."""
 
     halves: list[Half] = field(default_factory=list)
     decisions: list[tuple[int, Decision]] = field(default_factory=list)
     log: list[tuple[str, int]] = field(default_factory=list)
 
     def half(self, half: Half) -> None:
-        if self.halves:  # the store lets no time go back
+        if self.halves:  # store times never decrease
             half = half._replace(store_ms=max(half.store_ms, self.halves[-1].store_ms))
         self.log.append(("half", len(self.halves)))
         self.halves.append(half)
@@ -69,7 +69,7 @@ def half_at(queues: Queues, now_ms: int, *, born_ms: int, immunity_ms: int | Non
 
 
 def do_check(queues: Queues, table: TransactionTable, now_ms: int) -> None:
-    """One round, as the desk does it; what it may not do fails here."""
+    """Do one check as the broker does; forbidden actions fail here."""
     for number, act in table.due(now_ms):
         newest = table.newest(number)
         assert newest is not None
@@ -127,7 +127,7 @@ def test_the_table_is_the_sum_of_both_queues_whatever_happens(
         elif verb == "save":
             queues.read(table)
             saved.append(table.progress())
-        else:  # what was saved last may not have reached the disk
+        else:  # the last save may not have reached the disk
             half_offset, record_offset = saved[max(0, len(saved) - 1 - one % 3)]
             table = TransactionTable(RULES, half_end=half_offset, record_end=record_offset)
         queues.read(table)
@@ -146,7 +146,7 @@ def test_the_table_is_the_sum_of_both_queues_whatever_happens(
 
 @given(st.integers(1, 40), st.integers(1, 5))
 def test_whatever_stays_open_is_given_up_or_stays_young(transactions: int, rounds: int) -> None:
-    """A restart reads what two rounds left, not all that was ever stored."""
+    """A restart reads messages of two checks, not all that were ever stored."""
     queues, table = Queues(), TransactionTable(RULES)
     now_ms = 1000
     for n in range(transactions):

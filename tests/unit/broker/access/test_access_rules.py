@@ -1,4 +1,4 @@
-"""Signed requests and what accounts may do, without a broker."""
+"""Signed requests and the rights of accounts, without a broker."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_an_account_may_what_its_rules_say(
     assert refusal(request(code, by=ROOT, body=body, **ext)) is None
 
 
-def test_whoever_is_nobody_is_refused_whatever_it_asks() -> None:
+def test_a_caller_without_an_account_is_refused_every_request() -> None:
     code = RequestCode.GET_MAX_OFFSET
     assert refusal(request(code, by=None)) == "AclException: No accessKey is configured"
     stranger = Credentials("stranger", "whatever")
@@ -199,7 +199,7 @@ def test_patterns_of_addresses(pattern: str, inside: list[str], outside: list[st
         ),
     ],
 )
-def test_a_file_that_is_wrong_says_where_and_shows_no_secret(wrong: str, says: str) -> None:
+def test_the_error_of_an_invalid_file_has_its_position_and_no_secret(wrong: str, says: str) -> None:
     text = wrong.replace("{A}", "accounts: [{accessKey: long-enough, secretKey: my-dear-secret")
     with pytest.raises(ValueError, match=re.escape(says)) as refused:
         rules(text)

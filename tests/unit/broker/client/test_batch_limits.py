@@ -1,4 +1,4 @@
-"""Batches follow what their broker takes."""
+"""Batches adapt to their broker's limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _TOO_LONG = BrokerError(13, "too long")
 
 
 class TakesAtMost:
-    """A broker: *limit* bytes of a request, counted as ours does, and no message in *illegal*."""
+    """A broker with a limit of *limit* bytes per request, counted as ours does; refuses
+    *illegal*.
+    """
 
     def __init__(self, sizes: list[int], limit: int, illegal: tuple[int, ...] = ()) -> None:
         self.sizes, self.limit, self.illegal = sizes, limit, illegal
@@ -28,7 +30,7 @@ class TakesAtMost:
 
 
 def whole(taken: list[tuple[int, int]]) -> bool:
-    """True if they stand one behind the other, from the first message on."""
+    """Return whether the ranges are contiguous from the first message on."""
     return [begin for begin, _ in taken] == [0, *(end for _, end in taken[:-1])]
 
 
@@ -41,7 +43,7 @@ async def test_all_is_sent_in_order_whatever_the_broker_takes(limit: int) -> Non
     assert broker.taken[-1][1] == len(sizes)
     refused = broker.refused
     await limits.in_pieces("a", sizes, broker.send)
-    assert broker.refused == refused  # that is known by now
+    assert broker.refused == refused  # the limit is known by now
     assert max(end - begin for begin, end in broker.taken) <= MOST_MESSAGES
 
 
@@ -65,7 +67,7 @@ async def test_what_was_learned_counts_for_a_while(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("illegal", [0, 5, 99])
-async def test_an_illegal_message_is_told_alone_and_is_no_limit(illegal: int) -> None:
+async def test_an_illegal_message_is_refused_alone_and_sets_no_limit(illegal: int) -> None:
     sizes = [100] * 100
     limits, broker = BatchLimits(), TakesAtMost(sizes, 65_536, (illegal,))
     with pytest.raises(BrokerError):

@@ -1,4 +1,4 @@
-"""Which queues of a route a client has to do with."""
+"""The queues of a route that a client uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDERS = Topic("orders")
 async def test_without_a_master_queues_are_consumed_still_and_written_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A nameserver may miss a master that is there; RocketMQ's consumers count its queues, too."""
+    """A nameserver may miss a master that is running; RocketMQ's consumers count its queues too."""
     route = TopicRoute(
         queues=tuple(
             QueueData(broker=broker, read_queues=1, write_queues=1, perm=Perm.READ_WRITE)

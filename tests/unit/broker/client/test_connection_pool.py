@@ -1,4 +1,6 @@
-"""Whoever is cancelled while it waits for a connection has ended, whatever comes at that moment."""
+"""A caller that is cancelled while it waits for a connection ends, whatever happens at that
+moment.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from broker_core.tasks import spawn
 
 
 class Channel:
-    """Connected, and silent."""
+    """A connected, silent channel."""
 
     is_closed = False
 
@@ -28,7 +30,7 @@ async def ended(task: asyncio.Task[Any]) -> bool:
 
 
 async def test_a_cancel_at_the_moment_of_connecting_is_not_lost() -> None:
-    """A hand-over waits for its reader to end: without this for ever."""
+    """A hand-over waits for its reader to end: otherwise forever."""
     connected: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
     class Pool(ConnectionPool):
@@ -39,7 +41,7 @@ async def test_a_cancel_at_the_moment_of_connecting_is_not_lost() -> None:
     task = spawn(pool.request("x:1", RemotingCommand(11), timeout_s=5), name="ask")
     await asyncio.sleep(0.01)
     connected.set_result(Channel())
-    for _ in range(2):  # the connection is there, but the asker has not heard of it
+    for _ in range(2):  # the connection exists, but the caller has not resumed
         await asyncio.sleep(0)
     task.cancel()
 

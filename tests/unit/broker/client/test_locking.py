@@ -1,4 +1,4 @@
-"""Locks as a client asks for them, at a broker that knows no sequence of requests (Apache's)."""
+"""Lock requests of a client to a broker without request numbers (Apache's)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_late_unlock_does_not_free_what_was_locked_since() -> None:
     with pytest.raises(RequestTimeout):
         await us.unlock(GROUP, [A], timeout_s=1)
     broker.held = False
-    assert (await us.lock(GROUP, [A, B], timeout_s=1)).granted == {B}  # not known to be free
+    assert (await us.lock(GROUP, [A, B], timeout_s=1)).granted == {B}  # perhaps still locked
     broker.now_ns = EXPIRY_NS + 1
     assert (await us.lock(GROUP, [A, B], timeout_s=1)).granted == {A, B}
     broker.serve_late_ones()

@@ -1,4 +1,4 @@
-"""Ids of messages: unique, and laid out so that RocketMQ's tools can read the time."""
+"""Message ids are unique, in a layout from which RocketMQ's tools read the time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_clock_set_back_repeats_no_id(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(message_ids, "wall_ms", lambda now_ms=now_ms: now_ms)
         made += [ids.new() for _ in range(3)]
         for _ in range(0x10000 - 3):
-            ids.new()  # the counter comes round
+            ids.new()  # the counter wraps around
     assert made[0][20:28] < made[3][20:28] == made[6][20:28]
     assert len(set(made[:6])) == 6
 

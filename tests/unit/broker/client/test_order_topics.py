@@ -1,4 +1,4 @@
-"""Order topics: their operator says how many queues they have, whichever brokers are up."""
+"""Order topics: the operator configures the number of queues, whichever brokers are up."""
 
 from __future__ import annotations
 

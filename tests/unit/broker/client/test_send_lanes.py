@@ -1,4 +1,4 @@
-"""Turns of sends, one at a time a key."""
+"""Turns of sends, one at a time per key."""
 
 from __future__ import annotations
 

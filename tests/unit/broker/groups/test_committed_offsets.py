@@ -29,7 +29,7 @@ def test_an_older_epoch_is_refused_and_named() -> None:
     assert offsets.commit(GROUP, TOPIC, 0, 9, epoch=6) == 7
     assert offsets.committed(GROUP, TOPIC, 0) == 5
     assert offsets.commit(GROUP, TOPIC, 0, 6, epoch=7) is None
-    assert offsets.commit(GROUP, TOPIC, 0, 4) is None  # those who know no epochs are not fenced
+    assert offsets.commit(GROUP, TOPIC, 0, 4) is None  # commits without an epoch are not fenced
     assert offsets.commit(GROUP, TOPIC, 1, 1, epoch=0) is None
     assert offsets.committed(GROUP, TOPIC, 0) == 4
 
@@ -50,14 +50,14 @@ def test_a_deleted_group_leaves_nothing_and_others_keep_theirs() -> None:
         "epochLifeTable": {},
         "deletions": 0,
     }
-    assert offsets.commit(GROUP, TOPIC, 0, 1, epoch=0) is None, "its epochs begin anew"
+    assert offsets.commit(GROUP, TOPIC, 0, 1, epoch=0) is None, "its epochs start over"
     change = offsets.change
     offsets.delete(Group("unknown"))
     assert offsets.change == change
 
 
 def test_forgotten_epochs_let_a_lower_one_in() -> None:
-    """A log that lost its tail gives the offsets of lost ownership records out again."""
+    """After a log lost its tail, the offsets of lost ownership records are used again."""
     offsets = CommittedOffsets()
     offsets.commit(GROUP, TOPIC, 0, 5, epoch=9)
     change = offsets.change
@@ -119,7 +119,7 @@ def test_epochs_never_fall_and_the_table_survives_being_saved(
         assert loaded.commit(Group(group), Topic(topic), queue_id, 0, epoch=epoch - 1) == epoch
 
 
-def test_epochs_begin_anew_in_another_life_of_the_topic_that_they_are_offsets_of() -> None:
+def test_epochs_start_over_in_another_life_of_the_topic_that_they_are_offsets_of() -> None:
     table = CommittedOffsets()
     assert table.commit(GROUP, TOPIC, 0, 5, epoch=57, epoch_life=3) is None
     assert table.commit(GROUP, TOPIC, 0, 4, epoch=56, epoch_life=3) == 57
@@ -130,7 +130,7 @@ def test_epochs_begin_anew_in_another_life_of_the_topic_that_they_are_offsets_of
     assert table.committed(GROUP, TOPIC, 0) == 6
 
 
-def test_epochs_whose_life_nobody_told_count_in_any() -> None:
+def test_epochs_without_a_life_count_in_any() -> None:
     table = CommittedOffsets()
     assert table.commit(GROUP, TOPIC, 0, 5, epoch=5) is None
     assert table.commit(GROUP, TOPIC, 0, 5, epoch=4, epoch_life=9) == 5

@@ -51,7 +51,7 @@ def test_members_leave_by_word_by_silence_and_with_their_connection() -> None:
     assert groups.connections(GROUP) == []
 
 
-def test_a_member_may_ask_to_be_forgotten_sooner_each_heartbeat_anew() -> None:
+def test_a_member_may_ask_to_be_forgotten_sooner_with_each_heartbeat() -> None:
     groups: Groups[str] = Groups()
     groups.heartbeat("one", "c", [data(ORDERS)], now_ns=0, expiry_ns=10)
     assert groups.expire(10) == set()

@@ -7,12 +7,12 @@ MS = 1_000_000
 BILLING, OTHER = Group("billing"), Group("other")
 
 
-def test_the_first_change_is_told_at_once_and_the_last_of_many_a_moment_later() -> None:
+def test_the_first_change_is_announced_at_once_and_the_last_of_many_a_moment_later() -> None:
     pace = NoticePace()
     assert pace.changed(BILLING, now_ns=0) == 0
     pace.told(BILLING, 500, now_ns=0)
     assert pace.changed(BILLING, now_ns=100 * MS) == 400 * MS
-    assert pace.changed(BILLING, now_ns=200 * MS) is None, "it will be told with the one before"
+    assert pace.changed(BILLING, now_ns=200 * MS) is None, "it is announced with the one before"
     pace.told(BILLING, 501, now_ns=500 * MS)
     assert pace.changed(BILLING, now_ns=5000 * MS) == 0
 

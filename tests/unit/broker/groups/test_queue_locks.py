@@ -64,13 +64,13 @@ def test_a_renewal_that_comes_behind_the_unlock_takes_nothing() -> None:
     locks.unlock(GROUP, "one", [A], now_ns=1, sequence=3)
     assert locks.lock(GROUP, "one", [A], now_ns=2, sequence=2).queues == set()
     assert locks.holder(GROUP, A, now_ns=2) is None
-    assert locks.lock(GROUP, "two", [A], now_ns=3, sequence=1).queues == {A}  # each counts its own
+    assert locks.lock(GROUP, "two", [A], now_ns=3, sequence=1).queues == {A}  # its own sequence
     locks.unlock(GROUP, "two", [A], now_ns=4, sequence=2)
     assert locks.lock(GROUP, "one", [A], now_ns=5, sequence=4).queues == {A}
 
 
 def test_requests_without_a_number_count_as_they_come() -> None:
-    """RocketMQ's clients send none."""
+    """RocketMQ's clients send no numbers."""
     locks = table()
     locks.lock(GROUP, "one", [A], now_ns=0)
     locks.unlock(GROUP, "one", [A])

@@ -1,4 +1,4 @@
-"""Orderly locks while the disk takes its time to save who has them."""
+"""Orderly locks while the disk is slow to save their holders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def batch(client_id: str) -> LockBatch:
 async def test_a_lock_that_ended_before_it_was_saved_is_not_granted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
-    """Another client has it by then."""
+    """Another client holds it by then."""
     now_ns = 1_000_000_000
     monkeypatch.setattr(processor, "now_ns", lambda: now_ns)
     disk = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Routes: who counts as alive, and what is answered."""
+"""Routes: the brokers that are alive, and the answers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_deleted_topic_has_no_route_until_it_is_registered_again(routes: Route
     assert routes.topics() == ["orders", "payments"]
 
 
-def test_a_refreshed_member_lives_on_and_its_version_is_told(routes: Routes) -> None:
+def test_a_refreshed_member_stays_alive_and_its_version_is_returned(routes: Routes) -> None:
     version = DataVersion(5, 6, 7)
     routes.register(replace(registration("broker-a"), version=version, lifetime_ns=10))
     assert routes.refresh(registration("broker-a").header, now_ns=EXPIRY_NS) == version

@@ -1,4 +1,4 @@
-"""Compressed bodies: each type there and back, bombs, torn ones, and missing packages."""
+"""Compressed bodies: round trips of each type, bombs, torn ones, and missing packages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_each_type_there_and_back(kind: int, plain: bytes) -> None:
 
 
 def test_streams_as_java_s_writers_make_them() -> None:
-    """Frames of several blocks that name no length of their content."""
+    """Frames of several blocks that omit the length of their content."""
     large = bytes(range(256)) * 40_000
     with lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX64KB) as frame:
         packed = frame.begin() + frame.compress(large) + frame.flush()
@@ -106,7 +106,7 @@ def test_without_its_package_a_body_says_which(
 def test_an_answer_full_of_bombs_is_taken_a_part_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next pull goes on behind those that were given."""
+    """The next pull continues after the messages returned."""
     monkeypatch.setattr(pulling, "INFLATED_BYTES", 2500)
     envelope = Envelope(
         Topic("t"), 0, encode_host("127.0.0.1", 1), encode_host("127.0.0.1", 2), sys_flag=0x301

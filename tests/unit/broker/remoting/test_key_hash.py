@@ -14,7 +14,7 @@ from broker_core.remoting.key_hash import java_hash, queue_index
         ("a", 97),
         ("tagA", 3552231),  # seen on the wire
         ("tagB", 3552232),
-        ("polygenelubricants", -(1 << 31)),  # the least hash there is
+        ("polygenelubricants", -(1 << 31)),  # the lowest hash
         ("\u00e9", 233),
         ("\U0001f600", 0xD83D * 31 + 0xDE00),  # two UTF-16 units
         ("\ud800", 0xD800),  # a lone surrogate is a char like any other in Java

@@ -1,4 +1,4 @@
-"""Messages of an old log whose properties hold more zeros in a row than are taken now."""
+"""Messages of an old log whose properties have more zeros in a row than are allowed now."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.store_messages import HOST
 
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> StoredMessage:
-    """As a broker stored it that had no limit of zeros."""
+    """As stored by a broker without the limit of zeros."""
     properties = b"KEYS\x01k\x02own\x01" + bytes(700) + b"\x02REAL_TOPIC\x01orders\x02REAL_QID\x010"
     envelope = Envelope(SCHEDULE_TOPIC, 0, HOST, HOST)
     with monkeypatch.context() as patched:

@@ -1,4 +1,6 @@
-"""Golden vectors were seen on the wire with a RocketMQ 4.2.1 broker and its Java client."""
+"""The codec of messages. Golden vectors were captured from a RocketMQ 4.2.1 broker and its Java
+client.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _VALUES: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(_QUEUES, _VALUES, max_size=4))
 def test_what_is_written_is_read_again(table: dict[QueueName, Any]) -> None:
-    """Whatever braces, quotes and colons stand in names and values."""
+    """With any braces, quotes and colons in names and values."""
     data = object_to_json(
         {"before": b"1", "m": queue_map_to_json(table.items()), "behind": b'"}{:"'}
     )

@@ -1,4 +1,4 @@
-"""JSON bodies: what was seen on the wire, fastjson's dialect, and errors that name the field."""
+"""JSON bodies: captured ones, fastjson's dialect, and errors that name the field."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from broker_core.remoting.route_bodies import (
 
 T = Topic("T")
 
-# As seen on the wire from a Java client of the 4.2 line.
+# Captured from a Java client of the 4.2 line.
 JAVA_HEARTBEAT = b"""{"clientID":"192.0.2.2@capC","producerDataSet":[{"groupName":
 "CLIENT_INNER_PRODUCER"}],"consumerDataSet":[{"groupName":"G","consumeType":"CONSUME_PASSIVELY",
 "messageModel":"CLUSTERING","consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","unitMode":false,
@@ -167,7 +167,7 @@ def test_bare_integer_keys_are_read_and_strings_left_alone() -> None:
         "s": '{4:"5",6:',
         "l": [1, {"7": [8]}],
     }
-    with pytest.raises(InvalidCommand, match="x is not JSON"):  # not looked for beyond 1 MiB
+    with pytest.raises(InvalidCommand, match="x is not JSON"):  # not searched beyond 1 MiB
         parse_json(b"{0:" * 400_000, what="x")
 
 
@@ -195,7 +195,7 @@ def test_a_bad_body_is_named_with_its_field(data: bytes, text: str) -> None:
         Heartbeat.from_json(data)
 
 
-#: A heartbeat as Java's client writes it, and as others do.
+#: A heartbeat as written by Java's client, and by others.
 _AS_JAVA = {
     "clientID": "5",
     "consumerDataSet": [
@@ -222,7 +222,7 @@ _AS_JAVA = {
 
 
 def _rewritten(value: Any, **changes: Any) -> Any:
-    """*value* with some fields, wherever they stand, written otherwise; None: left out."""
+    """Return *value* with some fields changed at any depth; None removes a field."""
     if isinstance(value, list):
         return [_rewritten(each, **changes) for each in value]
     if not isinstance(value, dict):
@@ -260,7 +260,7 @@ def test_a_heartbeat_is_read_as_java_reads_it(changes: dict[str, Any]) -> None:
         ({"consumeFromWhere": []}, "consume_from_where", "CONSUME_FROM_FIRST_OFFSET"),
     ],
 )
-def test_an_enumeration_that_nobody_knows_has_its_default(
+def test_an_unknown_enumeration_member_has_its_default(
     changes: dict[str, Any], attribute: str, value: str
 ) -> None:
     (consumer,) = Heartbeat.from_json(orjson.dumps(_rewritten(_AS_JAVA, **changes))).consumers

@@ -1,4 +1,4 @@
-"""Frames, byte for byte, and the traps of Java's and fastjson's ways."""
+"""Frames, byte for byte, and the peculiarities of Java and fastjson."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_one_way_requests_carry_flag_2() -> None:
         (BINARY_FRAME[4:-1] + b"\xff", "binary header is broken"),
     ],
 )
-def test_what_is_no_command_is_refused_with_its_reason(content: bytes, text: str) -> None:
+def test_an_invalid_command_is_refused_with_its_reason(content: bytes, text: str) -> None:
     with pytest.raises(RemoteProtocolError, match=text):
         decode(memoryview(content))
 

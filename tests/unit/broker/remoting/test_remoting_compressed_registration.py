@@ -1,4 +1,4 @@
-"""The compressed registration of RocketMQ's brokers, and every way it can lie."""
+"""The compressed registration of RocketMQ's brokers, and every way it can be invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sans-IO connection: frames out of bytes, and where it gives up."""
+"""The sans-IO connection: splits bytes into frames, and fails on invalid ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker_core.remoting.connection import (
 )
 
 
-def test_requests_and_responses_are_told_apart_at_either_end() -> None:
+def test_requests_and_responses_are_distinguished_at_either_end() -> None:
     client, server = RemotingConnection(Role.CLIENT), RemotingConnection(Role.SERVER)
     request = RemotingCommand(11, opaque=1, ext={"a": "b"}, body=b"x")
     server.receive_data(client.send(request))
@@ -91,7 +91,7 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
 
 @pytest.mark.parametrize("step", [1, 3, 7, 50, 333, 4096])
 def test_frames_that_come_in_parts_are_put_together(step: int) -> None:
-    """Also if one part holds the end of a frame and the beginning of the next one."""
+    """Also if one part contains the end of a frame and the beginning of the next one."""
     sent = [
         RemotingCommand(n, opaque=n, ext={"n": "x" * n}, body=bytes([n]) * n**3) for n in range(9)
     ]
@@ -100,7 +100,7 @@ def test_frames_that_come_in_parts_are_put_together(step: int) -> None:
     got = []
     for at in range(0, len(data), step):
         connection.receive_data(data[at : at + step])
-        if at % 2 == 0:  # else several parts wait for whoever asks
+        if at % 2 == 0:  # otherwise several parts wait for the caller
             while (command := connection.next_command()) is not None:
                 got.append(command)
     while (command := connection.next_command()) is not None:

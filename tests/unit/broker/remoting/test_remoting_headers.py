@@ -1,4 +1,4 @@
-"""Headers to the wire and back: names, types, and what is said about a wrong field."""
+"""Headers to the wire and back: names, types, and errors about wrong fields."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_send_header_with_one_letter_names() -> None:
         "i": "KEYS\x01k\x02",
         "m": "true",
     }
-    # n is the broker's name for some clients, a boolean for others, and nothing to us
+    # n is the broker's name for some clients, a boolean for others, and unused here
     assert SendMessageHeader.from_v2({**ext, "n": "false", "j": "3", "l": "16"}) == (
         dataclasses.replace(SEND, reconsume_times=3, max_reconsume_times=16)
     )
@@ -160,7 +160,7 @@ def test_every_header_survives_the_wire(cls: type[Header]) -> None:
 
 
 def _minimal(cls: type[Header]) -> dict[str, str]:
-    """Only what *cls* requires, found by asking for it."""
+    """Return only the fields that *cls* requires, found by trial."""
     ext: dict[str, str] = {}
     while True:
         try:

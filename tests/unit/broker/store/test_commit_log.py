@@ -14,7 +14,7 @@ from broker_core.store.commit_log import CommitLog
 from tests.support.store_messages import append_to, stored
 
 SIZE = len(stored(b"x" * 100))
-SEGMENT = 4 * SIZE + 20  # four messages, and not quite a filler more
+SEGMENT = 4 * SIZE + 20  # four messages, and a bit less than a filler
 
 
 def opened(folder: Path, *, end: int = 0) -> CommitLog:
@@ -149,13 +149,13 @@ def test_a_sync_covers_segments_left_since_the_last_one(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_fills_up_during_a_sync_is_synced_once_more(tmp_path: Path) -> None:
-    """What it got meanwhile is on no disk yet, and may be answered only after another sync."""
+    """Data added meanwhile is not on disk, and may be answered only after another sync."""
     log = opened(tmp_path)
     append_to(log, [message()])
     sync = log.start_sync()
     (active,) = sync.descriptors
     for _ in range(4):
-        append_to(log, [message()])  # fills it, and goes on in the next one
+        append_to(log, [message()])  # fills it, and continues in the next one
     sync.run()
     log.finish_sync(sync)
     again = log.start_sync()
@@ -205,7 +205,9 @@ def test_another_segment_size_may_be_set_later(tmp_path: Path) -> None:
 def test_a_write_without_room_leaves_nothing_that_a_start_could_take_for_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two of three messages were written whole when the room ended; their sender got an error."""
+    """Two of three messages were written completely when the disk was full; their sender got an
+    error.
+    """
     log = opened(tmp_path)
     append_to(log, [message()])
     write = os.pwrite
@@ -248,7 +250,7 @@ def test_a_log_opened_without_room_is_read_and_filled_up_later(
         with pytest.raises(OSError, match="No space left"):
             append_to(log, [message()])
         assert log.end_offset == SIZE
-        if room_for == "a segment":  # too much for what is left of the first one: no hole behind it
+        if room_for == "a segment":  # exceeds the rest of the first one: no hole after it
             assert append_to(log, [message() for _ in range(4)])[0] == SEGMENT
             log.close()
             log = opened(tmp_path, end=SEGMENT + 4 * SIZE)
@@ -261,7 +263,7 @@ def test_a_log_opened_without_room_is_read_and_filled_up_later(
 def test_pieces_are_what_single_reads_give_wherever_they_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
-    """Neighbours, near and far ones, in one segment and in several, and more than goes at once."""
+    """Adjacent, near and far ones, in one segment and in several, and more than one read."""
     monkeypatch.setattr(commit_log, "READ_AT_ONCE_BYTES", 9_000)
     log = CommitLog(tmp_path, segment_bytes=segment_bytes)
     log.open_at(0)
@@ -282,7 +284,7 @@ def test_pieces_are_what_single_reads_give_wherever_they_stand(
 def test_a_roll_that_ends_early_leaves_no_hole_behind_a_short_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """The last file is as long as what it holds once the disk was full at a start."""
+    """After a start on a full disk the last file has only the length of its content."""
     log = opened(tmp_path)
     append_to(log, [message()])
     log.close()

@@ -18,7 +18,7 @@ PER_FILE = 4
 
 
 class Killed(BaseException):
-    """In place of a kill."""
+    """Replaces a kill."""
 
 
 def opened(folder: Path) -> ConsumeQueue:
@@ -26,7 +26,7 @@ def opened(folder: Path) -> ConsumeQueue:
 
 
 def filled(folder: Path, count: int) -> ConsumeQueue:
-    """A queue whose entry n stands for 100 bytes of log at 100 * n."""
+    """Return a queue whose entry n stands for 100 bytes of log at 100 * n."""
     queue = opened(folder)
     queue.append(b"".join(ENTRY.pack(100 * n, 100, n) for n in range(count)))
     return queue
@@ -135,7 +135,7 @@ def test_a_queue_can_start_at_any_number(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert again.first_at_or_behind(0) == 6
     again.cut_behind(5000)
-    assert again.end_offset == 6  # the number is not forgotten with the message
+    assert again.end_offset == 6  # the number outlives the message
     assert again.first_at_or_behind(0) == 6
 
 
@@ -143,7 +143,7 @@ def test_a_queue_can_start_at_any_number(tmp_path: Path) -> None:
 def test_a_queue_without_messages_ends_where_it_did_whenever_it_is_broken_off(
     tmp_path: Path, offset: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before any change of its files; then again, until it gets through."""
+    """Killed before each change of its files; then again, until it succeeds."""
     queue = filled(tmp_path, 10)
     queue.flush()
     queue.cut(offset)

@@ -1,4 +1,4 @@
-"""Topics deleted from a store: their messages never come back, whatever a crash leaves."""
+"""Topics deleted from a store: their messages never reappear, whatever a crash leaves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bodies(store: MessageStore, *, topic: Topic = TOPIC, queue_id: int = 0) -> l
 
 
 async def filled(folder: Path, *, flush: Flush = "sync") -> MessageStore:
-    """Two queues of a topic and one of another; the first has several files."""
+    """Return two queues of a topic and one of another; the first has several files."""
     store = opened(folder, flush=flush)
     for n in range(20):
         await put(store, b"old %d" % n)
@@ -56,7 +56,7 @@ def lose_checkpoint(folder: Path) -> None:
 
 
 async def _no_checkpoint(store: MessageStore) -> None:
-    """In place of the one that ends a deletion: as if killed before."""
+    """Replaces the checkpoint that ends a deletion: as if killed before."""
 
 
 def assert_begun_anew(store: MessageStore, *expected: bytes) -> None:
@@ -98,7 +98,7 @@ async def test_a_deleted_topic_begins_at_0_and_its_messages_stay_gone(
 async def test_a_start_ends_a_deletion_that_a_crash_broke_off(
     tmp_path: Path, left: str, with_checkpoint: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed behind the record: the queues' folder as it was, renamed, or deleted."""
+    """Killed after the record: the queues' folder is unchanged, renamed, or deleted."""
     store = await filled(tmp_path)
     if with_checkpoint:
         await store.checkpoint()
@@ -186,7 +186,7 @@ async def test_nothing_goes_to_a_topic_before_its_deletion_is_on_disk(
         await put(store, b"refused")
     assert await put(store, b"other", topic=OTHER, queue_id=1) == 0
     assert await late == 20
-    deletion.cancel()  # whoever asked is gone; the record is not
+    deletion.cancel()  # the caller is gone; the record is not
     await asyncio.gather(deletion, return_exceptions=True)
     await store.sync()
     assert await put(store, b"new") == 0
@@ -216,7 +216,7 @@ async def test_a_deletion_that_cannot_be_written_deletes_nothing(
 async def test_files_that_cannot_be_moved_away_keep_the_topic_closed_until_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or new entries would stand behind old ones."""
+    """Otherwise new entries would follow old ones."""
     store = await filled(tmp_path)
     await store.checkpoint()
     with monkeypatch.context() as patched:

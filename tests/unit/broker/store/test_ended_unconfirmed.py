@@ -1,4 +1,4 @@
-"""What is known of delayed messages that ended, as long as no replica has confirmed the end."""
+"""Delayed messages that ended, before a replica has confirmed the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def opened(folder: Path) -> ReplicatedStore:
 
 @pytest.mark.slow
 async def test_a_start_does_not_rebuild_all_because_of_it(tmp_path: Path) -> None:
-    """Its entry is there before that of any other message that is not confirmed."""
+    """Its entry exists before that of any other unconfirmed message."""
     store = opened(tmp_path)
     waits = await store.put(envelope(topic=TIMER_TOPIC), [entry()], store_ms=1)
     store.confirm(waits.log_end)

@@ -1,4 +1,4 @@
-"""Puts that come close together: one write, the order of their coming, each with its own fate."""
+"""Puts that arrive together: one write, in order of arrival, each with its own outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def opened(folder: Path, *, flush: Flush = "sync") -> MessageStore:
 
 
 def put(store: MessageStore, bodies: list[bytes], outcomes: list[Stored | Exception]) -> None:
-    """One put a body, into queues 0 and 1 by turns."""
+    """Put each body separately, into queues 0 and 1 in turn."""
     for number, body in enumerate(bodies):
         store.put_soon(envelope(number % 2), [entry(body)], outcomes.append, store_ms=number)
 
@@ -104,7 +104,7 @@ async def test_one_that_cannot_be_stored_leaves_the_others_in(tmp_path: Path, fl
 
 
 @BOTH
-async def test_whoever_comes_after_the_disk_failed_is_told_so(
+async def test_puts_after_the_disk_failed_raise_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush
 ) -> None:
     store = opened(tmp_path, flush=flush)
@@ -124,7 +124,7 @@ async def test_whoever_comes_after_the_disk_failed_is_told_so(
     store.abandon()
 
 
-async def test_a_store_that_closes_leaves_nobody_without_an_answer(tmp_path: Path) -> None:
+async def test_a_store_that_closes_answers_all_puts(tmp_path: Path) -> None:
     store = opened(tmp_path)
     outcomes: list[Stored | Exception] = []
     put(store, [b"a"], outcomes)
@@ -156,7 +156,7 @@ async def test_where_replicas_are_waited_for_they_are(tmp_path: Path) -> None:
 async def test_those_that_come_while_others_hear_of_their_failure_are_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: Flush
 ) -> None:
-    """A producer that is answered has what it sent meanwhile read at once."""
+    """A producer that gets its answer sends the next messages at once."""
     store, outcomes = opened(tmp_path, flush=flush), list[Stored | Exception]()
 
     def again(outcome: Stored | Exception) -> None:
@@ -175,7 +175,7 @@ async def test_those_that_come_while_others_hear_of_their_failure_are_not_forgot
 
 
 @BOTH
-async def test_whoever_listens_for_arrivals_and_fails_costs_nobody_an_answer(
+async def test_a_failing_listener_for_arrivals_costs_no_put_its_answer(
     tmp_path: Path, flush: Flush
 ) -> None:
     def broken(*_: object) -> None:

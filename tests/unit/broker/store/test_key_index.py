@@ -1,4 +1,4 @@
-"""The key index and what follows the log for it: found again, kept in step, made again."""
+"""The key index and its indexer: found after a restart, kept in step, rebuilt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALWAYS = {"begin_ms": 0, "end_ms": 2**62}
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[tuple[MessageStore, KeyIndexer]]:
-    """A store with its index; left as by a crash."""
+    """Yield a store with its index; leave it as after a crash."""
     store = MessageStore(folder, segment_bytes=SEGMENT, flush="async")
     index = store.key_indexer()
     store.start()
@@ -100,7 +100,7 @@ async def test_only_what_was_stored_in_time_is_found(tmp_path: Path) -> None:
         assert await found(index, "a", begin_ms=41) == []
 
 
-async def test_keys_of_one_hash_are_told_apart(
+async def test_keys_of_one_hash_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexer, "hashes_of", lambda *_: [7])
@@ -177,7 +177,7 @@ async def test_what_is_missing_or_damaged_is_made_again(tmp_path: Path, harm: st
 
 @pytest.mark.usefixtures("_small_runs")
 async def test_what_the_log_lost_is_not_found_and_what_came_instead_is(tmp_path: Path) -> None:
-    """A power cut took the end of the log, of which the index knew."""
+    """A power failure removed the end of the log, which was indexed."""
     async with opened(tmp_path / "d") as (store, index):
         await fill(store, 1000)
         await all_found(index, 1000)

@@ -1,4 +1,6 @@
-"""Which logs are taken for the start of another one: those that are equal up to their end."""
+"""The logs that a master accepts as the beginning of its own: those that are equal up to their
+end.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ def slave_at(folder: Path) -> ReplicatedStore:
 
 
 async def copy(master: MessageStore, slave: ReplicatedStore) -> None:
-    """One chunk: to the end of the log, or of its segment."""
+    """Copy one chunk: to the end of the log, or of its segment."""
     chunk = master.copies.chunk(slave.copies.end_offset, limit=master.durable_end)
     assert chunk is not None
     await slave.copy(chunk)
 
 
 def joins(slave: MessageStore, master: MessageStore) -> bool:
-    """Whether *master* has the slave go on with its log, as two brokers find it."""
+    """Return whether *master* lets the slave continue its log, as two brokers decide."""
     search = slave.copies.joint_search()
     for _ in range(20):
         probes, end = search.probes, slave.copies.end_offset
@@ -53,7 +55,7 @@ def joins(slave: MessageStore, master: MessageStore) -> bool:
 async def test_a_log_whose_last_segment_the_new_master_filled_otherwise_is_cut(
     tmp_path: Path, before: tuple[int, ...], since: tuple[int, ...]
 ) -> None:
-    """The slave has the old master's end of the segment, the new one never had it."""
+    """The slave has the old master's end of the segment, which the new one never had."""
     old, new = master_at(tmp_path / "old"), slave_at(tmp_path / "new")
     for n in range(3):
         await old.put(envelope(), [entry(b"%d" % n)], store_ms=1)
@@ -76,7 +78,7 @@ async def test_a_log_whose_last_segment_the_new_master_filled_otherwise_is_cut(
 async def test_a_log_of_which_the_master_has_nothing_any_more_is_no_start_of_its_own(
     tmp_path: Path,
 ) -> None:
-    """It ends where the master's begins; whether it was the same cannot be told."""
+    """It ends where the master's begins, so that nothing can be compared."""
     master, other = master_at(tmp_path / "m"), master_at(tmp_path / "o")
     for store, byte in ((master, b"m"), (other, b"o")):
         for _ in range(3):

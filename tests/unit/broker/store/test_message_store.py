@@ -108,7 +108,7 @@ def test_tag_hashes_are_javas() -> None:
     assert tag_hash_of(b"NOTAGS\x01x\x02KEYS\x01TAGS\x02") == 0
 
 
-async def test_arrivals_are_told_when_they_can_be_read(tmp_path: Path) -> None:
+async def test_arrivals_are_announced_when_they_can_be_read(tmp_path: Path) -> None:
     store = MessageStore(tmp_path, segment_bytes=SEGMENT)
     told: list[tuple[Topic, int, frozenset[int], int]] = []
     store.start(lambda t, q, tags: told.append((t, q, tags, store.reader.end_offset(t, q))))
@@ -118,7 +118,7 @@ async def test_arrivals_are_told_when_they_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.sockets
-async def test_one_sync_serves_all_who_wait(
+async def test_one_sync_serves_all_waiting_puts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened(tmp_path)
@@ -135,7 +135,7 @@ async def test_one_sync_serves_all_who_wait(
     await asyncio.sleep(0.01)
     late = [asyncio.create_task(put(store, b"y")) for _ in range(3)]  # noqa: TID251
     await asyncio.sleep(0.01)
-    assert store.reader.end_offset(TOPIC, 0) == 0  # nothing is seen before it is on disk
+    assert store.reader.end_offset(TOPIC, 0) == 0  # invisible before it is on disk
     gate.set()
     offsets = [(await task).first_queue_offset for task in (*puts, *late)]
     assert offsets == list(range(8))
@@ -146,7 +146,7 @@ async def test_one_sync_serves_all_who_wait(
 async def test_an_answered_message_was_synced_also_over_the_ends_of_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill cannot show this, a power cut would: the files as they were when they were synced."""
+    """A kill cannot show this, but a power failure would: the files as of their sync."""
     synced: dict[int, bytes] = {}
     sync_to_disk = os.fdatasync
 
@@ -316,7 +316,7 @@ async def test_retention_moves_the_oldest_offset_and_survives_rebuilding(tmp_pat
     store = opened(tmp_path)
     assert store.recovery.rebuilt
     assert (store.reader.min_offset(TOPIC, 0), store.reader.end_offset(TOPIC, 0)) == (oldest, 100)
-    assert store.reader.end_offset(TOPIC, 1) == 1  # offsets are never given out twice
+    assert store.reader.end_offset(TOPIC, 1) == 1  # offsets are never reused
     assert (await put(store, b"new", queue_id=1)).first_queue_offset == 1
     await store.close()
 
@@ -343,7 +343,7 @@ async def test_a_put_larger_than_a_segment_stores_nothing(tmp_path: Path) -> Non
 
 
 def test_a_jump_of_queue_offsets_ends_the_log(tmp_path: Path) -> None:
-    """A head has no check sum; a garbled one shows as not continuing its queue."""
+    """A head has no checksum; a damaged one shows as not continuing its queue."""
     MessageStore(tmp_path, segment_bytes=SEGMENT).abandon()
     log = CommitLog(tmp_path / "commitlog", segment_bytes=SEGMENT)
     log.open_at(0)
@@ -375,12 +375,14 @@ def test_put_needs_start(tmp_path: Path) -> None:
 async def test_a_checkpoint_speaks_of_nothing_that_is_not_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ``flush="async"`` messages are visible before; a power cut then looks like a loss."""
+    """With ``flush="async"`` messages are visible before; a power failure then looks like a
+    loss.
+    """
     made: list[GroupCommit] = []
     spoken_of: list[int] = []
 
     class Commit(GroupCommit):
-        """After the first wait another message comes."""
+        """Adds another message after the first wait."""
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)

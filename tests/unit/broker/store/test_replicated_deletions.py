@@ -1,4 +1,4 @@
-"""Topics deleted in stores that are copied: the same in each of them, whenever it is confirmed."""
+"""Topics deleted in stores with copies: equal in each of them, whenever it is confirmed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def put(store: MessageStore, body: bytes, *, queue_id: int = 0) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_copy_deletes_what_its_master_deleted(tmp_path: Path, seed: int) -> None:
-    """Killed before or behind it is confirmed, on the way or at the end."""
+    """Killed before or after it is confirmed, in between or at the end."""
     chooser = random.Random(seed)
     master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
     for _ in range(6):
@@ -71,7 +71,7 @@ async def test_a_deletion_counts_once_it_is_confirmed_and_what_follows_stays(
     store.start()
     await put(store, b"old 0")
     store.confirm(store.copies.end_offset)
-    await put(store, b"old 1")  # not confirmed, and so not seen
+    await put(store, b"old 1")  # not confirmed, and so invisible
     with pytest.raises(OSError, match="no replica has confirmed it yet"):
         await store.delete_topic(TOPIC, store_ms=1000)
     if restart:
@@ -100,7 +100,7 @@ async def test_a_deletion_counts_once_it_is_confirmed_and_what_follows_stays(
 
 
 class Compared(int):
-    """Counts how often one was compared."""
+    """Counts comparisons."""
 
     count = 0
 
@@ -114,7 +114,7 @@ class Compared(int):
 async def test_messages_of_a_deleted_topic_are_left_out_in_one_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each one looked for among all: a start behind a million would not end."""
+    """Searching each one among all would never end in a start behind a million."""
     monkeypatch.setattr(message_store, "VISIBLE_WITHIN_S", 0.01)
     other = Topic("other")
     store = ReplicatedStore(tmp_path, segment_bytes=200_000)
@@ -149,8 +149,8 @@ async def _announce_nothing() -> None:
 async def test_a_topic_made_again_stays_when_the_deletion_before_is_confirmed_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int, stays: bool
 ) -> None:
-    """A slave whose master died took over the table with the topic made again (1), perhaps one that
-    knows what the log never got (5), or that of before (0).
+    """A slave whose master died took over the table with the topic created again (1), perhaps one
+    with a deletion that the log never got (5), or the previous one (0).
     """
     monkeypatch.setattr(message_store, "VISIBLE_WITHIN_S", 0.01)
     store = ReplicatedStore(tmp_path, segment_bytes=4000)

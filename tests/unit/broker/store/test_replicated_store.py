@@ -1,4 +1,4 @@
-"""Copies of a log: equal byte for byte, visible once confirmed, cut where they part."""
+"""Copies of a log: equal byte for byte, visible once confirmed, truncated where they differ."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_what_is_not_confirmed_is_in_no_queue_also_after_a_restart(tmp_pat
     assert [bodies(slave, queue_id) for queue_id in range(QUEUES)] == served
     slave.confirm(master.durable_end)
     assert_equal(master, slave)
-    slave.abandon()  # nothing was noted since: what was visible is so once it is confirmed again
+    slave.abandon()  # nothing was saved since: visible again once it is confirmed
     slave = slave_at(tmp_path / "s")
     slave.confirm(master.durable_end)
     assert_equal(master, slave)
@@ -103,7 +103,7 @@ async def test_a_master_whose_log_is_held_gives_offsets_behind_what_is_not_visib
 async def test_a_checkpoint_ends_before_a_put_of_which_a_part_alone_is_confirmed(
     tmp_path: Path,
 ) -> None:
-    """A slave that is behind confirms ends of chunks, which no put knows of."""
+    """A slave that is behind confirms ends of chunks, which are unrelated to puts."""
     store = slave_at(tmp_path)
     first = await store.put(envelope(0), [entry(b"first")], store_ms=1)
     parts = [(envelope(queue_id), [entry(b"%d" % queue_id)]) for queue_id in range(QUEUES)]
@@ -129,7 +129,7 @@ async def test_a_checkpoint_ends_before_a_put_of_which_a_part_alone_is_confirmed
 
 
 def lose_entries(folder: Path) -> None:
-    """So that the next start rebuilds all queues."""
+    """Make the next start rebuild all queues."""
     shutil.rmtree(folder / "consumequeue" / TOPIC / "0")
 
 
@@ -174,7 +174,7 @@ async def test_what_came_in_place_of_confirmed_bytes_that_the_disk_lost_is_not_c
     assert store.end_offset > ends[1]
     store.abandon()
     store = slave_at(tmp_path)
-    assert not store.recovery.lost_bytes, "it was told"
+    assert not store.recovery.lost_bytes, "it was logged"
     assert store.visible_end == ends[0]
     assert bodies(store, 0) == [b"kept"]
     await store.close()
@@ -240,7 +240,7 @@ async def test_a_chunk_that_is_garbled_or_out_of_place_is_refused_whole(tmp_path
 
 
 def joint_of(mine: MessageStore, other: MessageStore) -> int:
-    """As two brokers find it, question by question."""
+    """Return the common end as two brokers find it, question by question."""
     search = mine.copies.joint_search()
     for _ in range(20):
         if (joint := search.answered(other.copies.agreed(search.probes))) is not None:
@@ -278,7 +278,7 @@ async def test_logs_that_part_are_cut_at_the_joint_and_go_on_together(
     await master.close()
 
 
-async def test_a_copy_begins_anew_behind_what_retention_took(tmp_path: Path) -> None:
+async def test_a_copy_starts_over_behind_what_retention_took(tmp_path: Path) -> None:
     chooser = random.Random(5)
     master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
     await master.put(envelope(9), [entry(b"once")] * 2, store_ms=1)
@@ -291,7 +291,7 @@ async def test_a_copy_begins_anew_behind_what_retention_took(tmp_path: Path) -> 
     rejoin = Rejoin(master.copies.first_offset, 0, master.copies.queue_starts())
     slave.copies.plan_rejoin(rejoin)
     await slave.close()
-    for _ in range(2):  # killed before it copied anything: it begins where it is told, or at 0
+    for _ in range(2):  # killed before it copied anything: it begins at the given offsets, or at 0
         slave = slave_at(tmp_path / "s")
         assert slave.copies.end_offset in (0, rejoin.end)
         assert slave.reader.end_offset(TOPIC, 9) == 2, "offsets are never given twice"
@@ -311,7 +311,7 @@ async def test_a_copy_begins_anew_behind_what_retention_took(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("early", [True, False])
-async def test_a_listener_that_fails_keeps_nobody_from_being_answered(
+async def test_a_failing_listener_keeps_no_send_from_being_answered(
     tmp_path: Path, early: bool
 ) -> None:
     """It is called where a sync ends, or where other replicas confirm."""

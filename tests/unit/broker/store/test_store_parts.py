@@ -1,4 +1,4 @@
-"""What is stored together, what is found by its place, and what retention must leave."""
+"""Messages stored together, messages found by position, and messages that retention must keep."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_parts_that_do_not_fit_store_none_of_them(tmp_path: Path) -> None:
 
 async def test_a_message_is_found_by_its_place_and_by_no_other_number(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    # A body that holds what looks like a message of a queue, at its own place even.
+    # A body that looks like a message of a queue, even with its own position.
     forged = stored(b"forged", offset=1)
     body_at = 88
     forged[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8] = body_at.to_bytes(8, "big")
@@ -67,7 +67,7 @@ async def test_a_message_is_found_by_its_place_and_by_no_other_number(tmp_path: 
         if (message := store.reader.message_at(place)) is not None
     }
     assert found == dict(zip(put.physical_offsets, [bytes(forged), b"b"], strict=True))
-    assert store.log.read(body_at, len(forged)) == forged  # it stood where it said
+    assert store.log.read(body_at, len(forged)) == forged  # it was at the position that it states
     await store.close()
 
 

@@ -1,4 +1,4 @@
-"""Reads of queues that alternate in the log, against reading one message at a time."""
+"""Reads of queues that alternate in the log, compared with reading one message at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.store_messages import TOPIC, entry, envelope
 
 
 def one_by_one(reader: StoreReader, queue_id: int, offset: int, *, most: int, room: int) -> bytes:
-    """What a read should give: messages until the next one has no room, one in any case."""
+    """Return the expected result: messages until the next one has no room, at least one."""
     records = b""
     end = min(offset + most, reader.end_offset(TOPIC, queue_id))
     for each in range(offset, end):
@@ -27,7 +27,7 @@ def one_by_one(reader: StoreReader, queue_id: int, offset: int, *, most: int, ro
 
 @pytest.mark.parametrize("run", [1, 3, 20])
 async def test_a_read_gives_what_reading_one_by_one_gives(tmp_path: Path, run: int) -> None:
-    """*run*: how many messages of a queue follow each other in the log at most."""
+    """*run*: maximum number of consecutive messages of a queue in the log."""
     choose = random.Random(run)
     store = MessageStore(tmp_path, segment_bytes=30_000, flush="async")
     store.start()

@@ -1,4 +1,4 @@
-"""Deleting old segments: readers beside it, failures and crashes in the middle of it."""
+"""Deletion of old segments: concurrent readers, failures and crashes in the middle of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def reopened(folder: Path) -> MessageStore:
 
 
 def check_all_from_the_oldest_on(store: MessageStore) -> int:
-    """Every message from the oldest to the last is there; return the oldest one's offset."""
+    """Check that every message from the oldest to the last exists; return the oldest one's
+    offset.
+    """
     oldest = store.reader.min_offset(TOPIC, 0)
     found = store.reader.read(TOPIC, 0, oldest, max_messages=999)
     bodies = [message.body for message in decode_messages(found.body, check_crc=True)]
@@ -71,7 +73,7 @@ async def test_consume_queues_are_trimmed_with_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_bytes", [1, 4001, 10_000, 20_000])
-async def test_so_many_bytes_are_kept_and_less_than_a_segment_more(
+async def test_the_configured_bytes_are_kept_and_less_than_a_segment_more(
     tmp_path: Path, keep_bytes: int
 ) -> None:
     store = await filled(tmp_path)
@@ -98,7 +100,7 @@ async def test_readers_go_on_while_files_are_being_deleted(
     monkeypatch.setattr(expiry, "delete_file", slow)
     deleting = spawn(store.delete_expired(before_ms=None, keep_bytes=8000), name="delete")
     await asyncio.sleep(0)
-    assert check_all_from_the_oldest_on(store) > 0  # its file is still there, but not for readers
+    assert check_all_from_the_oldest_on(store) > 0  # its file still exists, but not for readers
     assert store.log.first_offset == SEGMENT
     gate.set()
     assert await deleting > 1
@@ -110,7 +112,7 @@ async def test_readers_go_on_while_files_are_being_deleted(
 async def test_a_segment_whose_file_is_gone_is_read_no_more_though_its_folder_was_not_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Else all that stands in it could neither be read nor passed over, for ever."""
+    """Otherwise its messages could neither be read nor skipped, forever."""
     store = await filled(tmp_path)
     await store.checkpoint()
     before, synced = segments(tmp_path), list[list[Path]]()
@@ -130,7 +132,7 @@ async def test_a_segment_whose_file_is_gone_is_read_no_more_though_its_folder_wa
         assert check_all_from_the_oldest_on(store) > 0
         with pytest.raises(OSError, match=os.strerror(code)):
             await store.delete_expired(before_ms=None, keep_bytes=8000)
-        assert segments(tmp_path) == before[1:]  # or it could be gone alone
+        assert segments(tmp_path) == before[1:]  # or it alone could be gone
         assert check_all_from_the_oldest_on(store) > 0
         patched.setattr(expiry, "sync_folder", sync)
         assert await store.delete_expired(before_ms=None, keep_bytes=8000) > 0
@@ -142,7 +144,7 @@ async def test_a_segment_whose_file_is_gone_is_read_no_more_though_its_folder_wa
 async def test_a_segment_that_cannot_be_deleted_is_kept_and_so_are_all_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a younger one gone alone, the next start would find a hole in the log."""
+    """If a younger one alone were deleted, the next start would find a hole in the log."""
     store = await filled(tmp_path)
     before = segments(tmp_path)
 
@@ -166,7 +168,7 @@ async def test_a_segment_that_cannot_be_deleted_is_kept_and_so_are_all_behind_it
 async def test_offsets_that_were_answered_are_not_given_again_when_their_segment_is_deleted(
     tmp_path: Path, noted: int
 ) -> None:
-    """The entries of the last messages of a queue were in memory alone."""
+    """The entries of the last messages of a queue were in memory only."""
     store = reopened(tmp_path)
     if noted:
         await store.put(envelope(1), [entry(b"old")] * noted, store_ms=1)
@@ -223,7 +225,7 @@ async def test_a_crash_before_the_consume_queues_are_trimmed(
 async def test_a_queue_whose_messages_are_gone_goes_on_after_kills_while_all_are_rebuilt(
     tmp_path: Path,
 ) -> None:
-    """Its offsets stand nowhere but in its own files, before the next checkpoint too."""
+    """Only its own files contain its offsets, also before the next checkpoint."""
     store = reopened(tmp_path)
     await store.put(envelope(1), [entry(b"old")] * 11, store_ms=1)
     for n in range(MESSAGES):

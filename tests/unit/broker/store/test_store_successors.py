@@ -1,4 +1,6 @@
-"""What a killed process leaves to the next one: no power cut may undo what that one builds on."""
+"""State that a killed process leaves to the next one: no power failure may undo what that builds
+on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy whose disk has no room for the consume queue of what is confirmed."""
+"""A copy whose disk has no room for the consume queue of confirmed messages."""
 
 from __future__ import annotations
 
