@@ -35,7 +35,7 @@ _LOOK_S = 0.1
 
 
 def consume(
-    group: Annotated[str, typer.Argument(help="the consumer group")],
+    group: Annotated[str, typer.Argument(help="consumer group")],
     topics: Annotated[
         list[str] | None, typer.Argument(help="topics (default: the group's)")
     ] = None,

@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from proxy.cli.connect import actor, ask_proxy, body_of, given_reason, lines_of_proxy
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.diagnosis.findings import number
 
@@ -40,7 +40,7 @@ Skip = Annotated[
 
 @app.command("ls")
 def ls(
-    group: str,
+    group: GroupArgument,
     topic: Topic = None,
     key: Key = None,
     limit: Limit = 100,
@@ -64,7 +64,7 @@ def ls(
 
 @app.command("show")
 def show(
-    group: str,
+    group: GroupArgument,
     dead_letter: Annotated[
         str, typer.Argument(help="queue and offset, such as broker-a_0@17, or message id")
     ],
@@ -88,7 +88,7 @@ def show(
 
 @app.command("export")
 def export(
-    group: str,
+    group: GroupArgument,
     topic: Topic = None,
     key: Key = None,
     count: Annotated[int | None, typer.Option(min=1, help="maximum number of dead letters")] = None,
@@ -113,7 +113,7 @@ def export(
 
 @app.command("redrive")
 def redrive(
-    group: str,
+    group: GroupArgument,
     reason: Annotated[
         str | None, typer.Option(help="reason, stored in the audit topic; not needed to dry-run")
     ] = None,
@@ -143,7 +143,7 @@ def redrive(
 
 @app.command("stop")
 def stop(
-    group: str,
+    group: GroupArgument,
     reason: Annotated[str, typer.Option(help="reason, stored in the audit topic")],
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,

@@ -59,7 +59,7 @@ async def group_facts(
     silent = trouble or any(each.trouble for each in proxies)
     if not (known or silent or (brokers is not None and brokers.queues)):
         raise OrderlaneError(
-            f"no group {group!r} at {', '.join(each.http for each in proxies)}, and no record of it"
+            f"there is no group {group!r} at {', '.join(each.http for each in proxies)}, and no record of it"
             " at the brokers: see orderlane groups ls"
         )
     return Facts(

@@ -14,7 +14,7 @@ import yaml
 
 from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
 from proxy.cli.everywhere import change_everywhere
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.errors import OrderlaneError
 from proxy.operator.key_table import GROUP_VERBS, KeyVerb
@@ -77,7 +77,7 @@ def ls(http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE) -> 
 
 @app.command("describe")
 def describe(
-    group: str, http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE
+    group: GroupArgument, http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE
 ) -> None:
     """Show the source, version and settings of a group, as YAML or JSON."""
     found = orjson.loads(ask_proxy(http, _place(group)))
@@ -92,7 +92,7 @@ def describe(
 
 @app.command("create")
 def create(
-    group: str,
+    group: GroupArgument,
     file: FileOption,
     reason: Reason = "",
     dry_run: DryRun = False,
@@ -105,7 +105,7 @@ def create(
 
 @app.command("update")
 def update(
-    group: str,
+    group: GroupArgument,
     file: Annotated[
         Path | None, typer.Option("--file", help="YAML file with all settings; - for stdin")
     ] = None,
@@ -141,7 +141,7 @@ def update(
 
 @app.command("delete")
 def delete(
-    group: str,
+    group: GroupArgument,
     reason: Reason = "",
     expect: Expect = None,
     dry_run: DryRun = False,
@@ -161,7 +161,7 @@ def _command(verb: KeyVerb) -> Callable[..., None]:
     """Return the command of *verb* for whole groups."""
 
     def run(
-        group: str,
+        group: GroupArgument,
         reason: Reason = "",
         http: HttpOption = DEFAULT_HTTP,
         output: Output = OutputFormat.TABLE,

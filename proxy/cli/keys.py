@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from proxy.cli.key import Topic, look_at_keys
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
 
 app = typer.Typer(no_args_is_help=True, help="Inspect keys: busiest, hot, blocked, paused.")
@@ -56,7 +56,7 @@ _LISTS = (
 
 def _add(listed: _List) -> None:
     def show(
-        group: str,
+        group: GroupArgument,
         topic: Topic = None,
         limit: Limit = 20,
         http: HttpOption = DEFAULT_HTTP,

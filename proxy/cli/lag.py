@@ -31,7 +31,7 @@ _NOTHING: dict[str, Any] = {"topics": [], "queues": [], "paused": None}
 
 
 def lag(
-    group: Annotated[str, typer.Argument(help="the consumer group")],
+    group: Annotated[str, typer.Argument(help="consumer group")],
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", help="topic, repeatable (default: all that the proxy lists)"),
@@ -64,7 +64,7 @@ def _held(group: str, http: str, *, needed: bool) -> dict[str, Any]:
         return dict(_NOTHING)
     if group not in groups and needed:
         known = ", ".join(sorted(groups)) or "none"
-        raise OrderlaneError(f"no group {group!r} at {http}; its groups: {known}")
+        raise OrderlaneError(f"there is no group {group!r} at {http}; known groups: {known}")
     return dict(groups.get(group, _NOTHING))
 
 
@@ -86,7 +86,7 @@ async def _queues(client: BrokerClient, topic: str) -> list[QueueName]:
     except BrokerError as error:
         if error.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
-        raise OrderlaneError(f"no topic {topic!r}: see orderlane topics") from None
+        raise OrderlaneError(f"there is no topic {topic!r}: see orderlane topics") from None
 
 
 async def _offsets(client: BrokerClient, group: str, queue: QueueName) -> dict[str, Any]:

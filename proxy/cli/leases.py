@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from proxy.cli.asking import ReasonOption, change, look, path_of
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 
 app = typer.Typer(
@@ -24,7 +24,7 @@ Name = Annotated[
 
 @app.command("ls")
 def ls(
-    group: str,
+    group: GroupArgument,
     topic: Annotated[str | None, typer.Option(help="only leases of this topic")] = None,
     queue: Annotated[str | None, typer.Option(help="only leases of this queue")] = None,
     key: Annotated[str | None, typer.Option(help="only leases of this order key")] = None,
@@ -43,7 +43,10 @@ def ls(
 
 @app.command("show")
 def show(
-    group: str, lease: Name, http: HttpOption = DEFAULT_HTTP, output: Output = OutputFormat.TABLE
+    group: GroupArgument,
+    lease: Name,
+    http: HttpOption = DEFAULT_HTTP,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show one lease of any proxy."""
     row = look(http, path_of("groups", group, "leases", lease))
@@ -52,7 +55,7 @@ def show(
 
 @app.command("extend")
 def extend(
-    group: str,
+    group: GroupArgument,
     lease: Name,
     reason: ReasonOption,
     ms: Annotated[
@@ -70,7 +73,7 @@ def extend(
 
 @app.command("revoke")
 def revoke(
-    group: str,
+    group: GroupArgument,
     lease: Name,
     reason: ReasonOption,
     http: HttpOption = DEFAULT_HTTP,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from proxy.cli.asking import ReasonOption, change, look, path_of
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
@@ -29,7 +29,7 @@ Topic = Annotated[str | None, typer.Option(help="topic (default: all of the grou
 
 @app.command("show")
 def show(
-    group: str,
+    group: GroupArgument,
     topic: Topic = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
@@ -44,7 +44,7 @@ def show(
 
 @app.command("reset")
 def reset(
-    group: str,
+    group: GroupArgument,
     reason: ReasonOption,
     topic: Topic = None,
     queue: Annotated[

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from thin_client import Tls
 
+GroupArgument = Annotated[str, typer.Argument(help="consumer group")]
 ProxyOption = Annotated[
     str, typer.Option("--proxy", help="host:port of the proxy's Thrift port; comma-separated list")
 ]

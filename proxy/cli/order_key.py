@@ -42,7 +42,7 @@ SIMULATION_COLUMNS = (
     *("p99 ms", "max ms", "longest chain"),
 )
 
-GroupArgument = Annotated[str, typer.Argument(help="the consumer group")]
+GroupArgument = Annotated[str, typer.Argument(help="consumer group")]
 TopicOption = Annotated[
     str | None, typer.Option("--topic", help="topic, required if the group has several")
 ]

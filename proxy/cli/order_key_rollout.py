@@ -45,7 +45,7 @@ class _Seen:
 
 
 def get(
-    group: Annotated[str, typer.Argument(help="the consumer group")],
+    group: Annotated[str, typer.Argument(help="consumer group")],
     topic: TopicOption = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
@@ -60,7 +60,7 @@ def get(
 
 
 def rollout(
-    group: Annotated[str, typer.Argument(help="the consumer group")],
+    group: Annotated[str, typer.Argument(help="consumer group")],
     order_key: Annotated[
         str,
         typer.Argument(

@@ -10,7 +10,7 @@ import typer
 
 from proxy.cli.asking import ReasonOption, change, look, path_of
 from proxy.cli.connect import one_of
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
@@ -78,8 +78,8 @@ def resume(
 
 @app.command("handoff")
 def handoff(
-    group: str,
-    topic: str,
+    group: GroupArgument,
+    topic: Annotated[str, typer.Argument(help="topic of the group")],
     queue: Annotated[str, typer.Argument(help="queue as shown by ls, such as broker-a_0")],
     node: Node,
     reason: ReasonOption,

@@ -24,8 +24,8 @@ Flush = Annotated[
     str | None,
     typer.Option(
         "--flush",
-        help="when a send is confirmed: sync, on disk (default), or async, before;"
-        " environment ORDERLANE_BROKER__FLUSH",
+        help="confirm sends once they are on disk (sync, default) or before (async); environment"
+        " ORDERLANE_BROKER__FLUSH",
     ),
 ]
 Role = Annotated[
@@ -40,7 +40,7 @@ Replication = Annotated[
     str | None,
     typer.Option(
         "--replication",
-        help="when a send is confirmed: sync, on in_sync_replicas, or async (default), before;"
+        help="confirm sends once in_sync_replicas have them (sync) or before (async, default);"
         " environment ORDERLANE_BROKER__REPLICATION",
     ),
 ]
@@ -51,7 +51,33 @@ BrokerSettingsOption = Annotated[
         help="settings file of the broker (YAML); ORDERLANE_BROKER__… variables override it",
     ),
 ]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="port; 0 for any free one")]
+ThriftPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Thrift port, 0 for any free one (default: that of ORDERLANE_LISTEN__THRIFT, 9713)",
+    ),
+]
+HttpPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="HTTP port, 0 for any free one (default: that of ORDERLANE_LISTEN__HTTP, 9714)",
+    ),
+]
+NameserverPort = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="nameserver port, 0 for any free one")
+]
+BrokerPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="broker port, 0 for any free one (default: that of ORDERLANE_BROKER__LISTEN, 10911)",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -65,9 +91,29 @@ Listen = Annotated[
     str | None,
     typer.Option("--listen", help="address to listen on, host:port; port 0 for any free one"),
 ]
-Nameservers = Annotated[
+BrokerListen = Annotated[
     str | None,
-    typer.Option("--nameserver", help="host:port of the nameserver; comma-separated list"),
+    typer.Option(
+        "--listen",
+        help="address to listen on, host:port; port 0 for any free one (default: 127.0.0.1:10911;"
+        " environment ORDERLANE_BROKER__LISTEN)",
+    ),
+]
+BrokerNameservers = Annotated[
+    str | None,
+    typer.Option(
+        "--nameserver",
+        help="host:port of the nameserver, comma-separated list; environment"
+        " ORDERLANE_BROKER__NAMESERVER",
+    ),
+]
+ProxyNameservers = Annotated[
+    str | None,
+    typer.Option(
+        "--nameserver",
+        help="host:port of the nameserver, comma-separated list (default: 127.0.0.1:9876;"
+        " environment ORDERLANE_NAMESERVER)",
+    ),
 ]
 TlsMode = Annotated[
     str | None,
@@ -97,10 +143,10 @@ def up(
     settings: SettingsOption = None,
     broker_settings: BrokerSettingsOption = None,
     flush: Flush = None,
-    thrift_port: Port = None,
-    http_port: Port = None,
-    nameserver_port: Port = 9876,
-    broker_port: Port = None,
+    thrift_port: ThriftPort = None,
+    http_port: HttpPort = None,
+    nameserver_port: NameserverPort = 9876,
+    broker_port: BrokerPort = None,
     workers: Workers = None,
     history: HistoryOption = None,
 ) -> None:
@@ -161,8 +207,8 @@ def nameserver(
 def broker(
     data: DataOption = None,
     settings: BrokerSettingsOption = None,
-    listen: Listen = None,
-    nameserver: Nameservers = None,
+    listen: BrokerListen = None,
+    nameserver: BrokerNameservers = None,
     flush: Flush = None,
     role: Role = None,
     broker_id: Annotated[
@@ -196,9 +242,9 @@ def broker(
 def proxy(
     context: typer.Context,
     settings: SettingsOption = None,
-    nameserver: Nameservers = None,
-    thrift_port: Port = None,
-    http_port: Port = None,
+    nameserver: ProxyNameservers = None,
+    thrift_port: ThriftPort = None,
+    http_port: HttpPort = None,
     workers: Workers = None,
     history: HistoryOption = None,
 ) -> None:

@@ -107,7 +107,7 @@ class _Proxies:
             raise OrderlaneError("\n".join(why for _, why in away))
         if self._group is not None and not any(found for _, found in groups):
             raise OrderlaneError(
-                f"no group {self._group!r} at {', '.join(at for at, _ in groups)}: see"
+                f"there is no group {self._group!r} at {', '.join(at for at, _ in groups)}: see"
                 " orderlane groups ls"
             )
 

@@ -33,13 +33,13 @@ async def test_a_poison_message_is_looked_at_parked_and_redriven_in_order(
         await page.goto(f"{site.url}/#/groups/shipping/dead-letters")
         await expect(page.get_by_role("row", name=FAILING)).to_contain_text("its carrier has moved")
         site.repaired.set()
-        await page.get_by_role("row", name=FAILING).get_by_role("button", name="Act…").click()
+        await page.get_by_role("row", name=FAILING).get_by_role("button", name="Actions…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("the carrier has a new address")
         await dialog.get_by_role("button", name="Preview").click()
-        await expect(dialog.get_by_role("row", name="Copies to hand out")).to_contain_text("5")
+        await expect(dialog.get_by_role("row", name="Parked messages")).to_contain_text("5")
         await dialog.get_by_role("button", name="Redrive").click()
-        await expect(_notice(page, f"{FAILING} is redriven")).to_be_visible()
+        await expect(_notice(page, f"Redriving {FAILING}")).to_be_visible()
         await eventually(lambda: site.shipped[FAILING] == sorted(site.shipped[FAILING]) != [])
         await eventually(lambda: len(site.shipped[FAILING]) == 5)
         await expect(page.get_by_role("row", name=FAILING)).to_have_count(0)
@@ -58,15 +58,15 @@ async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None
         await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
         await _act(page, FAILING, "Pause", "until the carrier is back")
         await expect(page.get_by_role("row", name=FAILING)).to_have_count(0)
-        await page.get_by_label("Show keys that are").select_option("paused")
+        await page.get_by_label("Show", exact=True).select_option("paused")
         # A pause holds in all queues, so the key stands there once for each.
         await expect(page.get_by_role("row", name=FAILING).first).to_contain_text("paused")
         await page.get_by_role("row", name=FAILING).first.get_by_role("button").click()
         dialog = page.get_by_role("dialog")
-        await dialog.get_by_role("radio", name="Write a note").check()
+        await dialog.get_by_role("radio", name="Add a note").check()
         await dialog.get_by_label("Note", exact=True).fill("the bank calls back")
         await dialog.get_by_label("Reason").fill("ticket 4711")
-        await dialog.get_by_role("button", name="Write a note").click()
+        await dialog.get_by_role("button", name="Add a note").click()
         await expect(_notice(page, f"Noted: {FAILING}")).to_be_visible()
         await page.goto(f"{site.url}/#/groups/shipping/keys?list=paused&key={FAILING}")
         await expect(page.get_by_label("One key")).to_contain_text("the bank calls back")
@@ -83,12 +83,12 @@ async def test_a_key_is_retried_and_skipped(site: Site, opened: OpenPage) -> Non
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
         await _act(page, FAILING, "Retry now", "the carrier answers again")
-        await expect(_notice(page, "is offered")).to_be_visible()
+        await expect(_notice(page, "is ready")).to_be_visible()
         row = page.get_by_role("row", name=FAILING)
         await expect(row.locator("[data-label=Attempts]")).to_have_text("2")
         await _act(page, FAILING, "Skip the first message", "it was sent by hand")
         await expect(_notice(page, "Skipped")).to_be_visible()
-        await expect(row.locator("[data-label=Backlog]")).to_have_text("4")
+        await expect(row.locator("[data-label=Unfinished]")).to_have_text("4")
 
 
 async def test_a_redrive_of_a_key_that_fails_again_leaves_it_parked(
@@ -97,13 +97,13 @@ async def test_a_redrive_of_a_key_that_fails_again_leaves_it_parked(
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/billing/keys?topic=orders&key={PARKED}")
         one = page.get_by_label("One key")
-        await one.get_by_role("button", name="Act…").click()
+        await one.get_by_role("button", name="Actions…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("once more")
-        await dialog.get_by_label("Messages a second").fill("many")
+        await dialog.get_by_label("Rate limit, messages/s").fill("many")
         await dialog.get_by_role("button", name="Preview").click()
-        await expect(dialog.get_by_role("alert")).to_contain_text("is no rate")
-        await dialog.get_by_label("Messages a second").fill("5")
+        await expect(dialog.get_by_role("alert")).to_contain_text("invalid rate")
+        await dialog.get_by_label("Rate limit, messages/s").fill("5")
         await dialog.get_by_role("button", name="Preview").click()
         await dialog.get_by_role("button", name="Redrive").click()
         await expect(one).to_contain_text("redrive")
@@ -114,7 +114,7 @@ async def test_a_lease_is_extended_and_revoked(site: Site, opened: OpenPage) -> 
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/billing/leases?key={HELD}")
         await expect(page.locator("tbody tr")).to_have_count(1)
-        await page.get_by_role("button", name="Act…").click()
+        await page.get_by_role("button", name="Actions…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Seconds from now").fill("-1")
         await dialog.get_by_label("Reason").fill("it takes long")
@@ -133,7 +133,7 @@ async def test_a_lease_is_extended_and_revoked(site: Site, opened: OpenPage) -> 
 async def test_a_group_is_paused_and_resumed(site: Site, opened: OpenPage) -> None:
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/billing")
-        for verb, state in (("Pause", "paused"), ("Resume", "moves")):
+        for verb, state in (("Pause", "paused"), ("Resume", "processing")):
             await page.get_by_role("button", name=f"{verb} the group…").click()
             dialog = page.get_by_role("dialog")
             await dialog.get_by_label("Reason").fill("a migration")
@@ -151,22 +151,22 @@ async def test_an_offset_is_reset_after_a_look_at_what_it_means(
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("from the beginning")
         for kind, where, wrong in (
-            *(("offset", "x", "is no offset"), ("time", "x", "is no time")),
-            *(("time", "3", "is no time"), ("time", "2026-01", "is no time")),
+            *(("offset", "x", "invalid offset"), ("time", "x", "invalid time")),
+            *(("time", "3", "invalid time"), ("time", "2026-01", "invalid time")),
         ):
-            await dialog.get_by_label("Go on at").select_option(kind)
-            await dialog.get_by_label("Offset, or time").fill(where)
+            await dialog.get_by_label("Reset to").select_option(kind)
+            await dialog.get_by_label("Offset or time").fill(where)
             await dialog.get_by_role("button", name="Preview").click()
             await expect(dialog.get_by_role("alert")).to_contain_text(wrong)
-        await dialog.get_by_label("Go on at").select_option("offset")
-        await dialog.get_by_label("Offset, or time").fill("999999")
+        await dialog.get_by_label("Reset to").select_option("offset")
+        await dialog.get_by_label("Offset or time").fill("999999")
         await dialog.get_by_role("button", name="Preview").click()
         await expect(dialog.get_by_role("alert")).not_to_be_empty()
-        await dialog.get_by_label("Offset, or time").fill("1")
+        await dialog.get_by_label("Offset or time").fill("1")
         await dialog.get_by_role("button", name="Preview").click()
-        await expect(dialog.get_by_role("row", name="Handed out again")).to_contain_text("2")
+        await expect(dialog.get_by_role("row", name="Delivered again")).to_contain_text("2")
         await dialog.get_by_role("button", name="Reset").click()
-        await expect(_notice(page, "goes on at 1, from 3")).to_be_visible()
+        await expect(_notice(page, "reset from 3 to 1")).to_be_visible()
 
 
 async def test_what_was_not_previewed_is_not_done(site: Site, opened: OpenPage) -> None:
@@ -183,19 +183,19 @@ async def test_what_was_not_previewed_is_not_done(site: Site, opened: OpenPage) 
         await page.get_by_role("row", name="letters").get_by_role("button", name="Reset…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("from the beginning")
-        await dialog.get_by_label("Offset, or time").fill("1")
+        await dialog.get_by_label("Offset or time").fill("1")
         await page.route("**/reset", later)
         await dialog.get_by_role("button", name="Preview").click()
         await asked.wait()
-        await dialog.get_by_label("Offset, or time").fill("2")
+        await dialog.get_by_label("Offset or time").fill("2")
         async with page.expect_response("**/reset"):
             answer.set()
         await expect(dialog.get_by_role("button", name="Preview")).to_be_enabled()
-        await expect(dialog.get_by_role("row", name="Handed out again")).to_have_count(0)
+        await expect(dialog.get_by_role("row", name="Delivered again")).to_have_count(0)
         await dialog.get_by_role("button", name="Preview").click()
-        await expect(dialog.get_by_role("row", name="Handed out again")).to_contain_text("1")
+        await expect(dialog.get_by_role("row", name="Delivered again")).to_contain_text("1")
         await dialog.get_by_role("button", name="Reset").click()
-        await expect(_notice(page, "goes on at 2, from 3")).to_be_visible()
+        await expect(_notice(page, "reset from 3 to 2")).to_be_visible()
 
 
 async def test_dead_letters_are_filtered_looked_at_and_sent_back(
@@ -210,29 +210,29 @@ async def test_dead_letters_are_filtered_looked_at_and_sent_back(
         await expect(table.locator("tbody tr")).to_have_count(1)
         await table.get_by_role("button", name="View").click()
         await expect(page.locator("pre.body")).to_contain_text("00 ff 72 61 77")
-        await page.get_by_role("button", name="Send all back…").click()
+        await page.get_by_role("button", name="Redrive all…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill("the address is known now")
         await dialog.get_by_role("button", name="Preview").click()
-        await expect(dialog.get_by_role("row", name="Dead letters that wait")).to_contain_text("3")
-        await dialog.get_by_role("button", name="Send back").click()
-        await expect(_notice(page, "The redrive is")).to_be_visible()
+        await expect(dialog.get_by_role("row", name="Dead letters left")).to_contain_text("3")
+        await dialog.get_by_role("button", name="Redrive", exact=True).click()
+        await expect(_notice(page, "left")).to_be_visible()
         await expect(page.get_by_text("3 sent")).to_be_visible()
 
 
 async def test_without_a_reason_nothing_is_done(site: Site, opened: OpenPage) -> None:
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/shipping/keys?list=blocked")
-        await page.get_by_role("row", name=FAILING).get_by_role("button", name="Act…").click()
+        await page.get_by_role("row", name=FAILING).get_by_role("button", name="Actions…").click()
         dialog = page.get_by_role("dialog")
         for reason in ("", "   "):
             await dialog.get_by_label("Reason").fill(reason)
             await dialog.get_by_role("button", name="Pause").click()
-            await expect(dialog.get_by_role("alert")).to_contain_text("a reason is missing")
+            await expect(dialog.get_by_role("alert")).to_contain_text("a reason is required")
         await dialog.get_by_role("button", name="Cancel").click()
         await expect(dialog).to_have_count(0)
         await page.goto(f"{site.url}/#/audit")
-        await expect(page.get_by_text("Nothing was changed by a person.")).to_be_visible()
+        await expect(page.get_by_text("No audit records.")).to_be_visible()
 
 
 async def test_messages_wrongly_asked_for(site: Site, opened: OpenPage) -> None:
@@ -241,14 +241,14 @@ async def test_messages_wrongly_asked_for(site: Site, opened: OpenPage) -> None:
         find = page.get_by_role("button", name="Find")
         await find.click()
         problem = page.locator(".problem")
-        await expect(problem).to_contain_text("nothing to look for")
+        await expect(problem).to_contain_text("nothing to search for")
         await page.get_by_label("Find by").select_option("place")
-        for text, sentence in (("x", "is no place"), ("broker-a_0@999", "there is no message")):
-            await page.get_by_label("Key, id or place").fill(text)
+        for text, sentence in (("x", "invalid location"), ("broker-a_0@999", "no message at")):
+            await page.get_by_label("Key, id or queue@offset").fill(text)
             await find.click()
             await expect(problem).to_contain_text(sentence)
         await page.get_by_label("Find by").select_option("key")
-        await page.get_by_label("Key, id or place").fill(HELD)
+        await page.get_by_label("Key, id or queue@offset").fill(HELD)
         await find.click()
         await expect(page.locator("tbody tr")).to_have_count(5)
         await expect(problem).to_be_empty()
@@ -274,20 +274,20 @@ async def test_a_body_is_shown_as_it_was_sent(site: Site, opened: OpenPage) -> N
 async def test_order_keys_are_judged_by_real_messages(site: Site, opened: OpenPage) -> None:
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/billing/order-key")
-        report = page.get_by_role("region", name="Report on order keys")
+        report = page.get_by_role("region", name="Order key report")
         await expect(report.get_by_role("row", name="$.id")).to_be_visible()
         await expect(report.get_by_role("row", name="$.city")).to_contain_text("100.0 %")
         await expect(report.locator("figure")).to_have_count(2)
-        half = page.get_by_label("Half of them take, ms")
+        half = page.get_by_label("Median (p50) handling time, ms")
         await half.fill("0")
-        await page.get_by_role("button", name="Judge").click()
+        await page.get_by_role("button", name="Compare").click()
         assert not await half.evaluate("(input) => input.checkValidity()")
         await expect(report.locator("figure")).to_have_count(2)
         await half.fill("20")
         await page.get_by_label("Handlers").fill("4")
-        await page.get_by_role("button", name="Judge").click()
+        await page.get_by_role("button", name="Compare").click()
         await expect(report.locator("figure")).to_have_count(4)
-        await expect(report).to_contain_text("Time for all of them, 20 ms each")
+        await expect(report).to_contain_text("Total time, 20 ms per message")
         await expect(report).to_contain_text("of 4 handlers busy")
         await page.reload()  # the address says what was asked
         await expect(report.locator("figure")).to_have_count(4)
@@ -303,10 +303,10 @@ async def test_a_key_is_a_text_whatever_it_says(site: Site, opened: OpenPage) ->
 
         page.on("dialog", note)
         await page.goto(f"{site.url}/#/groups/shipping/keys")
-        await page.get_by_label("Find a key").fill(evil)
+        await page.get_by_label("Key", exact=True).fill(evil)
         await page.get_by_role("button", name="Find").click()
         await expect(page.get_by_role("heading", name=evil)).to_be_visible()
-        await page.get_by_role("button", name="Pause it all the same…").click()
+        await page.get_by_role("button", name="Pause it anyway…").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Reason").fill(evil)
         await dialog.get_by_role("button", name="Pause").click()
@@ -324,7 +324,7 @@ def _notice(page: Page, text: str) -> Locator:
 async def _act(page: Page, name: str, verb: str, reason: str) -> None:
     """Do *verb* to what stands in the row of *name*."""
     row = page.get_by_role("row", name=name).first
-    await row.get_by_role("button", name="Act…").click()
+    await row.get_by_role("button", name="Actions…").click()
     dialog = page.get_by_role("dialog")
     if await dialog.get_by_role("radio").count():
         await dialog.get_by_role("radio", name=verb).check()

@@ -68,17 +68,21 @@ async def test_where_tokens_are_asked_for_one_is_given_once_a_tab(
     async with prepared(tmp_path, **with_token()) as site, opened(answers=True) as page:
         await page.goto(site.url.replace("0.0.0.0", "127.0.0.1"))
         dialog = page.get_by_role("dialog")
-        for wrong, sentence in (("", "no blanks"), ("a b", "no blanks"), ("x", "does not know")):
+        for wrong, sentence in (
+            ("", "without spaces"),
+            ("a b", "without spaces"),
+            ("x", "unknown token"),
+        ):
             await dialog.get_by_label("Token").fill(wrong)
-            await dialog.get_by_role("button", name="Use it").click()
+            await dialog.get_by_role("button", name="Sign in").click()
             await expect(dialog.get_by_role("alert")).to_contain_text(sentence)
         await dialog.get_by_label("Token").fill(TOKEN)
-        await dialog.get_by_role("button", name="Use it").click()
+        await dialog.get_by_role("button", name="Sign in").click()
         await expect(page.locator("#live")).to_have_text("live")
         await page.reload()
         await expect(page.locator("#live")).to_have_text("live")
         await page.goto(f"{page.url.partition('#')[0]}#/groups/shipping/keys?list=blocked")
-        await page.get_by_role("button", name="Act…").first.click()
+        await page.get_by_role("button", name="Actions…").first.click()
         await dialog.get_by_label("Reason").fill("who am I?")
         await dialog.get_by_role("button", name="Pause").click()
         await page.goto(f"{page.url.partition('#')[0]}#/audit")
@@ -91,7 +95,7 @@ async def test_the_keyboard_is_enough(site: Site, opened: OpenPage) -> None:
         await page.goto(site.url)
         await expect(page.get_by_role("link", name="billing")).to_be_visible()
         await page.keyboard.press("Tab")
-        await expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+        await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
         await page.keyboard.press("Enter")
         await expect(page.locator("main")).to_be_focused()
         await page.keyboard.press("/")
@@ -103,7 +107,7 @@ async def test_the_keyboard_is_enough(site: Site, opened: OpenPage) -> None:
         await page.keyboard.press("Tab")
         await page.locator("main").focus()
         await page.keyboard.press("?")
-        await expect(page.get_by_role("dialog")).to_contain_text("Keys of the keyboard")
+        await expect(page.get_by_role("dialog")).to_contain_text("Keyboard shortcuts")
         await page.keyboard.press("Escape")
         await page.get_by_role("link", name="shipping").focus()
         await page.keyboard.press("Enter")
@@ -120,10 +124,10 @@ async def test_the_keyboard_is_enough(site: Site, opened: OpenPage) -> None:
 async def test_the_focus_stays_while_figures_change(site: Site, opened: OpenPage) -> None:
     async with opened() as page:
         await page.goto(f"{site.url}/#/groups/shipping/keys")
-        act = page.get_by_role("row", name="failing-1").get_by_role("button", name="Act…")
+        act = page.get_by_role("row", name="failing-1").get_by_role("button", name="Actions…")
         await act.focus()
         await site.gateway.send(["failing-1"] * 3)
-        backlog = page.get_by_role("row", name="failing-1").locator("[data-label=Backlog]")
+        backlog = page.get_by_role("row", name="failing-1").locator("[data-label=Unfinished]")
         await expect(backlog).to_have_text("8")
         await expect(act).to_be_focused()
 

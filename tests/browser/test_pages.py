@@ -19,7 +19,7 @@ PAGES = {
     "groups": ("#/groups", "shipping"),
     "group": ("#/groups/billing", "letters"),
     "keys": ("#/groups/shipping/keys", FAILING),
-    "key": (f"#/groups/billing/keys?topic=orders&key={PARKED}", "What happened to it lately"),
+    "key": (f"#/groups/billing/keys?topic=orders&key={PARKED}", "Recent events"),
     "keys-parked": ("#/groups/billing/keys?list=parked", PARKED),
     "leases": ("#/groups/billing/leases", HELD),
     "dead-letters": ("#/groups/billing/dead-letters", "dead-2"),
@@ -27,11 +27,11 @@ PAGES = {
     "message": ("#/groups/billing/messages?topic=orders&by=place&text=broker-a_1@0", "Zürich"),
     "order-key": (
         "#/groups/billing/order-key?topic=orders&service_ms=3&service_p99_ms=80",
-        "Time for all of them",
+        "Total time",
     ),
     "clients": ("#/clients", "worker-1"),
     "audit": ("#/audit", "key pause"),
-    "not-there": ("#/nothing", "There is no such page"),
+    "not-there": ("#/nothing", "Page not found"),
 }
 NARROW, WIDE = 390, 1280
 
@@ -68,7 +68,7 @@ async def test_dialogs_are_accessible(site: Site, opened: OpenPage, axe: str) ->
     for scheme in ("light", "dark"):
         async with opened(scheme=scheme) as page:
             await page.goto(f"{site.url}/#/groups/shipping/keys")
-            await page.get_by_role("button", name="Act…").first.click()
+            await page.get_by_role("button", name="Actions…").first.click()
             await page.get_by_role("dialog").wait_for()
             await page.screenshot(path=SCREENSHOTS / f"dialog-{scheme}-1280.png")
             assert await _violations(page, axe) == []
@@ -80,12 +80,12 @@ async def test_dialogs_are_accessible(site: Site, opened: OpenPage, axe: str) ->
 
 async def test_pages_without_anything_say_what_to_do(site: Site, opened: OpenPage) -> None:
     empty = {
-        "#/groups/shipping/dead-letters": "No dead letter is there.",
+        "#/groups/shipping/dead-letters": "No dead letters.",
         "#/groups/shipping/keys?list=paused": "No key is paused.",
         "#/clients?group=none": "No client is connected",
-        "#/groups/shipping/messages?by=key&text=nobody": "No message was found.",
+        "#/groups/shipping/messages?by=key&text=none": "No messages found.",
         "#/groups/none": "This proxy has no group none.",
-        "#/groups/none/keys": "This proxy knows no topics of none.",
+        "#/groups/none/keys": "This proxy has no topics of none.",
     }
     async with opened(answers=True) as page:
         for address, text in empty.items():

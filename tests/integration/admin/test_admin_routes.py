@@ -116,7 +116,7 @@ async def test_what_is_asked_reaches_the_handler_checked() -> None:
 
 
 LIMIT = "limit should be a number from 1 to 9"
-REASON = "reason should be one line that says why, for the audit topic"
+REASON = "reason should be a one-line reason for the audit topic"
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ REASON = "reason should be one line that says why, for the audit topic"
         ("all=1", "all should be true or false"),
         ("pace=nan", "pace should be a number from 0 on"),
         ("limit=1&limit=2", "'limit' is given twice"),
-        ("limt=1", "there is no field 'limt': did you mean limit?"),
+        ("limt=1", "unknown field 'limt': did you mean limit?"),
         ("zzz=%FF", "the query string should be UTF-8"),
         ("limit=1&%fe=a", "the query string should be UTF-8"),
         ("limit=1%ED%A0%80", "the query string should be UTF-8"),
-        ("zzz=1", "there is no field 'zzz': known are limit, all, pace"),
+        ("zzz=1", "unknown field 'zzz': known fields: limit, all, pace"),
     ],
 )
 async def test_a_wrong_query_is_refused(query: str, sentence: str) -> None:
@@ -148,7 +148,7 @@ async def test_a_wrong_query_is_refused(query: str, sentence: str) -> None:
     [
         (
             {"times": 1},
-            "reason is missing: it should be one line that says why, for the audit topic",
+            "reason is missing: it should be a one-line reason for the audit topic",
         ),
         ({"times": 1, "reason": " \t"}, REASON),
         ({"times": 1, "reason": "a\nb"}, REASON),
@@ -175,7 +175,7 @@ async def test_bytes_that_are_no_json_object_are_refused() -> None:
             assert answer["error"].startswith("the request should be a JSON object"), data
         too_long = io.BytesIO(b'"' + b"x" * MAX_BODY_BYTES + b'"')
         status, answer = await it.ask("POST", "/api/g/turn", data=too_long, headers=headers)
-        assert (status, answer) == (413, {"error": "the request has more than 1,048,576 bytes"})
+        assert (status, answer) == (413, {"error": "the request body exceeds 1,048,576 bytes"})
 
 
 async def test_a_form_or_a_text_that_a_page_could_send_is_refused() -> None:
@@ -183,13 +183,13 @@ async def test_a_form_or_a_text_that_a_page_could_send_is_refused() -> None:
         for more in ({"data": {"times": "1"}}, {"data": "{}"}, {"data": b"{}"}):
             assert await it.ask("POST", "/api/g/turn", **more) == (
                 415,
-                {"error": "send it with Content-Type: application/json"},
+                {"error": "send the request with Content-Type: application/json"},
             )
 
 
 async def test_wrong_methods_and_paths_are_told_as_json() -> None:
     async with asking() as it:
-        expected = {"error": "/api/g/turn takes POST, not PUT"}
+        expected = {"error": "/api/g/turn supports POST, not PUT"}
         assert await it.ask("PUT", "/api/g/turn") == (405, expected)
         assert it.headers["Allow"] == "POST"
         for path in ("/", "/api/g/other", "/api//turn", "/api/%00/x", "/api/%ff/x"):
@@ -204,7 +204,7 @@ async def test_wrong_methods_and_paths_are_told_as_json() -> None:
         ("elsewhere", 421, "ask the other one"),
         ("state", 409, "it is not parked"),
         ("away", 503, "no broker takes it"),
-        ("broker", 503, "the brokers do not answer as they should: gone"),
+        ("broker", 503, "a broker or nameserver failed: gone"),
         ("bug", 500, "internal error: see the proxy's log"),
     ],
 )

@@ -132,7 +132,7 @@ async def test_a_body_that_does_not_end_is_answered_408_and_its_connection_ends(
             answer = await client.reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 408 ")
         client.writer.write(b" " * 993)  # what aiohttp would wait for a while
-        assert b"the body was not whole within 2.8 s" in await client.rest()
+        assert b"the request body was not complete within 2.8 s" in await client.rest()
 
 
 async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> None:

@@ -35,5 +35,5 @@ def test_a_wrong_choice_of_flights_is_one_sentence() -> None:
     )
 
     assert done.returncode == 2
-    assert b"'some' is none of january" in done.stderr
+    assert b"invalid --flights 'some': give january" in done.stderr
     assert b"Traceback" not in done.stderr

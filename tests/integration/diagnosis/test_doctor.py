@@ -40,7 +40,7 @@ async def test_a_group_without_work_has_no_findings(tmp_path: Path) -> None:
         assert await findings(it) == []
         where = ("--nameserver", it.gateway.cluster.nameserver)
         _, out, _ = await it.verb("doctor", GROUP, *where)
-        assert out == f"group {GROUP} has nothing to do: all its messages are finished\n"
+        assert out == f"group {GROUP} is idle: all its messages are finished\n"
 
 
 async def test_what_is_parked_is_told_though_it_keeps_no_group(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_what_is_parked_is_told_though_it_keeps_no_group(tmp_path: Path) -
         code, out, _ = await it.verb("doctor", GROUP, *where)
         assert (code, out) == (
             0,
-            f"group {GROUP} has nothing to do but 3 messages of parked keys, until a redrive:"
+            f"group {GROUP} is idle, with 3 messages of parked keys waiting for a redrive:"
             f" orderlane key parked {GROUP}\n",
         )
 
@@ -92,7 +92,7 @@ async def test_a_group_that_nobody_knows_is_no_finding(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         where = ("--nameserver", it.gateway.cluster.nameserver)
         refused = await it.refused("doctor", "nobody", *where)
-        assert refused.startswith(f"no group 'nobody' at {it.at.http}, and no record")
+        assert refused.startswith(f"there is no group 'nobody' at {it.at.http}, and no record")
 
 
 # ---- the ten situations --------------------------------------------------------------------------
@@ -140,7 +140,7 @@ async def test_no_owner_as_the_proxy_is_drained(tmp_path: Path) -> None:
         await it.rows("owners", "drain", it.at.http, *WHY)
         found = await first(it)
         assert found["cause"] == "no_owner"
-        assert "was drained (the bank is closed)" in found["sentence"]
+        assert "is drained (the bank is closed)" in found["sentence"]
         assert found["command"].startswith(f"orderlane owners resume {it.at.http} ")
 
 
@@ -156,7 +156,7 @@ async def test_memory_is_full(tmp_path: Path) -> None:
         found = await until_found(it)
         assert found["cause"] == "memory_full"
         assert "memory is full at the proxy" in found["sentence"]
-        assert "3 messages of orders/broker-a_0 are not read" in found["sentence"]
+        assert "3 messages of orders/broker-a_0 cannot be read" in found["sentence"]
         desk.let_go()
         await eventually(it.gateway.all_finished, within_s=20)
         assert await findings(it) == []
@@ -172,7 +172,7 @@ async def test_a_key_is_blocked(tmp_path: Path) -> None:
         found = await first(it)
         assert found["cause"] == "key_blocked"
         assert found["where"] == "orders/broker-a_0 key a"
-        assert "its message at offset 0, stored" in found["what"]
+        assert "its message at offset 0 (stored" in found["what"]
         assert "failed 1 time" in found["what"]
         assert "no account a:1" in found["what"]
         assert "2 messages of the key wait behind it" in found["what"]
@@ -190,7 +190,7 @@ async def test_a_key_is_blocked_by_a_client_that_does_not_end(tmp_path: Path) ->
         await eventually(lambda: desk.seen["a"] == [1], within_s=20)
         found = await until_found(it)
         assert (found["cause"], found["where"]) == ("key_blocked", "orders/broker-a_0 key a")
-        assert "is with one for longer than a lease" in found["what"]
+        assert "is leased to one beyond the visibility timeout" in found["what"]
         desk.let_go()
         await eventually(it.gateway.all_finished, within_s=20)
 
@@ -231,7 +231,7 @@ async def test_a_group_is_rate_limited(tmp_path: Path) -> None:
         await eventually(lambda: len(it.gateway.events("finish")) >= 1, within_s=20)
         (found,) = await findings(it)
         assert found["cause"] == "rate_limited"
-        assert "wait for max_rate (0.5 a second, over all proxies)" in found["sentence"]
+        assert "by max_rate (0.5 messages/s over all proxies)" in found["sentence"]
         assert "orders.max_rate=null" in found["command"]
 
 
@@ -305,7 +305,7 @@ async def test_no_nameserver_answers(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         code, out, _ = await it.verb("doctor", GROUP, "--nameserver", "127.0.0.1:1")
         assert code == 1
-        assert out.startswith("1. the nameserver cannot be asked: no nameserver of 127.0.0.1:1")
+        assert out.startswith("1. the nameserver does not answer: no nameserver of 127.0.0.1:1")
 
 
 async def test_a_filter_at_the_broker_lets_nothing_pass(tmp_path: Path) -> None:

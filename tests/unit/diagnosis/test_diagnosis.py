@@ -217,7 +217,7 @@ def test_clocks() -> None:
     assert "is 60 min behind the clock of this machine" in found.what
     moved = Jump("wall_clock", by_s=90.0, ago_s=3.0)
     (found,) = diagnose(facts(replace(PROXY, jumps=(moved,), clock_ahead_s=90.0)))
-    assert "was moved 90 s ahead 3.0 s ago and is 90 s ahead of the clock" in found.what
+    assert "was set 90 s ahead 3.0 s ago and is 90 s ahead of the clock" in found.what
 
 
 def test_the_most_basic_cause_comes_first() -> None:
