@@ -59,8 +59,8 @@ async def group_facts(
     silent = trouble or any(each.trouble for each in proxies)
     if not (known or silent or (brokers is not None and brokers.queues)):
         raise OrderlaneError(
-            f"there is no group {group!r} at {', '.join(each.http for each in proxies)}, and no record of it"
-            " at the brokers: see orderlane groups ls"
+            f"there is no group {group!r} at {', '.join(each.http for each in proxies)}, and no"
+            " record of it at the brokers: see orderlane groups ls"
         )
     return Facts(
         group=group,

@@ -103,7 +103,7 @@ def rollout(
     if not reason.strip():
         raise OrderlaneError("a reason is required for the audit topic: add --reason")
     if wanted == now:
-        say(f"{of.topic.name} is already ordered by {wanted}")
+        say(f"{of.topic.name} already has order key {wanted}")
     else:
         _store(http, of, text, missing, reason, dry_run=dry_run)
     if dry_run:

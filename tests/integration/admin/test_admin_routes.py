@@ -194,7 +194,7 @@ async def test_wrong_methods_and_paths_are_told_as_json() -> None:
         assert it.headers["Allow"] == "POST"
         for path in ("/", "/api/g/other", "/api//turn", "/api/%00/x", "/api/%ff/x"):
             status, answer = await it.ask("GET", path)
-            assert (status, answer["error"][:11]) == (404, "there is no"), path
+            assert (status, answer["error"][:12]) == (404, "unknown path"), path
 
 
 @pytest.mark.parametrize(

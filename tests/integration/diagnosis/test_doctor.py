@@ -175,7 +175,7 @@ async def test_a_key_is_blocked(tmp_path: Path) -> None:
         assert "its message at offset 0 (stored" in found["what"]
         assert "failed 1 time" in found["what"]
         assert "no account a:1" in found["what"]
-        assert "2 messages of the key wait behind it" in found["what"]
+        assert "with 2 messages behind it" in found["what"]
         assert found["command"].startswith(f"orderlane key park {GROUP} a --reason")
         assert len(await findings(it)) == 1
 

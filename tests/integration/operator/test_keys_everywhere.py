@@ -82,9 +82,9 @@ async def test_queues_that_are_not_shown_are_named(tmp_path: Path) -> None:
             code, _, err = await it.verb("keys", "top", GROUP)
             assert code == 2
             assert err == (
-                "2 of 4 queues are shown\n"
-                f"orderlane: {', '.join(hidden)} not shown: its owner left no HTTP address on"
-                " record: see orderlane owners ls\n"
+                "2 of 4 queues shown\n"
+                f"orderlane: {', '.join(hidden)} not shown: its owner publishes no HTTP"
+                " address: see orderlane owners ls\n"
             )
         code, _, err = await orderlane("keys", "top", "nobody", "--http", it.at.http)
         assert (code, err.count("\n")) == (2, 1)

@@ -279,6 +279,6 @@ def test_a_rollout_is_shown_until_all_queues_are_through(
         assert done.code == 0, done.err
         assert {row["order_key"] for row in done.json} == {f"{order_key} (missing: by_queue)"}
         assert {row["change"] for row in done.json} == {""}
-        assert "all 4 owned queues are ordered by" in done.err
+        assert "all 4 owned queues use order key" in done.err
     again = orderlane("order-key", "rollout", "stored", "KEY", *WHY, *http)
-    assert (again.code, "is ordered by KEY (missing: by_queue) already" in again.err) == (0, True)
+    assert (again.code, "already has order key KEY (missing: by_queue)" in again.err) == (0, True)
