@@ -75,7 +75,7 @@ def test_what_was_entered_is_found_and_nothing_else(steps: list[tuple[str, objec
     with (
         tempfile.TemporaryDirectory() as name,
         mock.patch.object(key_index, "RUN_ENTRIES", 12),
-        mock.patch.object(key_index, "_WINDOW", 2),
+        mock.patch.object(key_index, "WINDOW", 2),
     ):
         folder, log = Path(name), Log()
         index = KeyIndex(folder, segments=[0], end=0)
