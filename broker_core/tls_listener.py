@@ -1,6 +1,6 @@
 """A port that speaks TLS and, if permitted, plain connections, as RocketMQ's ports do.
 
-A connection's first byte tells which of the two it is. The byte is peeked at and not consumed, so a
+A connection's first byte distinguishes them. The byte is peeked at and not consumed, so a
 plain connection costs nothing more from then on.
 """
 

@@ -24,13 +24,13 @@ from broker_core.broker.pulling.long_polls import LongPolls
 from broker_core.broker.replicas.replica import Replica
 from broker_core.broker.retention import Retention
 from broker_core.broker.settings import BrokerSettings
-from broker_core.broker.table_saver import TableSaver, loaded
+from broker_core.broker.table_saver import TableSaver, load_table
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import Topics
 from broker_core.broker.traffic_sampler import TrafficSampler
 from broker_core.broker.transactions.check import TransactionCheck
-from broker_core.broker.transactions.desk import TransactionDesk
+from broker_core.broker.transactions.coordinator import TransactionCoordinator
 from broker_core.clock import now_ns
 from broker_core.names import Topic
 from broker_core.remoting_channel import RemotingChannel
@@ -39,7 +39,7 @@ from broker_core.store.message_store import MessageStore
 _log = structlog.get_logger("broker")
 
 
-class Parts:
+class Components:
     """The components, for the server that runs them. None of them runs yet."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Parts:
         self.settings = settings
         self.store = store
         self.replica = replica
-        self.address = settings.listen  # until adopt_address
+        self.address = settings.listen  # until use_address
         self.store_host = b""
         self.groups: Groups[RemotingChannel] = Groups()
         self.producers: Producers[RemotingChannel] = Producers()
@@ -74,7 +74,7 @@ class Parts:
         self._open_what_waits()
         self.keys = KeyLookup(store, settings)
 
-    def adopt_address(self, listening: str) -> None:
+    def use_address(self, listening: str) -> None:
         """Use the address, host:port, on which the server listens."""
         self.store_host, self.address = own_address(
             listening,
@@ -115,17 +115,17 @@ class Parts:
 
     def _load_tables(self) -> None:
         store, settings = self.store, self.settings
-        self._topics = loaded(store.table("topics"), Topics.from_table)
+        self._topics = load_table(store.table("topics"), Topics.from_table)
         self._topics.offer_system_topics()
         if settings.auto_create_topics:
             self._topics.offer_template(settings.default_queues)
         self.group_directory = GroupDirectory(
-            loaded(store.table("subscriptionGroup"), GroupConfigs.from_table),
+            load_table(store.table("subscriptionGroup"), GroupConfigs.from_table),
             store.table("subscriptionGroup"),
             auto_create=settings.auto_create_groups,
         )
-        self.offsets = loaded(store.table("consumerOffset"), CommittedOffsets.from_table)
-        self.locks = loaded(
+        self.offsets = load_table(store.table("consumerOffset"), CommittedOffsets.from_table)
+        self.locks = load_table(
             store.table("orderlyLock"),
             lambda table: QueueLocks.from_table(
                 table, expiry_ns=int(settings.lock_expiry_s * 1e9), now_ns=now_ns()
@@ -171,7 +171,7 @@ class Parts:
 
     def _open_what_waits(self) -> None:
         self.ended_lives = EndedLives(self.store)
-        self.transactions = TransactionDesk(
+        self.transactions = TransactionCoordinator(
             self.store,
             ended_lives=self.ended_lives,
             rules=self.settings.check_rules(),

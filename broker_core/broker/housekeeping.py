@@ -29,7 +29,7 @@ async def repeated(every_s: float, action: Callable[[], Awaitable[None]], name: 
             )
 
 
-async def done_at_last(action: Callable[[], Awaitable[None]], *, name: str) -> None:
+async def retried(action: Callable[[], Awaitable[None]], *, name: str) -> None:
     """Run *action*, again every 2 s while store, certificates or system fail."""
     while True:
         try:

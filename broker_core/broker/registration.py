@@ -115,8 +115,8 @@ class Registration:
             answer = await self._pool.request(nameserver, request, timeout_s=_TIMEOUT_S)
             if answer.code != 0:
                 raise BrokerError(answer.code, answer.remark or "", request=request_name(code))
-            told = RegisterBrokerResponse.from_ext(answer.ext)
-            self.master_address = told.master_addr or self.master_address
+            response = RegisterBrokerResponse.from_ext(answer.ext)
+            self.master_address = response.master_addr or self.master_address
         except RemotingError as error:
             if nameserver not in self._unreachable:
                 _log.warning(

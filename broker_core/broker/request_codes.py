@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from broker_core.broker.admin.runtime_processor import RuntimeProcessor
 from broker_core.broker.admin.topic_deletion_processor import DeleteProcessor
-from broker_core.broker.components import Parts
+from broker_core.broker.components import Components
 from broker_core.broker.delays.recalling_processor import RecallProcessor
 from broker_core.broker.groups.configs_processor import GroupProcessor
 from broker_core.broker.groups.connections_processor import ConnectionProcessor
@@ -26,116 +26,118 @@ from broker_core.clock import now_ns, wall_ms
 from broker_core.remoting_channel import Handler
 
 
-def served(parts: Parts) -> Mapping[int, Handler]:
+def handlers_of(components: Components) -> Mapping[int, Handler]:
     """Return the handlers that the broker's role permits; the broker's start time is now."""
     locks = LockProcessor(
-        parts.locks,
-        saver=parts.lock_saver,
-        directory=parts.directory,
-        broker_name=parts.settings.broker_name,
-        from_ns=now_ns() + int(parts.replica.lock_grace_s * 1e9),
+        components.locks,
+        saver=components.lock_saver,
+        directory=components.directory,
+        broker_name=components.settings.broker_name,
+        from_ns=now_ns() + int(components.replica.lock_grace_s * 1e9),
     )
     own = {
-        **_of_producers(parts),
-        **_of_consumers(parts),
-        **parts.clients.handlers(),
-        **_of_administrators(parts),
+        **_of_producers(components),
+        **_of_consumers(components),
+        **components.clients.handlers(),
+        **_of_administrators(components),
     }
-    return parts.replica.handlers(own, locks, address=lambda: parts.address)
+    return components.replica.handlers(own, locks, address=lambda: components.address)
 
 
-def _of_producers(parts: Parts) -> dict[int, Handler]:
+def _of_producers(components: Components) -> dict[int, Handler]:
     return {
         **SendProcessor(
-            parts.settings,
-            store=parts.store,
-            directory=parts.directory,
-            retries=parts.retries,
-            store_host=lambda: parts.store_host,
+            components.settings,
+            store=components.store,
+            directory=components.directory,
+            retries=components.retries,
+            store_host=lambda: components.store_host,
         ).handlers(),
         **SendBackProcessor(
-            parts.store,
-            parts.retries,
-            parts.settings.delay_rules,
-            ended_lives=parts.ended_lives,
-            store_host=lambda: parts.store_host,
+            components.store,
+            components.retries,
+            components.settings.delay_rules,
+            ended_lives=components.ended_lives,
+            store_host=lambda: components.store_host,
         ).handlers(),
-        **TransactionProcessor(parts.transactions).handlers(),
+        **TransactionProcessor(components.transactions).handlers(),
         **RecallProcessor(
-            parts.delayed, directory=parts.directory, broker_name=parts.settings.broker_name
+            components.delayed,
+            directory=components.directory,
+            broker_name=components.settings.broker_name,
         ).handlers(),
     }
 
 
-def _of_consumers(parts: Parts) -> dict[int, Handler]:
-    reader, lives = parts.store.reader, ReadLives()
+def _of_consumers(components: Components) -> dict[int, Handler]:
+    reader, lives = components.store.reader, ReadLives()
     return {
         **PullProcessor(
             reader,
-            directory=parts.directory,
-            groups=parts.groups,
-            group_directory=parts.group_directory,
-            offsets=parts.offsets,
-            long_polls=parts.long_polls,
-            traffic=parts.sampler.traffic,
+            directory=components.directory,
+            groups=components.groups,
+            group_directory=components.group_directory,
+            offsets=components.offsets,
+            long_polls=components.long_polls,
+            traffic=components.sampler.traffic,
             lives=lives,
         ).handlers(),
-        **QueryProcessor(reader, lookup=parts.keys).handlers(),
+        **QueryProcessor(reader, lookup=components.keys).handlers(),
         **OffsetProcessor(
             reader,
-            directory=parts.directory,
-            offsets=parts.offsets,
-            saver=parts.offset_saver,
+            directory=components.directory,
+            offsets=components.offsets,
+            saver=components.offset_saver,
             lives=lives,
         ).handlers(),
     }
 
 
-def _of_administrators(parts: Parts) -> dict[int, Handler]:
+def _of_administrators(components: Components) -> dict[int, Handler]:
     return {
-        **AdminProcessor(parts.directory).handlers(),
-        **DeleteProcessor(parts.deletion).handlers(),
-        **ConnectionProcessor(parts.groups, parts.producers).handlers(),
+        **AdminProcessor(components.directory).handlers(),
+        **DeleteProcessor(components.deletion).handlers(),
+        **ConnectionProcessor(components.groups, components.producers).handlers(),
         **GroupProcessor(
-            parts.group_directory,
-            offsets=parts.offsets,
-            offset_saver=parts.offset_saver,
-            traffic=parts.sampler.traffic,
+            components.group_directory,
+            offsets=components.offsets,
+            offset_saver=components.offset_saver,
+            traffic=components.sampler.traffic,
         ).handlers(),
         **RuntimeProcessor(
-            parts.settings,
-            reader=parts.store.reader,
-            traffic=parts.sampler.traffic,
+            components.settings,
+            reader=components.store.reader,
+            traffic=components.sampler.traffic,
             boot_ms=wall_ms(),
-            address=lambda: parts.address,
-            delete_expired=parts.delete_expired,
+            address=lambda: components.address,
+            delete_expired=components.delete_expired,
         ).handlers(),
-        **_of_progress(parts),
+        **_of_progress(components),
     }
 
 
-def _of_progress(parts: Parts) -> dict[int, Handler]:
+def _of_progress(components: Components) -> dict[int, Handler]:
     progress = Progress(
-        broker_name=parts.settings.broker_name,
-        reader=parts.store.reader,
-        topics=parts.directory.topics,
-        groups=parts.groups,
-        offsets=parts.offsets,
-        traffic=parts.sampler.traffic,
+        broker_name=components.settings.broker_name,
+        reader=components.store.reader,
+        topics=components.directory.topics,
+        groups=components.groups,
+        offsets=components.offsets,
+        traffic=components.sampler.traffic,
     )
     return {
         **ProgressProcessor(
             progress,
-            group_directory=parts.group_directory,
-            offset_saver=parts.offset_saver,
-            address=lambda: parts.address,
+            group_directory=components.group_directory,
+            offset_saver=components.offset_saver,
+            address=lambda: components.address,
         ).handlers(),
         **ResetProcessor(
-            parts.store.reader,
-            broker_name=parts.settings.broker_name,
-            topics=parts.directory,
-            groups=parts.groups,
-            offsets=parts.offsets,
-            offset_saver=parts.offset_saver,
+            components.store.reader,
+            broker_name=components.settings.broker_name,
+            topics=components.directory,
+            groups=components.groups,
+            offsets=components.offsets,
+            offset_saver=components.offset_saver,
         ).handlers(),
     }

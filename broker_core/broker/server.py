@@ -7,12 +7,12 @@ import asyncio
 import structlog
 
 from broker_core.broker.access.file import AccessFile
-from broker_core.broker.components import Parts
-from broker_core.broker.housekeeping import done_at_last, repeated
+from broker_core.broker.components import Components
+from broker_core.broker.housekeeping import repeated, retried
 from broker_core.broker.registration import Registration
-from broker_core.broker.replicas.adopters import adopters
 from broker_core.broker.replicas.replica import Replica, open_store
-from broker_core.broker.request_codes import served
+from broker_core.broker.replicas.table_updates import table_updates
+from broker_core.broker.request_codes import handlers_of
 from broker_core.broker.settings import BrokerSettings
 from broker_core.remoting.route_bodies import BrokerRegistration
 from broker_core.remoting_server import RemotingServer
@@ -40,7 +40,7 @@ class Broker:
     def __init__(self, settings: BrokerSettings) -> None:
         self.address = settings.listen  # the address for clients, once started
         #: Its components and its listening side, once started.
-        self.parts: Parts
+        self.components: Components
         self.server: RemotingServer
         self._settings = settings
         self._turn = asyncio.Lock()  # held to open or close
@@ -72,45 +72,45 @@ class Broker:
                 credentials=self._access.own_credentials(),
                 tls=self._client_tls,
             )
-            self.parts = await asyncio.to_thread(
-                Parts, settings, store, replica, announce=self._announce
+            self.components = await asyncio.to_thread(
+                Components, settings, store, replica, announce=self._announce
             )
-            replica.start_store(self.parts.arrived)
+            replica.start_store(self.components.arrived)
             self.server = RemotingServer(
-                self._access.guarded(served(self.parts)),
-                on_closed=self.parts.connection_closed,
+                self._access.guarded(handlers_of(self.components)),
+                on_closed=self.components.connection_closed,
                 tls=settings.tls,
             )
             host, _, port = settings.listen.rpartition(":")
-            self.parts.adopt_address(await self.server.listen(host.strip("[]"), int(port)))
+            self.components.use_address(await self.server.listen(host.strip("[]"), int(port)))
         except BaseException:
             store.abandon()
             raise
-        self.address = self.parts.address
+        self.address = self.components.address
         await self._register()
         self._start_jobs()
         self.is_open = True
 
     def _start_jobs(self) -> None:
-        parts = self.parts
-        parts.replica.start(
+        components = self.components
+        components.replica.start(
             address=self.address,
             find_master=self._find_master,
-            adopters=adopters(
-                parts.directory,
-                parts.group_directory,
-                deletion=parts.deletion,
-                offsets=parts.offsets,
-                offset_saver=parts.offset_saver,
+            table_updates=table_updates(
+                components.directory,
+                components.group_directory,
+                deletion=components.deletion,
+                offsets=components.offsets,
+                offset_saver=components.offset_saver,
             ),
             reopen=lambda: spawn(self.reopen(), name="reopen the broker"),
         )
         self._keep_house()
-        for job in (parts.sampler, self._access, parts.keys):
+        for job in (components.sampler, self._access, components.keys):
             job.start()
-        if not parts.replica.is_slave:  # a slave's data comes from its master
-            parts.delayed.start()
-            parts.transaction_check.start()
+        if not components.replica.is_slave:  # a slave's data comes from its master
+            components.delayed.start()
+            components.transaction_check.start()
 
     async def close(self) -> None:
         """Answer running requests, unregister, and write everything."""
@@ -128,7 +128,7 @@ class Broker:
             port = self.address.rpartition(":")[2]
             self._settings = self._settings.model_copy(update={"listen": f"{host}:{port}"})
             await self._shut()
-            await done_at_last(self._open_unless_closing, name="reopen the broker")
+            await retried(self._open_unless_closing, name="reopen the broker")
 
     async def _open_unless_closing(self) -> None:
         if not self._closing:
@@ -139,15 +139,15 @@ class Broker:
         await self._end_asking()
         if self._registration is not None:
             await self._registration.close()
-        self.parts.long_polls.close()
+        self.components.long_polls.close()
         await self.server.close()
         await self._end_writing()
         try:
-            await self.parts.save_tables()
+            await self.components.save_tables()
         except OSError as error:
             _log.error("tables not saved", reason=str(error))
         try:
-            await self.parts.store.close()
+            await self.components.store.close()
         except OSError as error:
             _log.error("store not closed; the next start recovers it", reason=str(error))
 
@@ -158,21 +158,26 @@ class Broker:
         if self._registration is not None:
             await self._registration.disconnect()
         await self._end_writing()
-        self.parts.store.abandon()
+        self.components.store.abandon()
         await self.server.close(grace_s=0)
 
     async def _end_asking(self) -> None:
-        parts = self.parts
-        for job in (parts.transaction_check, parts.replica, self._access, parts.sampler):
+        components = self.components
+        for job in (
+            components.transaction_check,
+            components.replica,
+            self._access,
+            components.sampler,
+        ):
             await job.close()
         await cancel_and_wait(*self._housekeeping)
 
     async def _end_writing(self) -> None:
-        await self.parts.delayed.close()
-        await self.parts.keys.close()
+        await self.components.delayed.close()
+        await self.components.keys.close()
 
     async def _register(self) -> None:
-        topics = self.parts.directory.topics
+        topics = self.components.directory.topics
         self._registration = Registration(
             self._settings.nameserver,
             broker_name=self._settings.broker_name,
@@ -198,8 +203,8 @@ class Broker:
 
     def _keep_house(self) -> None:
         for name, every_s, action in (
-            ("save tables", SAVE_EVERY_S, self.parts.save_tables),
-            ("end silent members and locks", SWEEP_EVERY_S, self.parts.sweep),
-            ("delete old messages", RETENTION_EVERY_S, self.parts.delete_expired),
+            ("save tables", SAVE_EVERY_S, self.components.save_tables),
+            ("end silent members and locks", SWEEP_EVERY_S, self.components.sweep),
+            ("delete old messages", RETENTION_EVERY_S, self.components.delete_expired),
         ):
             self._housekeeping.append(spawn(repeated(every_s, action, name), name=name))

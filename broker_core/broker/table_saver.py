@@ -15,7 +15,7 @@ from broker_core.tasks import spawn
 T = TypeVar("T")
 
 
-async def to_its_end(saving: Coroutine[Any, Any, None], *, name: str) -> None:
+async def uncancelled(saving: Coroutine[Any, Any, None], *, name: str) -> None:
     """Run *saving* as a separate task, which continues if the caller is cancelled. Raise OSError.
 
     A thread cannot be stopped, and two must not write the same file.
@@ -63,7 +63,7 @@ class TableSaver:
         needed = self._change() if change is None else change
         if needed <= self._saved:
             return
-        await to_its_end(self._save(needed), name=f"save {self._table.path.name}")
+        await uncancelled(self._save(needed), name=f"save {self._table.path.name}")
 
     async def _save(self, needed: int) -> None:
         async with self._turn:
@@ -77,7 +77,7 @@ class TableSaver:
             self._saved = change
 
 
-def loaded(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
+def load_table(table: JsonTable, build: Callable[[dict[str, Any]], T]) -> T:
     """Return *build* of the table's content. Raise StoreError if it cannot be read."""
     try:
         return build(table.load())

@@ -57,7 +57,7 @@ class BatchLimits:
         """
         begin, most, halved = 0, self.of(broker), False
         while begin < len(sizes):
-            end = begin + _how_many(sizes, begin, most)
+            end = begin + _count_fitting(sizes, begin, most)
             try:
                 await send(begin, end)
             except RemotingError as error:
@@ -71,7 +71,7 @@ class BatchLimits:
             self._learned[broker] = most, now_ns() + _COUNTS_NS
 
 
-def _how_many(sizes: Sequence[int], begin: int, most: int) -> int:
+def _count_fitting(sizes: Sequence[int], begin: int, most: int) -> int:
     """Return how many messages from index *begin* on fit into *most* bytes; at least one."""
     count = total = 0
     for size in sizes[begin : begin + MOST_MESSAGES]:

@@ -38,8 +38,8 @@ from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable, Perm
 from broker_core.remoting.signing import Credentials
 from broker_core.remoting_channel import Handler, RemotingChannel
 from broker_core.tasks import cancel_and_wait, spawn
+from broker_core.time_slices import TimeSlices
 from broker_core.tls import ClientContext
-from broker_core.turns import Turns
 
 #: The producer group where it does not matter.
 DEFAULT_PRODUCER = Group("orderlane")
@@ -109,7 +109,7 @@ class BrokerClient:
         self.queries = Queries(self._requests)
         self._locking = Locking(self._requests, client_id)
         # Answers of hundreds of queues arrive together; they are decoded one after another.
-        self._decoding = Turns()
+        self._decoding = TimeSlices()
         self._refresher: asyncio.Task[None] | None = None
         self._silent: set[str] = set()  # brokers that did not return a group's members
 

@@ -40,9 +40,9 @@ class Heartbeats:
         self._every_s = every_s
         self._wake = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
-        self._unwell: set[str] = set()  # brokers whose last heartbeat failed
-        self._heard: set[str] = set()  # brokers that have had one since the last connection
-        self._talking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._failing: set[str] = set()  # brokers whose last heartbeat failed
+        self._notified: set[str] = set()  # brokers that have had one since the last connection
+        self._send_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._silent: set[str] = set()  # brokers that did not answer the last one in time
         self._tries: dict[str, asyncio.Task[None]] = {}  # heartbeats to these
         client.call_on_connect(self._connected)
@@ -56,19 +56,19 @@ class Heartbeats:
         """Stop sending heartbeats."""
         await cancel_and_wait(self._running, *self._tries.values())
 
-    def talking(self, broker: str) -> asyncio.Lock:
+    def send_lock(self, broker: str) -> asyncio.Lock:
         """Return the lock to hold while sending to *broker*: a heartbeat must not overtake a
         leave.
         """
-        return self._talking[broker]
+        return self._send_locks[broker]
 
-    def unheard(self) -> None:
+    def resend_all(self) -> None:
         """Send the next heartbeats to all brokers: one of them seems to have forgotten this
         client.
         """
-        self._heard.clear()
+        self._notified.clear()
 
-    async def beat(self, *, unheard_only: bool = False) -> None:
+    async def beat(self, *, missing_only: bool = False) -> None:
         """Send a heartbeat to all brokers now, or only to those without one yet. Raises nothing.
 
         Brokers are independent; one that did not answer the last time is not waited for.
@@ -77,8 +77,8 @@ class Heartbeats:
         if said is None:
             return
         brokers = await self.brokers(said[1])
-        if unheard_only:
-            brokers -= self._heard
+        if missing_only:
+            brokers -= self._notified
         for broker in sorted(brokers & self._silent):
             if (task := self._tries.get(broker)) is None or task.done():
                 self._tries[broker] = spawn(self._beat_at(broker), name=f"heartbeat at {broker}")
@@ -95,7 +95,7 @@ class Heartbeats:
         return brokers
 
     def _connected(self) -> None:
-        self.unheard()
+        self.resend_all()
         self._wake.set()
 
     async def _run(self) -> None:
@@ -107,21 +107,21 @@ class Heartbeats:
             await self.beat()
 
     async def _beat_at(self, broker: str) -> None:
-        async with self._talking[broker]:
+        async with self._send_locks[broker]:
             if (said := self._content()) is None:
                 return
             try:
                 await self._client.heartbeat(broker, said[0])
             except RemotingError as error:
-                if broker not in self._unwell:
+                if broker not in self._failing:
                     _log.warning("heartbeat failed, trying again", broker=broker, reason=str(error))
-                self._unwell.add(broker)
-                self._heard.discard(broker)
+                self._failing.add(broker)
+                self._notified.discard(broker)
                 if isinstance(error, RequestTimeout):
                     self._silent.add(broker)
                 else:
                     self._silent.discard(broker)
             else:
-                self._unwell.discard(broker)
+                self._failing.discard(broker)
                 self._silent.discard(broker)
-                self._heard.add(broker)
+                self._notified.add(broker)

@@ -63,7 +63,7 @@ class Membership:
         #: Withdrawn signs by broker that has not been notified yet, with the end of the attempts
         #: (ns).
         self._withdrawn: dict[tuple[Group, str], int] = {}
-        client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell)
+        client.serve(RequestCode.GET_CONSUMER_RUNNING_INFO, self._report_state)
 
     def __repr__(self) -> str:
         return f"<Membership {self._client.client_id} groups={sorted(self._groups)}>"
@@ -84,14 +84,14 @@ class Membership:
         self._groups[group], self._signs[group] = wanted, shown
         self._joined_ms.setdefault(group, wall_ms())
         if news:
-            self._heartbeats.unheard()
-        await self._heartbeats.beat(unheard_only=True)
+            self._heartbeats.resend_all()
+        await self._heartbeats.beat(missing_only=True)
         self._heartbeats.start()
         await self._withdraw(before - shown, reach)
 
     def unlisted(self) -> None:
         """Notify all brokers at the next ``join``: one does not list this client."""
-        self._heartbeats.unheard()
+        self._heartbeats.resend_all()
 
     async def leave(self, group: Group) -> None:
         """Leave *group*; brokers notify the other members. Raises nothing."""
@@ -107,7 +107,7 @@ class Membership:
         await asyncio.gather(*(self.leave(group) for group in list(self._groups)))
         await self._heartbeats.close()
 
-    def _tell(self, request: RemotingCommand, _channel: RemotingChannel) -> RemotingCommand:
+    def _report_state(self, request: RemotingCommand, _channel: RemotingChannel) -> RemotingCommand:
         """Return this client's state in a group, for administrators of a broker."""
         group = Group(ClientOfGroupHeader.from_ext(request.ext).consumer_group)
         if group not in self._groups:
@@ -147,7 +147,7 @@ class Membership:
 
     async def _withdraw_at(self, sign: Group, broker: str) -> None:
         """Withdraw *sign* unless it is shown again, or forgotten by now."""
-        async with self._heartbeats.talking(broker):
+        async with self._heartbeats.send_lock(broker):
             until_ns = self._withdrawn.pop((sign, broker), 0)
             if sign in self._shown() or now_ns() >= until_ns:
                 return
@@ -163,7 +163,7 @@ class Membership:
     async def _unregister(self, broker: str, group: Group) -> None:
         try:
             # A heartbeat that overtakes a leave would keep this client listed for 120 s.
-            async with self._heartbeats.talking(broker):
+            async with self._heartbeats.send_lock(broker):
                 if group not in self._groups:  # otherwise it was joined again
                     await self._client.unregister(broker, group)
         except RemotingError as error:  # the broker notices when heartbeats end

@@ -7,8 +7,8 @@ Order within a key, also for callers that do not wait for each other:
 2. A key's queue is chosen from the current route when its send begins, and kept until that send
    ends: a retry never changes queues, even if the route changes. So a key moves only between two
    sends, when the number of queues changes; order across that is not promised. A send refused
-   because its queue or topic is missing (``moved.py``) does not count: its queue is chosen again,
-   from a new route.
+   because its queue or topic is missing (``queue_moves.py``) does not count: its queue is chosen
+   again, from a new route.
 3. When a send ends without a receipt (also by cancellation), waiting sends of the same key end with
    NotSent: nothing overtakes a message that its caller may send again. Later sends go on.
 4. A send that timed out may have been stored, and a retry may store it twice, under the same
@@ -24,7 +24,7 @@ from itertools import count
 
 from broker_core.client.batch_limits import BatchLimits
 from broker_core.client.broker_client import DEFAULT_PRODUCER, BrokerClient
-from broker_core.client.moved import has_moved, is_in_doubt, says_not_there
+from broker_core.client.queue_moves import has_moved, is_in_doubt, says_not_there
 from broker_core.client.results import SendReceipt
 from broker_core.client.send_lanes import SendLanes, Turn
 from broker_core.client.sending import size_of, with_id

@@ -19,7 +19,7 @@ import structlog
 
 from broker_core.client.broker_client import BrokerClient
 from broker_core.client.heartbeats import Heartbeats
-from broker_core.client.moved import send_where_it_is
+from broker_core.client.queue_moves import send_where_it_is
 from broker_core.client.results import SendReceipt, SendStatus
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic

@@ -44,5 +44,5 @@ def signature_of(ext: Mapping[str, str], body: bytes | memoryview, *, secret: st
 
 def is_signed(ext: Mapping[str, str], body: bytes | memoryview, *, secret: str) -> bool:
     """Return whether the signature is valid, in constant time."""
-    told = ext.get(SIGNATURE, "").encode("utf-8", "surrogatepass")
-    return hmac.compare_digest(signature_of(ext, body, secret=secret).encode(), told)
+    claimed = ext.get(SIGNATURE, "").encode("utf-8", "surrogatepass")
+    return hmac.compare_digest(signature_of(ext, body, secret=secret).encode(), claimed)

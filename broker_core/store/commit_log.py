@@ -317,21 +317,21 @@ class CommitLog:
             return True
         return before_ms is not None and oldest.path.stat().st_mtime * 1000 < before_ms
 
-    def leave_first_segment(self) -> Segment:
+    def detach_first_segment(self) -> Segment:
         """Stop reading the oldest segment, so that its file can be deleted in any thread.
 
-        Raises IndexError for the last segment. If the deletion fails, call ``keep``.
+        Raises IndexError for the last segment. If the deletion fails, call ``reattach``.
         """
         segment = self.segments[:-1][0]
         self._files.forget(segment.path)
         del self.segments[0]
         return segment
 
-    def keep(self, segment: Segment) -> None:
-        """Undo ``leave_first_segment``: a later start would find a hole."""
+    def reattach(self, segment: Segment) -> None:
+        """Undo ``detach_first_segment``: a later start would find a hole."""
         self.segments.insert(0, segment)
 
-    def deleted_first_segment(self, *, synced: bool) -> None:
+    def note_deleted_segment(self, *, synced: bool) -> None:
         """Note that the file of the left segment is deleted; *synced*: durably."""
         self.deletion_unsynced = not synced
 

@@ -9,13 +9,13 @@ from broker_core.errors import StoreError
 from broker_core.names import DELAY_TOPICS, DelayedPlace, Topic
 from broker_core.remoting.message import MAGIC_BLANK, StoredMessage
 from broker_core.store.commit_log import FILLER, CommitLog
+from broker_core.store.common_end import CommonEndSearch, Probe, count_common
 from broker_core.store.consume_queue import ENTRY
 from broker_core.store.consume_queues import ConsumeQueues
 from broker_core.store.copying import Chunk, messages_of, read_chunk
 from broker_core.store.delay_index import ended_entry
 from broker_core.store.deletions import deleted_topic
 from broker_core.store.entry_code import entry_code_of
-from broker_core.store.joint import JointSearch, Probe, agreed
 from broker_core.store.rejoin import Rejoin
 from broker_core.store.tables import JsonTable
 
@@ -114,15 +114,15 @@ class LogCopies:
             self.last_store_ms = messages[-1].store_ms
         return [copied(message) for message in messages]
 
-    def joint_search(self) -> JointSearch:
+    def common_end_search(self) -> CommonEndSearch:
         """Return a search for the common end with another log."""
-        return JointSearch(self._log)
+        return CommonEndSearch(self._log)
 
-    def agreed(self, probes: Sequence[Probe]) -> int:
-        """Return the number of matching *probes*, as ``joint.agreed``."""
-        return agreed(self._log, probes)
+    def count_common(self, probes: Sequence[Probe]) -> int:
+        """Return the number of matching *probes*, as ``common_end.count_common``."""
+        return count_common(self._log, probes)
 
-    def goes_on(self, last: Probe | None, end: int) -> bool:
+    def can_continue(self, last: Probe | None, end: int) -> bool:
         """Return whether a log that ends at *end*, with *last* as its last message, can continue
         here.
 

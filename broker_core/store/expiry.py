@@ -31,7 +31,7 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
     The segment stays readable after an error, unless its file is gone: a disk, in particular a full
     one, may delete a file and then refuse to sync the folder.
     """
-    segment = log.leave_first_segment()
+    segment = log.detach_first_segment()
     reader.log_was_shortened()
     delete = _delete_behind_unsynced if log.deletion_unsynced else delete_file
     try:
@@ -39,12 +39,12 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
         await asyncio.get_running_loop().run_in_executor(thread, delete, segment.path)
     except OSError:
         if segment.path.exists():
-            log.keep(segment)
+            log.reattach(segment)
             reader.log_was_shortened()
         else:
-            log.deleted_first_segment(synced=False)
+            log.note_deleted_segment(synced=False)
         raise
-    log.deleted_first_segment(synced=True)
+    log.note_deleted_segment(synced=True)
 
 
 def delete_file(path: Path) -> None:

@@ -16,7 +16,7 @@ from broker_core.store.pending import Stored
 #: Receives where the message was stored, or the error.
 Done = Callable[[Stored | Exception], None]
 #: Results of puts, with the callbacks that wait for them.
-Told = list[tuple[Done, Stored]]
+PutResults = list[tuple[Done, Stored]]
 
 _AT_ONCE_BYTES = 4 * 1024 * 1024
 
@@ -45,34 +45,34 @@ class GatheredPuts:
         self._dones.append(done)
         self._store_ms = max(self._store_ms, store_ms)
 
-    def append_all(self) -> Told:
+    def append_all(self) -> PutResults:
         """Append all parts in order of arrival; report a failed one to its callback at once."""
         parts, dones = self._parts, self._dones
         self._parts, self._dones = [], []
-        told: Told = []
+        results: PutResults = []
         begin = size = 0
         for end, (_, entries) in enumerate(parts, 1):
             size += sum(len(entry.body) for entry in entries)
             if size >= _AT_ONCE_BYTES or end == len(parts):
-                told += self._append_some(parts[begin:end], dones[begin:end])
+                results += self._append_some(parts[begin:end], dones[begin:end])
                 begin, size = end, 0
-        return told
+        return results
 
-    def _append_some(self, parts: list[Part], dones: list[Done]) -> Told:
+    def _append_some(self, parts: list[Part], dones: list[Done]) -> PutResults:
         try:
             return list(zip(dones, self._append(parts, self._store_ms), strict=True))
         except Exception as error:
             if len(parts) == 1:
-                tell(dones[0], error)
+                complete(dones[0], error)
                 return []
         # Perhaps one of them is at fault: append each separately, so that the others are stored.
-        told: Told = []
+        results: PutResults = []
         for part, done in zip(parts, dones, strict=True):
-            told += self._append_some([part], [done])
-        return told
+            results += self._append_some([part], [done])
+        return results
 
 
-def tell(done: Done, outcome: Stored | Exception) -> None:
+def complete(done: Done, outcome: Stored | Exception) -> None:
     """Call *done*; log its errors, since other callbacks are waiting."""
     try:
         done(outcome)
@@ -80,7 +80,7 @@ def tell(done: Done, outcome: Stored | Exception) -> None:
         _log.error("callback of a put failed", exc_info=error)
 
 
-def tell_all(told: Told, failure: OSError | None) -> None:
+def complete_all(results: PutResults, failure: OSError | None) -> None:
     """Call all callbacks, with *failure* if there is one."""
-    for done, stored in told:
-        tell(done, stored if failure is None else failure)
+    for done, stored in results:
+        complete(done, stored if failure is None else failure)

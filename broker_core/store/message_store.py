@@ -25,11 +25,11 @@ from broker_core.store.delay_index import DelayIndex, count_visible, ended_queue
 from broker_core.store.deletions import deletion_of
 from broker_core.store.expiry import delete_first_segment, note_entries
 from broker_core.store.files import sync_file
-from broker_core.store.gathered_puts import Done, GatheredPuts, Told, tell, tell_all
+from broker_core.store.gathered_puts import Done, GatheredPuts, PutResults, complete, complete_all
 from broker_core.store.group_commit import GroupCommit
 from broker_core.store.indexer import KeyIndexer
 from broker_core.store.opening import open_store
-from broker_core.store.pending import ArrivalListener, Kept, Stored, tell_of_arrivals
+from broker_core.store.pending import ArrivalListener, Kept, Stored, notify_arrivals
 from broker_core.store.reader import StoreReader
 from broker_core.store.recovery import Checkpoint
 from broker_core.store.segments import Segment
@@ -191,7 +191,7 @@ class MessageStore:
         if self._group_commit is None:
             raise RuntimeError("start() comes before put_soon()")
         if self._replicas is not None:
-            spawn(self._put_and_tell(envelope, entries, done, store_ms), name="put")
+            spawn(self._put_and_complete(envelope, entries, done, store_ms), name="put")
             return
         if self._flush == "sync":
             self._group_commit.request()
@@ -199,14 +199,14 @@ class MessageStore:
             asyncio.get_running_loop().call_soon(self._append_gathered)
         self._gathered.add((envelope, entries), done, store_ms=store_ms)
 
-    async def _put_and_tell(
+    async def _put_and_complete(
         self, envelope: Envelope, entries: Sequence[BatchEntry], done: Done, store_ms: int
     ) -> None:
         try:
             outcome: Stored | Exception = await self.put(envelope, entries, store_ms=store_ms)
         except Exception as error:
             outcome = error
-        tell(done, outcome)
+        complete(done, outcome)
 
     async def put_all(
         self, parts: Sequence[Part], *, store_ms: int, short_segment: bool = False
@@ -337,15 +337,15 @@ class MessageStore:
         return self._appender.append(parts, store_ms, closed=self._deleting, deletes=deletes)
 
     def _append_gathered(self) -> None:
-        told: Told = []
+        results: PutResults = []
         while self._gathered:  # a callback of a failure may read the next requests at once
-            told += self._gathered.append_all()
-        if self._flush == "sync" and told:
+            results += self._gathered.append_all()
+        if self._flush == "sync" and results:
             assert self._group_commit is not None
-            self._group_commit.call_when(told[-1][1].log_end, partial(tell_all, told))
-        elif told:
+            self._group_commit.call_when(results[-1][1].log_end, partial(complete_all, results))
+        elif results:
             self._made_durable(self.log.end_offset)
-            tell_all(told, None)
+            complete_all(results, None)
 
     def _made_durable(self, log_end: int) -> None:
         self.durable_end = max(self.durable_end, log_end)
@@ -370,7 +370,7 @@ class MessageStore:
             if put.deletes is not None:
                 self._drop_queues(put.deletes, at=put.log_end)
             if self._on_arrival is not None:
-                tell_of_arrivals(self._on_arrival, put.added)
+                notify_arrivals(self._on_arrival, put.added)
         if not pending:  # otherwise log_end may be in the middle of a put without entries
             self._visible_end = max(self._visible_end, log_end)  # async: a sync ends later
 

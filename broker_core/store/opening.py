@@ -50,7 +50,7 @@ def open_store(folder: Path, *, segment_bytes: int, entries_per_file: int) -> Op
             where = error.filename or folder
             raise StoreError(f"{where} cannot be used: {error.strerror}") from error
         undo.pop_all()
-    _tell(opened.recovery, folder, was_closed=data.was_closed)
+    _log_recovery(opened.recovery, folder, was_closed=data.was_closed)
     return opened
 
 
@@ -118,7 +118,7 @@ def _end_rejoin(
     return checkpoint
 
 
-def _tell(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
+def _log_recovery(recovery: Recovery, folder: Path, *, was_closed: bool) -> None:
     """Log in one line what the start changed, if anything."""
     found: dict[str, object] = {
         "folder": str(folder),

@@ -53,7 +53,7 @@ class Pending(NamedTuple):
     ended: bytes  # entries of the delayed messages that these replace
 
 
-def tell_of_arrivals(listener: ArrivalListener, those: Iterable[Added]) -> None:
+def notify_arrivals(listener: ArrivalListener, those: Iterable[Added]) -> None:
     """Call *listener* for each of *those*; log its errors, since producers await answers."""
     for added in those:
         try:

@@ -17,7 +17,7 @@ from broker_core.store.consume_queue import ENTRIES_PER_FILE, ENTRY
 from broker_core.store.copies import Copied, copied, without_ended
 from broker_core.store.copying import Chunk
 from broker_core.store.message_store import Flush, MessageStore
-from broker_core.store.pending import Added, tell_of_arrivals
+from broker_core.store.pending import Added, notify_arrivals
 from broker_core.store.recovery import taken_back
 
 
@@ -113,4 +113,4 @@ class ReplicatedStore(MessageStore):
             self._drop_queues(message.deletes, at=message.end)
         if self._on_arrival is not None:
             added = Added(message.topic, message.queue_id, queue, [], {message.code})
-            tell_of_arrivals(self._on_arrival, (added,))
+            notify_arrivals(self._on_arrival, (added,))

@@ -13,8 +13,8 @@ from typing import Any
 
 from broker_core import chance
 from broker_core.client import BrokerClient, SendReceipt
-from broker_core.client.moved import send_where_it_is
 from broker_core.client.producer import Outcome
+from broker_core.client.queue_moves import send_where_it_is
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, ConnectionLost, InvalidCommand, RemotingError
 from broker_core.names import Group, QueueName, Topic

@@ -144,7 +144,7 @@ class ReplicaGroup:
 
     async def until_slaves(self, count: int) -> None:
         """Return once the master counts on so many."""
-        replica = self.brokers[0].parts.replica
+        replica = self.brokers[0].components.replica
         await eventually(lambda: replica.available == 1 + count)
 
     async def close(self) -> None:

@@ -63,7 +63,7 @@ class ClientProcessor:
     def connection_closed(self, channel: RemotingChannel) -> None:
         """Remove the connection's clients from their groups."""
         self._producers.connection_closed(channel)
-        self._tell(self._groups.connection_closed(channel), now_ns())
+        self._schedule_notices(self._groups.connection_closed(channel), now_ns())
 
     def expire(self) -> None:
         """Drop silent members; call it every second or more often.
@@ -76,7 +76,7 @@ class ClientProcessor:
             self._groups.excuse(now - last_ns)
             self._producers.excuse(now - last_ns)
         self._producers.expire(now)
-        self._tell(self._groups.expire(now), now)
+        self._schedule_notices(self._groups.expire(now), now)
 
     async def _heartbeat(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         heartbeat = Heartbeat.from_json(request.body)
@@ -91,7 +91,7 @@ class ClientProcessor:
             expiry_ns=expiry_ns,
             program=program,
         )
-        self._tell(
+        self._schedule_notices(
             self._groups.heartbeat(
                 client_id, channel, consumers, now_ns=now, expiry_ns=expiry_ns, program=program
             ),
@@ -107,7 +107,7 @@ class ClientProcessor:
             self._producers.unregister(header.client_id, Group(header.producer_group))
         if header.consumer_group:
             group = Group(header.consumer_group)
-            self._tell(self._groups.unregister(header.client_id, group), now_ns())
+            self._schedule_notices(self._groups.unregister(header.client_id, group), now_ns())
         return request.response()
 
     def _members(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
@@ -149,7 +149,7 @@ class ClientProcessor:
             return False  # its pulls get the reason
         return True
 
-    def _tell(self, groups: Iterable[Group], now: int) -> None:
+    def _schedule_notices(self, groups: Iterable[Group], now: int) -> None:
         for group in sorted(groups):
             config = self._group_directory.configs.find(group)
             if config is not None and not config.notify_consumer_ids_changed_enable:
@@ -163,7 +163,7 @@ class ClientProcessor:
 
     def _notify(self, group: Group, now: int) -> None:
         channels = self._groups.connections(group)
-        self._pace.told(group, len(channels), now_ns=now)
+        self._pace.notified(group, len(channels), now_ns=now)
         for channel in channels:
             with suppress(ConnectionLost):  # its end will be noticed
                 channel.send_oneway(

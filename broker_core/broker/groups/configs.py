@@ -55,7 +55,7 @@ class GroupConfigs:
         copied.version = self.version
         return copied
 
-    def adopt(self, other: GroupConfigs) -> None:
+    def replace(self, other: GroupConfigs) -> None:
         """Replace the content by *other*: a slave takes over its master's table."""
         self._configs, self.version = other._configs, other.version
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import orjson
 
 from broker_core.broker.groups.configs import GroupConfigs, default_config
-from broker_core.broker.table_saver import to_its_end
+from broker_core.broker.table_saver import uncancelled
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
 from broker_core.names import Group
@@ -73,11 +73,11 @@ class GroupDirectory:
         """
         await self._change(lambda table, now_ms: table.remove(group, now_ms=now_ms))
 
-    async def adopt(self, configs: GroupConfigs) -> None:
+    async def replace(self, configs: GroupConfigs) -> None:
         """Replace the groups by the master's, durably. Raise OSError."""
         async with self._turn:
             await asyncio.to_thread(self._table.save_bytes, orjson.dumps(configs.to_table()))
-            self.configs.adopt(configs)
+            self.configs.replace(configs)
             self._saved = configs.version
 
     async def save(self) -> None:
@@ -86,7 +86,7 @@ class GroupDirectory:
             await self._change(lambda table, now_ms: True)
 
     async def _change(self, change: Callable[[GroupConfigs, int], bool]) -> None:
-        await to_its_end(self._save(change), name="save groups")
+        await uncancelled(self._save(change), name="save groups")
 
     async def _save(self, change: Callable[[GroupConfigs, int], bool]) -> None:
         async with self._turn:

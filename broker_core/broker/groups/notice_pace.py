@@ -28,7 +28,7 @@ class NoticePace:
         self._planned.add(group)
         return max(0, self._next_ns.get(group, 0) - now_ns)
 
-    def told(self, group: Group, members: int, *, now_ns: int) -> None:
+    def notified(self, group: Group, members: int, *, now_ns: int) -> None:
         """Record that *members* are notified now, as planned."""
         self._planned.discard(group)
         if members:

@@ -142,7 +142,7 @@ class CommittedOffsets:
             self._epoch_lives.clear()
             self.change += 1
 
-    def adopt(self, other: CommittedOffsets) -> None:
+    def replace(self, other: CommittedOffsets) -> None:
         """Replace the content by *other*: a slave takes over its master's table."""
         self._offsets, self._epochs = other._offsets, other._epochs
         self._epoch_lives = other._epoch_lives

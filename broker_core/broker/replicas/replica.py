@@ -17,7 +17,7 @@ from broker_core.broker.replicas.replicas import Replicas
 from broker_core.broker.replicas.replication import Replication
 from broker_core.broker.replicas.role import SERVED_BY_SLAVES
 from broker_core.broker.replicas.shipped_tables import ShippedTables
-from broker_core.broker.replicas.slave import Adopter, MasterFollower
+from broker_core.broker.replicas.slave import MasterFollower, TableUpdate
 from broker_core.broker.settings import BrokerSettings
 from broker_core.client.connection_pool import ConnectionPool
 from broker_core.client.routes import RouteCache
@@ -156,7 +156,7 @@ class Replica:
         *,
         address: str,
         find_master: Callable[[], Awaitable[str | None]],
-        adopters: Mapping[str, Adopter],
+        table_updates: Mapping[str, TableUpdate],
         reopen: Callable[[], object],
     ) -> None:
         """Start to follow the master, if this is a slave; see ``MasterFollower``."""
@@ -171,7 +171,7 @@ class Replica:
                 credentials=self._credentials,
                 tls=self._tls,
                 find_master=find_master,
-                adopters=adopters,
+                table_updates=table_updates,
                 reopen=reopen,
             )
             self._follower.start()

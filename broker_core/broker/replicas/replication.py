@@ -30,7 +30,7 @@ from broker_core.remoting.replication_headers import (
     tables_to_json,
 )
 from broker_core.remoting_channel import Answer, Handler, RemotingChannel
-from broker_core.store.joint import Probe
+from broker_core.store.common_end import Probe
 from broker_core.store.message_store import MessageStore
 from broker_core.store.pending import Kept
 from broker_core.store.replicated_store import ReplicatedStore
@@ -50,8 +50,8 @@ class _Slave:
     broker_id: int
     address: str
     heard_ns: int
-    told_confirm: int = -1
-    told_tables: str = ""
+    sent_confirm: int = -1
+    sent_tables: str = ""
     wake: asyncio.Future[bool] | None = None
 
 
@@ -149,13 +149,13 @@ class Replication:
             raise BrokerError(ResponseCode.NO_PERMISSION, why)
         copies = self.store.copies
         probes = [Probe(*probe) for probe in probes_from_json(request.body)]
-        agreed = copies.agreed(probes)
+        agreed = copies.count_common(probes)
         first = copies.first_offset
-        anew = header.end_offset < first
+        starts_over = header.end_offset < first
         joined = (
-            not anew
+            not starts_over
             and agreed == len(probes)
-            and copies.goes_on(probes[-1] if probes else None, header.end_offset)
+            and copies.can_continue(probes[-1] if probes else None, header.end_offset)
         )
         if joined:
             self._joined(header, channel)
@@ -232,10 +232,10 @@ class Replication:
             chunk = self.store.copies.chunk(offset, limit=self.store.durable_end)
         except StoreError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        told = confirmed == slave.told_confirm and tables == slave.told_tables
-        if chunk is None and told and not also_none:
+        is_known = confirmed == slave.sent_confirm and tables == slave.sent_tables
+        if chunk is None and is_known and not also_none:
             return None
-        slave.told_confirm, slave.told_tables = confirmed, tables
+        slave.sent_confirm, slave.sent_tables = confirmed, tables
         header = FetchLogResponse(
             segment_start=0 if chunk is None else chunk.segment_start,
             segment_bytes=0 if chunk is None else chunk.segment_bytes,

@@ -61,6 +61,6 @@ class ShippedTables:
         return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"
 
 
-def changed(known: dict[str, str], told: dict[str, str]) -> list[str]:
+def changed(known: dict[str, str], versions: dict[str, str]) -> list[str]:
     """Return names of tables whose version at the master differs from *known*."""
-    return [name for name, version in told.items() if known.get(name) != version]
+    return [name for name, version in versions.items() if known.get(name) != version]

@@ -35,8 +35,8 @@ from broker_core.remoting.replication_headers import (
     tables_from_json,
 )
 from broker_core.remoting.signing import Credentials
+from broker_core.store.common_end import Probe
 from broker_core.store.copying import Chunk
-from broker_core.store.joint import Probe
 from broker_core.store.rejoin import QueueStarts, Rejoin
 from broker_core.store.replicated_store import ReplicatedStore
 from broker_core.store.tables import JsonTable
@@ -49,7 +49,7 @@ _TIMEOUT_S = 3.0
 TABLES_EVERY_NS = 2_000_000_000
 
 #: Applies the content of one of the master's tables. May raise OSError, ValueError, InvalidCommand.
-Adopter = Callable[[dict[str, Any]], Awaitable[None]]
+TableUpdate = Callable[[dict[str, Any]], Awaitable[None]]
 
 _log = structlog.get_logger("broker")
 
@@ -57,9 +57,9 @@ _log = structlog.get_logger("broker")
 class MasterFollower:
     """Follows the master of a slave's broker name.
 
-    *find_master* asks nameservers and returns an address, or None. *adopters* apply tables that the
-    broker has in memory, by name; others are only saved. *reopen* is called when the log must be
-    truncated.
+    *find_master* asks nameservers and returns an address, or None. *table_updates* apply tables
+    that the broker has in memory, by name; others are only saved. *reopen* is called when the log
+    must be truncated.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MasterFollower:
         credentials: Credentials | None,
         tls: ClientContext | None,
         find_master: Callable[[], Awaitable[str | None]],
-        adopters: Mapping[str, Adopter],
+        table_updates: Mapping[str, TableUpdate],
         reopen: Callable[[], object],
     ) -> None:
         #: True while the master is reachable.
@@ -88,7 +88,7 @@ class MasterFollower:
         self._broker_id = broker_id
         self._address = address
         self._find_master = find_master
-        self._adopters = adopters
+        self._table_updates = table_updates
         self._reopen = reopen
         self._new_pool = partial(ConnectionPool, credentials=credentials, tls=tls)
         self._pool = self._new_pool()
@@ -184,27 +184,29 @@ class MasterFollower:
                 "the log is neither a master's nor a copy of one: give the slave an empty"
                 " data folder"
             )
-        search = copies.joint_search()
+        search = copies.common_end_search()
         while True:
             probes = search.probes
             response, starts = await self._ask_to_join(address, end, probes)
             if response.joined:
                 return None
             if end < response.first_offset:
-                return self._anew(response, starts, "retention of the master took what follows")
-            joint = search.answered(response.agreed)
-            if joint is None:
+                return self._start_over(
+                    response, starts, "retention of the master took what follows"
+                )
+            common_end = search.answered(response.agreed)
+            if common_end is None:
                 continue
-            if joint == end and probes:
-                joint = probes[-1].end  # all but the end of a segment
-            if joint < response.first_offset or joint == copies.first_offset:
-                return self._anew(response, starts, "the logs have nothing in common")
+            if common_end == end and probes:
+                common_end = probes[-1].end  # all but the end of a segment
+            if common_end < response.first_offset or common_end == copies.first_offset:
+                return self._start_over(response, starts, "the logs have nothing in common")
             _log.warning(
                 "the log differs from the master's; the part after the common end is removed",
-                joint=joint,
-                taken_out_bytes=end - joint,
+                common_end=common_end,
+                removed_bytes=end - common_end,
             )
-            return Rejoin(joint, min(self._store.visible_end, joint))
+            return Rejoin(common_end, min(self._store.visible_end, common_end))
 
     async def _ask_to_join(
         self, address: str, end: int, probes: Sequence[Probe]
@@ -225,7 +227,7 @@ class MasterFollower:
         await self._adopt(response)
         return response, {Topic(name): those for name, those in starts.items()}
 
-    def _anew(self, response: JoinMasterResponse, starts: QueueStarts, why: str) -> Rejoin:
+    def _start_over(self, response: JoinMasterResponse, starts: QueueStarts, why: str) -> Rejoin:
         _log.warning("the log starts over", reason=why, begins_at=response.first_offset)
         return Rejoin(response.first_offset, 0, starts)
 
@@ -262,11 +264,11 @@ class MasterFollower:
             raise
         self._refusals = 0
 
-    async def _take_tables(self, address: str, told: dict[str, str]) -> None:
+    async def _take_tables(self, address: str, versions: dict[str, str]) -> None:
         """Apply the master's tables: topics at once, since the next data may need them; others at
         intervals.
         """
-        names = changed(self._known_tables, told)
+        names = changed(self._known_tables, versions)
         due = now_ns() - self._took_tables_ns >= TABLES_EVERY_NS
         if not names or (AT_ONCE not in names and not due):
             return
@@ -274,9 +276,9 @@ class MasterFollower:
         for name, (version, content) in tables_from_json(answer.body).items():
             if not is_shipped(name):
                 raise StoreError(f"the master gave a table called {name[:80]!r}")
-            adopt = self._adopters.get(name)
-            if adopt is not None:
-                await adopt(content)
+            update = self._table_updates.get(name)
+            if update is not None:
+                await update(content)
             else:
                 await asyncio.to_thread(self._store.table(name).save, content)
             self._known_tables[name] = version

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_core.broker.delay_rules import DelayRules
-from broker_core.broker.transactions.records import PREPARED, half_part
+from broker_core.broker.transactions.records import PREPARED, place_half
 from broker_core.errors import BrokerError
 from broker_core.names import SCHEDULE_TOPIC, TIMER_TOPIC, Topic
 from broker_core.remoting.codes import ResponseCode
@@ -59,7 +59,7 @@ def place(
     """
     if _is_transactional(envelope, entries):
         (entry,) = entries
-        return Placement(*half_part(envelope, entry, group=producer_group))
+        return Placement(*place_half(envelope, entry, group=producer_group))
     for entry in entries:
         raw = entry.properties
         if _LEVEL_MARK in raw or _TIMER_MARK in raw:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 
-from broker_core.broker.table_saver import to_its_end
+from broker_core.broker.table_saver import uncancelled
 from broker_core.broker.topics.topics import Topics
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError
@@ -31,7 +31,7 @@ class TopicDirectory:
         """Manage *topics*.
 
         *announce* notifies the nameservers and does not raise. *read_only*: topics come only from a
-        master, by ``adopt``.
+        master, by ``replace``.
         """
         self.topics = topics
         self.read_only = read_only
@@ -46,7 +46,7 @@ class TopicDirectory:
         It cannot be used before it is on disk, or a crash could remove a topic with acknowledged
         messages. Raises OSError without a change.
         """
-        await to_its_end(self._define(config), name=f"define topic {config.topic}")
+        await uncancelled(self._define(config), name=f"define topic {config.topic}")
 
     async def _define(self, config: TopicConfig) -> None:
         async with self._turn:
@@ -67,7 +67,7 @@ class TopicDirectory:
         can it be created again. Raises the errors of that, and OSError if the table cannot be
         saved, which ``save`` repeats.
         """
-        await to_its_end(self._remove(topic, delete_messages), name=f"delete topic {topic}")
+        await uncancelled(self._remove(topic, delete_messages), name=f"delete topic {topic}")
 
     async def _remove(
         self, topic: Topic, delete_messages: Callable[[Topic], Awaitable[None]]
@@ -96,11 +96,11 @@ class TopicDirectory:
         await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
         self._unsaved = False
 
-    async def adopt(self, topics: Topics) -> None:
+    async def replace(self, topics: Topics) -> None:
         """Replace the topics by the master's, durably. Raise OSError."""
         async with self._turn:
             await asyncio.to_thread(self._table.save_bytes, orjson.dumps(topics.to_table()))
-            self.topics.adopt(topics)
+            self.topics.replace(topics)
         await self._announce()
 
     def readable(self, topic: Topic, queue_id: int) -> TopicConfig:

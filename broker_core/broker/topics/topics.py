@@ -115,7 +115,7 @@ class Topics:
                 topic=topic, read_queues=queues, write_queues=queues, perm=Perm.READ
             )
 
-    def adopt(self, other: Topics) -> None:
+    def replace(self, other: Topics) -> None:
         """Replace the content by *other*, except for the broker's own topics: a slave does so."""
         own = {name: config for name, config in self._configs.items() if name in _NOT_IN_TABLE}
         self._configs = {**other._configs, **own}

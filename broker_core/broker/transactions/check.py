@@ -9,7 +9,7 @@ from contextlib import suppress
 import structlog
 
 from broker_core.broker.groups.producers import Producers
-from broker_core.broker.transactions.desk import TransactionDesk
+from broker_core.broker.transactions.coordinator import TransactionCoordinator
 from broker_core.broker.transactions.records import check_body
 from broker_core.clock import now_ns, wall_ms
 from broker_core.errors import BrokerError, ConnectionLost
@@ -32,13 +32,13 @@ class TransactionCheck:
 
     def __init__(
         self,
-        desk: TransactionDesk,
+        coordinator: TransactionCoordinator,
         producers: Producers[RemotingChannel],
         *,
         interval_s: float,
         broker_name: str,
     ) -> None:
-        self._desk = desk
+        self._coordinator = coordinator
         self._producers = producers
         self._interval_s = interval_s
         self._broker_name = broker_name
@@ -53,7 +53,7 @@ class TransactionCheck:
         """Stop; the next start repeats an unfinished check."""
         await cancel_and_wait(self._running)
         if self._running is not None:
-            self._desk.note_progress()
+            self._coordinator.note_progress()
 
     async def _run(self) -> None:
         next_ns = now_ns() + int(self._interval_s * 1e9)
@@ -62,9 +62,9 @@ class TransactionCheck:
             try:
                 if now_ns() >= next_ns:
                     next_ns = now_ns() + int(self._interval_s * 1e9)
-                    await self._desk.check(wall_ms(), self._ask)
-                await self._desk.keep_up()
-                self._desk.note_progress()
+                    await self._coordinator.check(wall_ms(), self._ask)
+                await self._coordinator.keep_up()
+                self._coordinator.note_progress()
             except Exception as error:
                 bug = None if isinstance(error, OSError | BrokerError) else error
                 _log.error(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_core.broker.store_answers import ANSWERS
-from broker_core.broker.transactions.desk import TransactionDesk
+from broker_core.broker.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import BrokerError
 from broker_core.rare_warnings import RareWarnings
 from broker_core.remoting.codes import RequestCode
@@ -15,8 +15,8 @@ from broker_core.remoting_channel import Answer, Handler, RemotingChannel
 class TransactionProcessor:
     """Answers when the decision is as durable as the broker's ``flush`` promises."""
 
-    def __init__(self, desk: TransactionDesk) -> None:
-        self._desk = desk
+    def __init__(self, coordinator: TransactionCoordinator) -> None:
+        self._coordinator = coordinator
         self._warnings = RareWarnings("broker")
 
     def handlers(self) -> dict[int, Handler]:
@@ -25,7 +25,7 @@ class TransactionProcessor:
 
     async def _end(self, request: RemotingCommand, channel: RemotingChannel) -> Answer:
         try:
-            kept = await self._desk.end(EndTransactionHeader.from_ext(request.ext))
+            kept = await self._coordinator.end(EndTransactionHeader.from_ext(request.ext))
         except BrokerError as error:
             if request.is_oneway:  # Java's producers get no answer
                 self._warnings.warn(

@@ -52,14 +52,14 @@ _OURS = frozenset(name.encode() for name in (REAL_TOPIC, REAL_QUEUE, CHECKS, NUM
 _NOT_FOR_CONSUMERS = frozenset(name.encode() for name in (REAL_TOPIC, REAL_QUEUE, PREPARED))
 
 
-class Part(NamedTuple):
+class PlacedMessage(NamedTuple):
     """One message to be stored."""
 
     envelope: Envelope
     entries: list[BatchEntry]
 
 
-def half_part(envelope: Envelope, entry: BatchEntry, *, group: str) -> Part:
+def place_half(envelope: Envelope, entry: BatchEntry, *, group: str) -> PlacedMessage:
     """Return the half message for a transactional send of producer *group*, addressed by
     *envelope*.
 
@@ -82,7 +82,7 @@ def half_part(envelope: Envelope, entry: BatchEntry, *, group: str) -> Part:
     half = envelope._replace(
         topic=HALF_TOPIC, queue_id=0, sys_flag=envelope.sys_flag & ~SYS_TRANSACTION
     )
-    return Part(half, [entry._replace(properties=properties)])
+    return PlacedMessage(half, [entry._replace(properties=properties)])
 
 
 def read_half(message: StoredMessage) -> Half:
@@ -100,16 +100,18 @@ def read_half(message: StoredMessage) -> Half:
     )
 
 
-def renewed_part(message: StoredMessage, half: Half, *, checks: int, store_host: bytes) -> Part:
+def place_renewed(
+    message: StoredMessage, half: Half, *, checks: int, store_host: bytes
+) -> PlacedMessage:
     """Return the half message *message* again, after *checks* questions to producers."""
     more = {NUMBER: str(half.number)} | ({CHECKS: str(checks)} if checks else {})
     properties = changed_properties(message.raw_properties, more=more)
     return _copy(message, properties, topic=HALF_TOPIC, queue_id=0, store_host=store_host)
 
 
-def decision_parts(
+def place_decision(
     message: StoredMessage, half: Half, decision: Decision, *, store_host: bytes
-) -> list[Part]:
+) -> list[PlacedMessage]:
     """Return the messages to store, with one write, when the transaction of *half* ends."""
     properties = {
         TAGS: _RECORD_TAG,
@@ -118,7 +120,7 @@ def decision_parts(
     }
     record = BatchEntry(0, str(half.number).encode(), encode_properties(properties))
     envelope = Envelope(HALF_OP_TOPIC, 0, store_host, store_host, born_ms=message.store_ms)
-    parts = [Part(envelope, [record])]
+    parts = [PlacedMessage(envelope, [record])]
     if decision is Decision.COMMIT:
         topic, queue_id = real_queue(message)
         parts.append(
@@ -209,7 +211,7 @@ def _copy(
     store_host: bytes,
     sys_flag: int | None = None,
     prepared_offset: int = 0,
-) -> Part:
+) -> PlacedMessage:
     """Return a copy of *message*, whose body was not inflated, for another queue."""
     envelope = Envelope(
         topic,
@@ -222,7 +224,7 @@ def _copy(
         prepared_offset=prepared_offset,
     )
     entry = BatchEntry(message.flag, message.body, storable_properties(properties))
-    return Part(envelope, [entry])
+    return PlacedMessage(envelope, [entry])
 
 
 def _is_count(text: str) -> bool:

@@ -33,7 +33,7 @@ class Decision(Enum):
     GIVE_UP = "give up"
 
 
-class Act(Enum):
+class CheckAction(Enum):
     """The action of a check on an undecided transaction."""
 
     RENEW = "store it again, ask no producer"
@@ -133,7 +133,7 @@ class TransactionTable:
         """Return the decision; None if it is open, or decided too long ago."""
         return self._begun.get(number) or self._remembered.get(number)
 
-    def due(self, now_ms: int) -> list[tuple[int, Act]]:
+    def due(self, now_ms: int) -> list[tuple[int, CheckAction]]:
         """Return the actions of a check now, by number: oldest half message first. O(open
         transactions).
         """
@@ -158,18 +158,18 @@ class TransactionTable:
             return known.newest.place
         return None
 
-    def _due(self, now_ms: int) -> Iterator[tuple[int, Act]]:
+    def _due(self, now_ms: int) -> Iterator[tuple[int, CheckAction]]:
         rules = self.rules
         for number, known in self._open.items():
             half = known.newest
             if number in self._begun:
                 continue
             if half.checks >= rules.max_checks:
-                yield number, Act.GIVE_UP
+                yield number, CheckAction.GIVE_UP
                 continue
             wait_ms = rules.timeout_ms if half.immunity_ms is None else half.immunity_ms
             # Before its beginning: a clock was set back, so its age is unknown.
             if not 0 <= now_ms - known.since_ms < wait_ms:
-                yield number, Act.CHECK
+                yield number, CheckAction.CHECK
             elif now_ms - half.store_ms >= rules.interval_ms:
-                yield number, Act.RENEW  # otherwise a restart would read everything since
+                yield number, CheckAction.RENEW  # otherwise a restart would read everything since

@@ -20,7 +20,7 @@ from thrift.Thrift import TApplicationException
 
 from broker_core.errors import RemotingError
 from broker_core.tasks import spawn
-from broker_core.turns import Turns
+from broker_core.time_slices import TimeSlices
 from proxy.core.group.token_bucket import TokenBucket
 from proxy.downstream.port.frames import (
     Call,
@@ -96,8 +96,8 @@ class Server(Protocol):
         """Bytes of all requests and answers of the port."""
 
     @property
-    def turns(self) -> Turns:
-        """Turns of the requests of all connections."""
+    def turns(self) -> TimeSlices:
+        """TimeSlices of the requests of all connections."""
 
     @property
     def noisy(self) -> NoisyLog:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from broker_core.clock import now_ns
-from broker_core.turns import Turns
+from broker_core.time_slices import TimeSlices
 from proxy.downstream.port.connection import Connection, Entry
 from proxy.downstream.port.load import Load
 from proxy.downstream.port.request_rate import RequestRate, take
@@ -42,7 +42,7 @@ class ThriftServer:
         self.refused_connections = 0
         self.open: dict[int, Connection] = {}
         #: Of the requests of all connections.
-        self.turns = Turns()
+        self.turns = TimeSlices()
         #: Connections whose answer has not left, and those whose request is not whole.
         self.unread = Overdue[Connection](limits.slow_reader_s, self._drop_slow_reader)
         self.begun = Overdue[Connection](limits.slow_request_s, self._drop_slow_request)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 import structlog
 
 from broker_core.client import PullStatus, SendReceipt
-from broker_core.client.moved import has_moved
+from broker_core.client.queue_moves import has_moved
 from broker_core.clock import now_ns
 from broker_core.errors import (
     BrokerError,

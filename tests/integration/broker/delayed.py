@@ -61,7 +61,7 @@ async def stored(client: BrokerClient, queue: QueueName, count: int) -> list[Sto
 
 async def passed(cluster: Cluster) -> None:
     """Wait until the delivery has checked the clock, and delivered all due messages."""
-    delivery = cluster.broker.parts.delayed
+    delivery = cluster.broker.components.delayed
     looks = 0
     turn = WaitingMessages.turn
 

@@ -215,7 +215,7 @@ async def test_what_a_held_pull_keeps_in_memory_counts(asker: Asker) -> None:
             writer.write(RemotingCommand(11, opaque=opaque, ext=ext).encode())
         server = asker.cluster.broker.server
         await eventually(lambda: any(not channel.is_reading for channel in server.channels))
-        assert len(asker.cluster.broker.parts.long_polls) == 14  # of 5 MB each
+        assert len(asker.cluster.broker.components.long_polls) == 14  # of 5 MB each
         ext = AT_BROKER[RequestCode.SEND_MESSAGE].ext() | {"queueId": "1"}
         send = RemotingCommand(RequestCode.SEND_MESSAGE, ext=ext, body=b"x")
         await asker.ask(asker.cluster.broker_address, send)

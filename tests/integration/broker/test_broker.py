@@ -101,7 +101,7 @@ async def test_a_pull_waits_for_a_message_and_no_longer(cluster: Cluster) -> Non
     assert now_ns() - started < 10e9
     assert (await other).status is PullStatus.NO_NEW
     assert 0.14e9 < now_ns() - began < 14e9
-    assert len(cluster.broker.parts.long_polls) == 0
+    assert len(cluster.broker.components.long_polls) == 0
 
 
 async def test_only_matching_messages_wake_a_filtered_pull(cluster: Cluster) -> None:
@@ -143,7 +143,7 @@ async def test_a_restart_keeps_everything(cluster: Cluster, crash: bool) -> None
     await client.commit_offset(GROUP, queues[1], 7, epoch=3)
     assert (await client.lock(GROUP, queues)).granted == set(queues)
     if crash:
-        await cluster.broker.parts.save_tables()  # otherwise up to 5 s of commits may be lost
+        await cluster.broker.components.save_tables()  # otherwise up to 5 s of commits may be lost
     started_ms = await client.broker_start_ms(cluster.broker_name)
     await asyncio.sleep(0.002)
     await cluster.restart_broker(crash=crash)
@@ -190,7 +190,7 @@ async def test_a_deleted_group_starts_over_also_after_a_crash(cluster: Cluster, 
     await ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=GROUP, **{flag: "true"})
     table = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
     assert orjson.loads(table.body) == {"offsetTable": {f"{TOPIC}@{other}": {"0": 0}}}
-    await cluster.broker.parts.save_tables()
+    await cluster.broker.components.save_tables()
     await cluster.restart_broker(crash=True)
     client = await cluster.client("client-2")
     assert not await client.has_committed(GROUP, queue)
@@ -377,7 +377,7 @@ async def test_commits_beyond_a_log_that_lost_its_tail_are_brought_back(tmp_path
         for n in range(4):
             receipt = await client.send(queue, message(n))
         await client.commit_offset(GROUP, queue, 4, epoch=9)
-        await cluster.broker.parts.save_tables()
+        await cluster.broker.components.save_tables()
         await cluster.stop_broker(crash=True)
         log = tmp_path / "data" / "commitlog" / ("0" * 20)
         with log.open("r+b") as file:
@@ -398,7 +398,7 @@ async def test_retention_deletes_while_the_broker_runs(tmp_path: Path) -> None:
         client = await cluster.client()
         for _ in range(12):
             await client.send(queue, OutgoingMessage(TOPIC, b"x" * 90_000))
-        await cluster.broker.parts.retention.run()
+        await cluster.broker.components.retention.run()
         oldest = await client.min_offset(queue)
         assert 0 < oldest < 12
         behind = await client.pull(queue, group=GROUP, offset=0)
@@ -433,7 +433,7 @@ async def test_closing_ends_held_pulls_at_once(cluster: Cluster) -> None:
     queue = (await cluster.create_topic(TOPIC))[0]
     client = await cluster.client()
     pull = spawn(client.pull(queue, group=GROUP, offset=0, suspend_ms=20_000), name="pull")
-    await eventually(lambda: len(cluster.broker.parts.long_polls) == 1)
+    await eventually(lambda: len(cluster.broker.components.long_polls) == 1)
     started = now_ns()
     await cluster.stop_broker()
     assert (await pull).status is PullStatus.NO_NEW

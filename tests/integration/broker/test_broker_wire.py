@@ -196,7 +196,7 @@ async def test_a_heartbeat_makes_the_retry_topic_that_it_subscribes(raw: Raw) ->
         )
         heartbeat = Heartbeat(client_id="c", consumers=(consumer,))
         answer = await raw.ask(RequestCode.HEART_BEAT, body=heartbeat.to_json())
-        made = raw.cluster.broker.parts.directory.topics.find(retry)
+        made = raw.cluster.broker.components.directory.topics.find(retry)
         assert (answer.code, made is not None) == (0, retry in subscribed)
     assert made is not None
     assert (made.read_queues, made.write_queues) == (1, 1)

@@ -108,7 +108,7 @@ async def test_a_full_disk_refuses_sends_until_there_is_room_again(small_disk: P
         assert (await producer.client.lock(GROUP, [QUEUE])).unanswered == {QUEUE}
         await producer.client.commit_offset(GROUP, QUEUE, 7)
         with pytest.raises(OSError, match="No space"):
-            await cluster.broker.parts.save_tables()
+            await cluster.broker.components.save_tables()
         for crash in (False, True):  # a full disk does not prevent a start
             with capture_logs():
                 await cluster.stop_broker(crash=crash)
@@ -121,7 +121,7 @@ async def test_a_full_disk_refuses_sends_until_there_is_room_again(small_disk: P
         await producer.client.create_topic(Topic("more"), queues=1)
         assert (await producer.client.lock(GROUP, [QUEUE])).granted == {QUEUE}
         await producer.client.commit_offset(GROUP, QUEUE, 8)
-        await cluster.broker.parts.save_tables()
+        await cluster.broker.components.save_tables()
         await cluster.restart_broker(crash=True)
         await producer.check()
         assert await producer.client.committed_offset(GROUP, QUEUE) == 8

@@ -130,7 +130,7 @@ async def test_what_cannot_be_sent_back_is_said(cluster: Cluster, clock: Clock) 
     client = await cluster.client()
     _, message = await sent(client, cluster)
     await send_back(client, message)
-    reader = cluster.broker.parts.store.reader
+    reader = cluster.broker.components.store.reader
     waiting = reader.read(Topic("SCHEDULE_TOPIC_XXXX"), 2, 0, max_messages=1)
     inside = int.from_bytes(waiting.body[28:36], "big")
     for offset in (message.physical_offset + 1, -1, 10**15, inside):

@@ -78,10 +78,10 @@ async def test_a_held_pull_wakes_for_what_passes_alone(raw: Raw) -> None:
     await send(raw, 1)
     held = spawn(pull(raw, "n = 7", 1, sys_flag=6, suspend_timeout_millis=15_000), name="pull")
     broker = raw.cluster.broker
-    await eventually(lambda: len(broker.parts.long_polls) == 1)
+    await eventually(lambda: len(broker.components.long_polls) == 1)
     for n in (2, 3, 4):
         await send(raw, n)
-    await eventually(lambda: len(broker.parts.long_polls) == 1)
+    await eventually(lambda: len(broker.components.long_polls) == 1)
     assert not held.done()
     await send(raw, 5, 7, 8)
     assert await held == ([5], 7, 0)
@@ -89,7 +89,7 @@ async def test_a_held_pull_wakes_for_what_passes_alone(raw: Raw) -> None:
 
 async def test_a_held_pull_that_sees_nothing_goes_on_behind_what_it_saw(raw: Raw) -> None:
     held = spawn(pull(raw, "n = 7", sys_flag=6, suspend_timeout_millis=2600), name="pull")
-    await eventually(lambda: len(raw.cluster.broker.parts.long_polls) == 1)
+    await eventually(lambda: len(raw.cluster.broker.components.long_polls) == 1)
     await send(raw, 1, 2, 3)
     found, offset, code = await held
     assert (found, offset) == ([], 3)

@@ -163,7 +163,7 @@ async def test_what_cannot_be_done_has_ddmqs_code_and_a_sentence(
         refused = await ask(thin, timestamp=soon)
         assert (refused.code, "levels alone" in refused.msg) == (33, True)
     assert await client.max_offset(queue) == 0
-    assert len(cluster.broker.parts.delayed) == 0
+    assert len(cluster.broker.components.delayed) == 0
     assert base64.urlsafe_b64decode(elsewhere).startswith(b"v1 orders broker-z ")
 
 
@@ -206,4 +206,4 @@ async def test_the_python_client_delays_and_cancels(cluster: Cluster, blocking: 
         assert one != two
     pulled = await client.pull(queue, group=GROUP, offset=0, suspend_ms=15_000)
     assert [(m.body, m.key, m.properties["a"]) for m in pulled.messages] == [(b"one", "k", "b")]
-    assert len(cluster.broker.parts.delayed) == 0
+    assert len(cluster.broker.components.delayed) == 0

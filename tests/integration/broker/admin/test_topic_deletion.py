@@ -109,11 +109,11 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     """
     client = await cluster.client()
     queue = await used(cluster, client, TOPIC)
-    await cluster.broker.parts.save_tables()
+    await cluster.broker.components.save_tables()
     config = cluster.data / "config"
     before = {path: path.read_bytes() for path in config.glob("*.json")}
     await delete(cluster, client)
-    await cluster.broker.parts.save_tables()
+    await cluster.broker.components.save_tables()
     await cluster.stop_broker(crash=True)
     for path, content in before.items():
         if path.stem != saved:
@@ -122,7 +122,7 @@ async def test_a_start_deletes_from_the_tables_what_the_log_says_is_deleted(
     client = await cluster.client("client-3")
     with pytest.raises(BrokerError, match="topic 'orders' does not exist"):
         await send(client, queue, b"late")
-    await cluster.broker.parts.save_tables()
+    await cluster.broker.components.save_tables()
     assert b'"orders"' not in (config / "topics.json").read_bytes(), "retention takes the record"
     await cluster.create_topic(TOPIC)
     await assert_new(cluster, client, queue)
@@ -135,7 +135,7 @@ async def test_locks_of_a_deleted_topic_expire_and_cannot_be_renewed(
         client, other = await cluster.client(HOLDER), await cluster.client("client-2")
         queue = await used(cluster, client, TOPIC)
         await delete(cluster, client)
-        locks = cluster.broker.parts.locks
+        locks = cluster.broker.components.locks
         assert locks.to_table() != {"locks": []}
 
         async with asyncio.timeout(20):
@@ -150,7 +150,7 @@ async def test_who_waits_for_its_messages_hears_that_it_is_gone(cluster: Cluster
     client, admin = await cluster.client(), await cluster.client("client-2")
     queues = await cluster.create_topic(TOPIC)
     kept = (await cluster.create_topic(OTHER))[0]
-    long_polls = cluster.broker.parts.long_polls
+    long_polls = cluster.broker.components.long_polls
     pulls = [client.pull(each, group=GROUP, offset=0, suspend_ms=20_000) for each in queues]
     waiting = [asyncio.ensure_future(pull) for pull in pulls]  # noqa: TID251
     other = asyncio.ensure_future(  # noqa: TID251
@@ -216,9 +216,9 @@ async def test_clients_cannot_send_to_or_pull_from_the_records_of_deletions(
 
 async def test_an_unknown_topic_is_no_error(cluster: Cluster) -> None:
     client = await cluster.client()
-    end = cluster.broker.parts.store.durable_end
+    end = cluster.broker.components.store.durable_end
     await delete(cluster, client, "unknown")
-    assert cluster.broker.parts.store.durable_end == end, "nor does it leave a record"
+    assert cluster.broker.components.store.durable_end == end, "nor does it leave a record"
     await cluster.create_topic(TOPIC)
     await delete(cluster, client)
     await delete(cluster, client)

@@ -151,7 +151,7 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
     clock.advance(1000)
     expected = [b"0", b"2", b"4", b"6", b"8"]
     assert [m.body for m in await stored(client, queue, 5)] == expected
-    await cluster.broker.parts.delayed.save()
+    await cluster.broker.components.delayed.save()
     for crash in (True, False, True):
         await cluster.stop_broker(crash=crash)
         if lost == "consume queues":
@@ -160,14 +160,14 @@ async def test_after_crashes_nothing_is_lost_and_nothing_comes_twice(
             for path in (tmp_path / "data" / "config").glob("delayOffset*"):
                 path.unlink()
         await cluster.start_broker()
-        assert len(cluster.broker.parts.delayed) == 5
+        assert len(cluster.broker.components.delayed) == 5
         assert [m.body for m in await stored(client, queue, 5)] == expected
     clock.advance(HOUR_MS)
     expected += [b"1", b"3", b"5", b"7", b"9"]
     assert [m.body for m in await stored(client, queue, 10)] == expected
     await cluster.restart_broker(crash=True)
     await passed(cluster)
-    assert len(cluster.broker.parts.delayed) == 0
+    assert len(cluster.broker.components.delayed) == 0
     assert [m.body for m in await stored(client, queue, 10)] == expected
 
 
@@ -180,7 +180,7 @@ async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_wait
     client = await cluster.client()
     await send(client, queue, b"delayed", TIMER_DELAY_SEC=3600)
     await send(client, queue, b"was the end")
-    store = cluster.broker.parts.store
+    store = cluster.broker.components.store
     await cluster.stop_broker()
     store.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
     with (tmp_path / "data" / "commitlog" / ("0" * 20)).open("r+b") as file:
@@ -193,7 +193,7 @@ async def test_a_log_that_lost_its_end_is_believed_before_the_table_of_what_wait
                 await cluster.start_broker()
     for _ in range(3):
         await cluster.start_broker()
-        assert len(cluster.broker.parts.delayed) == 1
+        assert len(cluster.broker.components.delayed) == 1
         await cluster.stop_broker()
     await cluster.start_broker()
 
@@ -245,15 +245,15 @@ async def test_retention_moves_what_waits_and_a_moved_one_can_be_recalled(
         for _ in range(6):
             for _ in range(3):
                 await client.send(queue, OutgoingMessage(TOPIC, bytes(90_000)))
-            await cluster.broker.parts.retention.run()
+            await cluster.broker.components.retention.run()
             await cluster.restart_broker(crash=True)
-            assert len(cluster.broker.parts.delayed) == 3
+            assert len(cluster.broker.components.delayed) == 3
         first = await client.min_offset(queue)
         assert first > 5, "segments were deleted"
         await client.delays.recall("broker-a", TOPIC, receipt.recall_handle or "", group=GROUP)
         end = await client.max_offset(queue)
         clock.advance(3 * HOUR_MS)
-        await eventually(lambda: len(cluster.broker.parts.delayed) == 0)
+        await eventually(lambda: len(cluster.broker.components.delayed) == 0)
         pulled = await client.pull(queue, group=GROUP, offset=end, suspend_ms=0)
         assert [m.body for m in pulled.messages] == [b"level", b"last"]
 
@@ -281,19 +281,19 @@ async def test_retention_finds_room_for_what_waits_where_the_disk_has_none_for_a
             patched.setattr(os, "posix_fallocate", nearly_full)
             with pytest.raises(BrokerError, match="No space left"):
                 await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
-            await cluster.broker.parts.retention.run()
+            await cluster.broker.components.retention.run()
         first = await client.min_offset(queue)
         assert first == 3, "the oldest segments are gone"
         for _ in range(4):
             for _ in range(2):
                 await client.send(queue, OutgoingMessage(TOPIC, bytes(120_000)))
-            await cluster.broker.parts.retention.run()
+            await cluster.broker.components.retention.run()
             await cluster.restart_broker(crash=True)
-            assert len(cluster.broker.parts.delayed) == 1
+            assert len(cluster.broker.components.delayed) == 1
         assert await client.min_offset(queue) >= first + 6, "it is moved out of the way again"
         end = await client.max_offset(queue)
         clock.advance(3 * HOUR_MS)
-        await eventually(lambda: len(cluster.broker.parts.delayed) == 0)
+        await eventually(lambda: len(cluster.broker.components.delayed) == 0)
         pulled = await client.pull(queue, group=GROUP, offset=end, suspend_ms=0)
         assert [m.body for m in pulled.messages] == [b"d" * 50_000]
 
@@ -305,7 +305,7 @@ async def test_tens_of_thousands_are_moved_without_a_standstill(
     async with run_broker(tmp_path, segment_bytes=16 << 20, retention_bytes=1) as cluster:
         queue = (await cluster.create_topic(TOPIC))[0]
         client = await cluster.client()
-        parts = cluster.broker.parts
+        parts = cluster.broker.components
         envelope = Envelope(TOPIC, 0, parts.store_host, parts.store_host)
         placed = place_at(envelope, BatchEntry(0, b"", b"KEYS\x01k\x02"), clock.ms + HOUR_MS)
         count = 20_000  # one by one they took 20 s, in which no request was served
@@ -326,15 +326,18 @@ async def test_a_segment_full_of_waiting_messages_is_kept(tmp_path: Path, clock:
         client = await cluster.client()
         for n in range(10):
             await send(client, queue, b"%d" % n * 90_000, DELAY=18)
-        before = cluster.broker.parts.store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0)
-        await cluster.broker.parts.retention.run()
+        before = cluster.broker.components.store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0)
+        await cluster.broker.components.retention.run()
         assert (
-            cluster.broker.parts.store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0) == before
+            cluster.broker.components.store.reader.end_offset(Topic("rmq_sys_wheel_timer"), 0)
+            == before
         )
         clock.advance(2 * HOUR_MS)
         assert len(await stored(client, queue, 10)) > 1
-        await cluster.broker.parts.retention.run()
-        assert cluster.broker.parts.store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
+        await cluster.broker.components.retention.run()
+        assert (
+            cluster.broker.components.store.reader.min_offset(Topic("SCHEDULE_TOPIC_XXXX"), 17) > 0
+        )
 
 
 async def test_a_message_longer_than_a_log_file_has_become_delays_no_other(
@@ -351,8 +354,8 @@ async def test_a_message_longer_than_a_log_file_has_become_delays_no_other(
         await cluster.start_broker()
         for _ in range(40):
             await send(client, queue, b"y" * 30_000)
-        await cluster.broker.parts.retention.run()
-        assert cluster.broker.parts.store.reader.log_range()[0] == 0
+        await cluster.broker.components.retention.run()
+        assert cluster.broker.components.store.reader.log_range()[0] == 0
         clock.advance(1000)
         assert (await stored(client, queue, 41))[40].body == b"short"
 
@@ -366,7 +369,7 @@ async def test_a_failing_disk_delays_and_a_missing_topic_delays_no_other(
     await send(client, gone, b"gone", DELAY=1)
     for n in range(3):
         await send(client, queue, b"%d" % n, DELAY=1)
-    cluster.broker.parts.directory.topics.remove(gone.topic, now_ms=clock.ms)
+    cluster.broker.components.directory.topics.remove(gone.topic, now_ms=clock.ms)
     refusals = 0
 
     def full(log: CommitLog, size: int, **_: object) -> int:
@@ -378,9 +381,9 @@ async def test_a_failing_disk_delays_and_a_missing_topic_delays_no_other(
         patched.setattr(CommitLog, "make_room", full)
         clock.advance(1000)
         await eventually(lambda: refusals > 2)
-        assert len(cluster.broker.parts.delayed) >= 3
+        assert len(cluster.broker.components.delayed) >= 3
     assert [m.body for m in await stored(client, queue, 3)] == [b"0", b"1", b"2"]
-    assert len(cluster.broker.parts.delayed) == 0
+    assert len(cluster.broker.components.delayed) == 0
 
 
 async def test_a_message_that_an_older_version_stored_with_long_zeros_delays_no_other(
@@ -407,7 +410,7 @@ async def test_messages_for_a_topic_that_is_being_deleted_hold_up_no_others(
     gone = (await cluster.create_topic(Topic("doomed")))[0]
     client = await cluster.client()
     await send(client, gone, b"makes its files")
-    await cluster.broker.parts.store.checkpoint()
+    await cluster.broker.components.store.checkpoint()
 
     def refused(path: Path, target: Path) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
@@ -425,7 +428,7 @@ async def test_messages_for_a_topic_that_is_being_deleted_hold_up_no_others(
     assert [m.body for m in await stored(client, queue, 1)] == [b"other"]
     clock.set(start_ms + 61_000)
     assert [m.body for m in await stored(client, queue, 2)] == [b"other", b"later"]
-    delivery = cluster.broker.parts.delayed
+    delivery = cluster.broker.components.delayed
     assert len(delivery) == doomed
 
     await cluster.stop_broker()

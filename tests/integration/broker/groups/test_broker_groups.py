@@ -87,7 +87,7 @@ async def test_groups_make_themselves_and_are_there_after_a_crash(cluster: Clust
     client = await cluster.client()
     await client.pull(queue, group=BILLING, offset=0, suspend_ms=0)
     await subscribe_retries(cluster, Group("listening"))
-    await cluster.broker.parts.save_tables()
+    await cluster.broker.components.save_tables()
     await cluster.restart_broker(crash=True)
     assert await configured(cluster) == {
         name: GroupConfig(group=Group(name)).to_fields() for name in (BILLING, "listening")

@@ -43,7 +43,7 @@ async def test_delayed_messages_come_once_from_any_master(tmp_path: Path) -> Non
         await client.send(queue, OutgoingMessage(TOPIC, b"now"))
         await group.until_served(1, [b"from the first", b"now"])
         await send_delayed(client, queue, b"from the second", 1500)
-        master, slave = (group.brokers[n].parts.store for n in (0, 1))
+        master, slave = (group.brokers[n].components.store for n in (0, 1))
         await eventually(lambda: slave.copies.end_offset == master.durable_end)
         await promoted(group)
         await group.until_served(1, [b"from the first", b"now", b"from the second"])
@@ -61,19 +61,19 @@ async def test_where_delayed_messages_waited_at_the_old_master_is_not_believed_l
         await group.start(1)
         client, (queue,) = await group.client(), await group.queues()
         await send_delayed(client, queue, b"delayed", 3_600_000)
-        master, slave = (group.brokers[n].parts.store for n in (0, 1))
+        master, slave = (group.brokers[n].components.store for n in (0, 1))
         await eventually(lambda: slave.visible_end == master.durable_end)
         for number in (0, 1):
             await group.stop(number)
         slave.table("delayOffset").save({"offsetTable": {}, "timerOffset": 1})
 
         promoted = await group.start(1, role="master")
-        table = promoted.parts.store.table("replication")
+        table = promoted.components.store.table("replication")
         await eventually(lambda: not LogIdentity.from_table(table.load()).lock_grace)
         await group.stop(1)
         again = await group.start(1, role="master")
-        assert not again.parts.replica.was_promoted
-        assert len(again.parts.delayed) == 1
+        assert not again.components.replica.was_promoted
+        assert len(again.components.delayed) == 1
 
 
 async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ async def test_a_slave_delivers_nothing_by_itself(tmp_path: Path) -> None:
         client, (queue,) = await group.client(), await group.queues()
         due_s = asyncio.get_running_loop().time() + 3.5  # not before the crash
         await send_delayed(client, queue, b"delayed", 3500)
-        slave = group.brokers[1].parts.store
+        slave = group.brokers[1].components.store
         await eventually(
-            lambda: slave.copies.end_offset == group.brokers[0].parts.store.durable_end
+            lambda: slave.copies.end_offset == group.brokers[0].components.store.durable_end
         )
         await group.stop(0, crash=True)
         before = slave.copies.end_offset
@@ -155,7 +155,7 @@ async def test_replicas_sign_where_accounts_are_asked_for(tmp_path: Path) -> Non
     async with replica_group(tmp_path, acl=accounts) as group:
         await group.start(0)
         await group.start(1, acl=accounts)
-        master, slave = group.brokers[0].parts.store, group.brokers[1].parts.store
+        master, slave = group.brokers[0].components.store, group.brokers[1].components.store
         client = BrokerClient(
             nameservers=[group.nameserver.address],
             client_id="operator",

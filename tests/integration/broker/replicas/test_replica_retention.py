@@ -25,19 +25,19 @@ async def test_a_slave_copies_the_rest_of_a_queue_that_was_never_confirmed(
         for n in range(20):
             receipt = await client.send(queue, OutgoingMessage(TOPIC, b"%d" % n * 15_000))
             assert receipt.status is not SendStatus.OK
-        await master.parts.retention.run()
-        assert master.parts.store.reader.log_range()[0] > 0
+        await master.components.retention.run()
+        assert master.components.store.reader.log_range()[0] > 0
         await group.start(1)
 
         async def confirmed() -> bool:
-            return master.parts.store.reader.end_offset(TOPIC, 0) == 22
+            return master.components.store.reader.end_offset(TOPIC, 0) == 22
 
         await until(confirmed)
-        kept = master.parts.store.reader.min_offset(TOPIC, 0)
+        kept = master.components.store.reader.min_offset(TOPIC, 0)
         assert 2 < kept < 22
 
         async def served() -> bool:
-            slave = group.brokers[1].parts.store.reader
+            slave = group.brokers[1].components.store.reader
             return (slave.min_offset(TOPIC, 0), slave.end_offset(TOPIC, 0)) == (kept, 22)
 
         await until(served)

@@ -289,7 +289,7 @@ async def test_a_new_slave_begins_where_the_masters_log_does(tmp_path: Path) -> 
         broker = await group.start(0)
         client, (queue,) = await group.client(), await group.queues()
         await asyncio.gather(*(client.send(queue, message(bytes(4000))) for _ in range(200)))
-        await broker.parts.delete_expired()
+        await broker.components.delete_expired()
         first = await client.min_offset(queue)
         assert first > 0
         await group.start(1)

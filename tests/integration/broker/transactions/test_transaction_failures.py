@@ -83,7 +83,7 @@ async def test_an_end_that_names_no_half_message_of_its_group_is_refused(quick: 
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
     unknown = replace(good, commit_or_rollback=End.UNKNOWN)
     await client.requests.ask(quick.broker_name, RequestCode.END_TRANSACTION, unknown.to_ext())
-    assert len(quick.broker.parts.transactions) == 1
+    assert len(quick.broker.components.transactions) == 1
     await transactions.close()
 
 
@@ -105,7 +105,7 @@ async def test_what_can_be_no_half_message_is_refused_and_not_stored(quick: Clus
         with pytest.raises(BrokerError, match="a batch must not contain transactional") as refused:
             await client.send_batch(queue, batched)
         assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
-    reader = quick.broker.parts.store.reader
+    reader = quick.broker.components.store.reader
     assert reader.end_offset(HALF.topic, 0) == reader.end_offset(TOPIC, queue.queue_id) == 0
     # Our own properties have no effect if a sender sets them.
     tran |= {"TRAN_PREPARED_QUEUE_OFFSET": "77", "TRANSACTION_CHECK_TIMES": "15", "REAL_QID": "9"}
@@ -139,7 +139,7 @@ async def test_a_full_disk_leaves_a_transaction_undecided(
         with pytest.raises(BrokerError, match="cannot write its log now") as refused:
             await opened.commit()
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert len(quick.broker.parts.transactions) == 1
+    assert len(quick.broker.components.transactions) == 1
     await opened.commit()
     assert [m.body for m in await visible(client, queues)] == [b"body"]
     await transactions.close()
@@ -154,12 +154,12 @@ async def test_a_committed_message_stays_committed_though_its_topic_is_gone(
     _, transactions = await producer(quick, desk)
     opened = await transactions.prepare(OutgoingMessage(TOPIC, b"body"))
     await opened.commit()
-    await quick.broker.parts.store.delete_topic(TOPIC, store_ms=wall_ms())
+    await quick.broker.components.store.delete_topic(TOPIC, store_ms=wall_ms())
     await quick.stop_broker(crash=True)
     for path in (quick.data / "config").glob("consumerOffset*"):
         path.unlink()
     await quick.start_broker()
-    assert len(quick.broker.parts.transactions) == 0
+    assert len(quick.broker.components.transactions) == 0
     await transactions.close()
 
 
@@ -171,14 +171,14 @@ async def test_a_table_of_offsets_that_knows_more_than_the_log_is_not_believed(
         await cluster.create_topic(TOPIC)
         _, transactions = await producer(cluster, Desk())
         opened = [await transactions.prepare(OutgoingMessage(TOPIC, b"%d" % n)) for n in range(3)]
-        end = cluster.broker.parts.store.end_offset
+        end = cluster.broker.components.store.end_offset
         for each in opened:
             await each.commit()
         await transactions.close()
         await cluster.stop_broker()  # saves its progress
         os.truncate(next((cluster.data / "commitlog").iterdir()), end)
         await cluster.start_broker()
-        assert len(cluster.broker.parts.transactions) == 3
+        assert len(cluster.broker.components.transactions) == 3
 
 
 async def test_retention_leaves_what_is_undecided_until_it_is_stored_again(tmp_path: Path) -> None:
@@ -189,14 +189,14 @@ async def test_retention_leaves_what_is_undecided_until_it_is_stored_again(tmp_p
         opened = await transactions.prepare(OutgoingMessage(TOPIC, b"body"), check_after_s=3600)
         place = int(opened.receipt.offset_message_id[-16:], 16)
         broker = cluster.broker
-        reader = broker.parts.store.reader
+        reader = broker.components.store.reader
         for _ in range(2):
             await client.send(queues[0], OutgoingMessage(TOPIC, bytes(99_000)))
             await client.send(queues[0], OutgoingMessage(TOPIC, bytes(99_000)))
-        await broker.parts.retention.run()
+        await broker.components.retention.run()
         assert reader.log_range()[0] <= place
-        await broker.parts.transactions.check(wall_ms() + 600_000, lambda _, __: False)
-        await broker.parts.retention.run()
+        await broker.components.transactions.check(wall_ms() + 600_000, lambda _, __: False)
+        await broker.components.retention.run()
         assert reader.log_range()[0] > place
         # The producer names its own half message, which is deleted.
         await opened.commit()

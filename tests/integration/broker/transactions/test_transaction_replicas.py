@@ -91,13 +91,13 @@ async def test_rounds_wait_for_replicas_to_confirm_what_they_stored(tmp_path: Pa
         ends = []
         for n in range(3):
             at_ms = wall_ms() + 10_000 * (n + 1)
-            await master.parts.transactions.check(at_ms, lambda _, __: True)
-            ends.append(master.parts.store.end_offset)
+            await master.components.transactions.check(at_ms, lambda _, __: True)
+            ends.append(master.components.store.end_offset)
         assert ends[0] == ends[2]
         asked: list[bytes] = []
         await group.start(1)
-        await eventually(lambda: master.parts.store.visible_end == ends[0], within_s=30)
-        await master.parts.transactions.check(
+        await eventually(lambda: master.components.store.visible_end == ends[0], within_s=30)
+        await master.components.transactions.check(
             wall_ms() + 40_000, lambda _, half: asked.append(half.body) is None
         )
         assert asked == [b"body"]
@@ -122,7 +122,7 @@ async def test_a_slave_that_becomes_master_asks_about_what_is_undecided(tmp_path
         await group.stop(0, crash=True)
         await group.stop(1)
         broker = await group.start(1, role="master", **QUICK)
-        assert len(broker.parts.transactions) == 1
+        assert len(broker.components.transactions) == 1
         desk.answer = lambda _: COMMIT
         await client.queues(TOPIC, fresh=True)
         await group.until_served(1, [b"0", b"2"])

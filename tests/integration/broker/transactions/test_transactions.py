@@ -93,7 +93,7 @@ async def test_the_producer_is_asked_until_its_answer_is_clear(
     opened = await transactions.prepare(OutgoingMessage(TOPIC, b"body", key="k"))
     await eventually(lambda: len(desk.asked) >= 3)
     desk.answer = lambda _: ends
-    await eventually(lambda: len(quick.broker.parts.transactions) == 0)
+    await eventually(lambda: len(quick.broker.components.transactions) == 0)
     for half in desk.asked:
         assert (half.body, half.key, half.message_id) == (b"body", "k", opened.id)
         assert (half.topic, half.queue_id) == (TOPIC, opened.receipt.queue.queue_id)
@@ -135,7 +135,7 @@ async def test_another_producer_of_the_group_is_asked_once_the_first_is_gone(
     await transactions.prepare(OutgoingMessage(TOPIC, b"body"))
     await client.close()
     other, others = await producer(quick, second, name="second")
-    await eventually(lambda: len(quick.broker.parts.transactions) == 0 and bool(second.asked))
+    await eventually(lambda: len(quick.broker.components.transactions) == 0 and bool(second.asked))
     assert [m.body for m in await visible(other, queues)] == [b"body"]
     await others.close()
 
@@ -146,7 +146,7 @@ async def test_a_transaction_without_an_answer_ends_in_the_final_topic(tmp_path:
         desk = Desk()
         client, transactions = await producer(cluster, desk)
         opened = await transactions.prepare(OutgoingMessage(TOPIC, b"body", key="k"))
-        reader = cluster.broker.parts.store.reader
+        reader = cluster.broker.components.store.reader
         await eventually(lambda: reader.end_offset(GIVEN_UP.topic, 0) == 1)
         await eventually(lambda: len(desk.asked) >= 3)
         (given_up,) = await visible(client, [GIVEN_UP])
@@ -171,15 +171,15 @@ async def test_undecided_transactions_are_asked_about_after_a_crash(tmp_path: Pa
         await opened[b"rollback"].rollback()
         await eventually(lambda: any(half.body == b"ask" for half in desk.asked))
         await cluster.restart_broker(crash=True)
-        assert len(cluster.broker.parts.transactions) == 2
-        await eventually(lambda: cluster.broker.parts.producers.connections(GROUP) != [])
+        assert len(cluster.broker.components.transactions) == 2
+        await eventually(lambda: cluster.broker.components.producers.connections(GROUP) != [])
         await opened[b"late"].commit()
         desk.answer = lambda _: COMMIT
-        await eventually(lambda: len(cluster.broker.parts.transactions) == 0)
+        await eventually(lambda: len(cluster.broker.components.transactions) == 0)
         seen = sorted(message.body for message in await visible(client, queues))
         assert seen == [b"ask", b"commit", b"late"]
         await cluster.restart_broker()
-        assert len(cluster.broker.parts.transactions) == 0
+        assert len(cluster.broker.components.transactions) == 0
         assert len(await visible(client, queues)) == 3
         await transactions.close()
 
@@ -192,7 +192,7 @@ async def test_a_transaction_that_wants_no_question_for_long_is_asked_none(
     client, transactions = await producer(quick, desk)
     immune = await transactions.prepare(OutgoingMessage(TOPIC, b"immune"), check_after_s=600)
     await transactions.prepare(OutgoingMessage(TOPIC, b"other"))
-    reader = quick.broker.parts.store.reader
+    reader = quick.broker.components.store.reader
     # Both half messages are stored again meanwhile: one to be checked, one because it is young.
     await eventually(lambda: bool(desk.asked) and reader.end_offset(HALF.topic, 0) >= 4)
     assert {half.body for half in desk.asked} == {b"other"}

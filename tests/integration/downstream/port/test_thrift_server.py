@@ -15,7 +15,7 @@ import structlog
 from thrift.Thrift import TApplicationException, TMessageType
 
 from broker_core.errors import RequestTimeout
-from broker_core.turns import Turns
+from broker_core.time_slices import TimeSlices
 from proxy.downstream.port.connection import Connection, Entry, Reply, awaiting
 from proxy.downstream.port.server import ThriftServer
 from proxy.errors import Refused
@@ -146,7 +146,7 @@ async def test_further_requests_wait_until_the_current_one_is_answered() -> None
 async def test_requests_that_wait_for_their_turn_are_all_answered_in_order() -> None:
     """With a slice of a nanosecond each pass of the loop serves one request."""
     async with running() as (server, _, port), connect(port) as one, connect(port) as two:
-        with patch.object(server, "turns", Turns(1)):
+        with patch.object(server, "turns", TimeSlices(1)):
             for client in (one, two):
                 client.send_bytes(
                     b"".join(frame_of("ack", ACK_ARGUMENTS, sequence_id=n) for n in (1, 2))

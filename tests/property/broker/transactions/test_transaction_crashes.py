@@ -31,8 +31,8 @@ from broker_core.broker.groups.offsets import CommittedOffsets
 from broker_core.broker.topics.directory import TopicDirectory
 from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import HALF_TOPIC, UNDECIDED_TOPIC
-from broker_core.broker.transactions.desk import TransactionDesk
-from broker_core.broker.transactions.records import half_part
+from broker_core.broker.transactions.coordinator import TransactionCoordinator
+from broker_core.broker.transactions.records import place_half
 from broker_core.errors import BrokerError
 from broker_core.names import Topic
 from broker_core.remoting.message import (
@@ -64,7 +64,7 @@ class Site:
     """A store with its transactions, without a network."""
 
     store: MessageStore
-    desk: TransactionDesk
+    coordinator: TransactionCoordinator
     offsets: CommittedOffsets
 
     @classmethod
@@ -72,7 +72,7 @@ class Site:
         store = MessageStore(folder, segment_bytes=SEGMENT, flush="async")
         store.start()
         offsets.clamp(store.reader.end_offset)
-        desk = TransactionDesk(
+        coordinator = TransactionCoordinator(
             store,
             rules=RULES,
             directory=cast(TopicDirectory, AnyTopic()),
@@ -80,13 +80,13 @@ class Site:
             ended_lives=EndedLives(store),
             store_host=lambda: HOST,
         )
-        desk.load()
-        return cls(store, desk, offsets)
+        coordinator.load()
+        return cls(store, coordinator, offsets)
 
     async def prepare(self, body: bytes) -> EndTransactionHeader:
         envelope = Envelope(TOPIC, 0, HOST, HOST, sys_flag=SYS_TRANSACTION_PREPARED, born_ms=0)
         raw = encode_properties({"TRAN_MSG": "true", "TAGS": "t", "UNIQ_KEY": body.decode()})
-        placed = half_part(envelope, BatchEntry(0, body, raw), group=GROUP)
+        placed = place_half(envelope, BatchEntry(0, body, raw), group=GROUP)
         stored = await self.store.put(placed.envelope, placed.entries, store_ms=0)
         return EndTransactionHeader(
             producer_group=GROUP,
@@ -100,7 +100,7 @@ class Site:
         return Counter(message.body for message in decode_messages(found.body))
 
     def open_bodies(self) -> set[bytes]:
-        return {self._body(half.offset) for half in self.desk.undecided()}
+        return {self._body(half.offset) for half in self.coordinator.undecided()}
 
     def _body(self, offset: int) -> bytes:
         found = self.store.reader.read(HALF_TOPIC, 0, offset, max_messages=1)
@@ -161,7 +161,7 @@ async def write(folder: Path, script: list[tuple[str, int]]) -> History:
             how = End.COMMIT if verb == "commit" else End.ROLLBACK
             before = site.end
             try:
-                await site.desk.end(ended(header, how))
+                await site.coordinator.end(ended(header, how))
             except BrokerError:
                 assert body not in history.decided or history.decided[body][0] != how
             else:
@@ -170,10 +170,10 @@ async def write(folder: Path, script: list[tuple[str, int]]) -> History:
                 assert history.decided[body][0] == how
         elif verb == "check":
             now_ms += 100
-            await site.desk.check(now_ms, ask)
+            await site.coordinator.check(now_ms, ask)
         elif verb == "save":
-            site.desk.catch_up()
-            site.desk.note_progress()
+            site.coordinator.catch_up()
+            site.coordinator.note_progress()
             table = CommittedOffsets.from_table(site.offsets.to_table())
             history.saved.append((site.end, table))
     history.saved.insert(0, (0, CommittedOffsets()))
@@ -226,14 +226,14 @@ async def judge(folder: Path, history: History, at: int) -> None:
                 assert (body in still_open) + seen[body] == 1
             assert (body in still_open) + seen[body] <= 1
         assert undecided <= still_open
-        for half in site.desk.undecided():
+        for half in site.coordinator.undecided():
             header = EndTransactionHeader(
                 producer_group=GROUP,
                 tran_state_table_offset=half.offset,
                 commit_log_offset=half.place,
                 commit_or_rollback=End.COMMIT,
             )
-            await site.desk.end(header)
+            await site.coordinator.end(header)
         assert site.visible() == seen + Counter(still_open)
         assert set(site.visible().values()) <= {1}
     finally:
@@ -281,7 +281,7 @@ async def test_a_start_that_reads_a_long_history_finds_the_few_that_are_open(
         headers = [await site.prepare(b"m%d" % n) for n in range(700)]
         for n, header in enumerate(headers):
             if n % 100:
-                await site.desk.end(ended(header, End.COMMIT))
+                await site.coordinator.end(ended(header, End.COMMIT))
         site.store.abandon()
         again = Site.open(tmp_path, CommittedOffsets())
         assert again.open_bodies() == {b"m%d" % n for n in range(0, 700, 100)}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.check_rules import CheckRules
-from broker_core.broker.transactions.table import Act, Decision, Half, TransactionTable
+from broker_core.broker.transactions.table import CheckAction, Decision, Half, TransactionTable
 
 RULES = CheckRules(timeout_ms=60, interval_ms=100, max_checks=3)
 
@@ -76,12 +76,12 @@ def do_check(queues: Queues, table: TransactionTable, now_ms: int) -> None:
         first = queues.halves[number]
         age_ms = now_ms - min(first.born_ms, first.store_ms)
         wait_ms = RULES.timeout_ms if first.immunity_ms is None else first.immunity_ms
-        if act is Act.GIVE_UP:
+        if act is CheckAction.GIVE_UP:
             assert newest.checks == RULES.max_checks
             table.begin(number, Decision.GIVE_UP)
             queues.decision(number, Decision.GIVE_UP)
             continue
-        if act is Act.CHECK:
+        if act is CheckAction.CHECK:
             assert age_ms >= wait_ms or now_ms < newest.store_ms  # or the clock was set back
             assert newest.checks < RULES.max_checks
         else:
@@ -91,7 +91,7 @@ def do_check(queues: Queues, table: TransactionTable, now_ms: int) -> None:
                 offset=len(queues.halves),
                 place=1000 * len(queues.log),
                 store_ms=now_ms,
-                checks=newest.checks + (act is Act.CHECK),
+                checks=newest.checks + (act is CheckAction.CHECK),
             )
         )
 

@@ -10,23 +10,23 @@ BILLING, OTHER = Group("billing"), Group("other")
 def test_the_first_change_is_announced_at_once_and_the_last_of_many_a_moment_later() -> None:
     pace = NoticePace()
     assert pace.changed(BILLING, now_ns=0) == 0
-    pace.told(BILLING, 500, now_ns=0)
+    pace.notified(BILLING, 500, now_ns=0)
     assert pace.changed(BILLING, now_ns=100 * MS) == 400 * MS
     assert pace.changed(BILLING, now_ns=200 * MS) is None, "it is announced with the one before"
-    pace.told(BILLING, 501, now_ns=500 * MS)
+    pace.notified(BILLING, 501, now_ns=500 * MS)
     assert pace.changed(BILLING, now_ns=5000 * MS) == 0
 
 
 def test_small_groups_hardly_wait_and_large_ones_a_second_at_most() -> None:
     pace = NoticePace()
-    pace.told(BILLING, 3, now_ns=0)
-    pace.told(OTHER, 10**6, now_ns=0)
+    pace.notified(BILLING, 3, now_ns=0)
+    pace.notified(OTHER, 10**6, now_ns=0)
     assert pace.changed(BILLING, now_ns=MS) == 2 * MS
     assert pace.changed(OTHER, now_ns=MS) == 999 * MS
 
 
 def test_a_group_without_members_is_forgotten() -> None:
     pace = NoticePace()
-    pace.told(BILLING, 900, now_ns=0)
-    pace.told(BILLING, 0, now_ns=MS)
+    pace.notified(BILLING, 900, now_ns=0)
+    pace.notified(BILLING, 0, now_ns=MS)
     assert pace.changed(BILLING, now_ns=2 * MS) == 0

@@ -8,9 +8,9 @@ from broker_core.broker.delays.records import delivered, moved
 from broker_core.broker.groups.retries import sent_back
 from broker_core.broker.transactions.records import (
     check_body,
-    decision_parts,
+    place_decision,
+    place_renewed,
     read_half,
-    renewed_part,
 )
 from broker_core.broker.transactions.table import Decision
 from broker_core.names import SCHEDULE_TOPIC, DelayedPlace, Topic
@@ -44,9 +44,9 @@ def test_whatever_it_becomes_can_be_stored_with_as_many_as_are_taken(old: Stored
     assert placed is not None
     waited = [placed, moved(old, place, store_host=HOST)]
     of_transactions = [
-        renewed_part(old, half, checks=1, store_host=HOST),
-        decision_parts(old, half, Decision.COMMIT, store_host=HOST)[1],
-        decision_parts(old, half, Decision.GIVE_UP, store_host=HOST)[1],
+        place_renewed(old, half, checks=1, store_host=HOST),
+        place_decision(old, half, Decision.COMMIT, store_host=HOST)[1],
+        place_decision(old, half, Decision.GIVE_UP, store_host=HOST)[1],
     ]
     parts = [(each.envelope, each.entries[0]) for each in waited]
     parts += [(each.envelope, each.entries[0]) for each in of_transactions]

@@ -171,12 +171,12 @@ def test_the_oldest_segment_can_be_deleted_but_never_the_last(tmp_path: Path) ->
     log = opened(tmp_path)
     for _ in range(5):
         append_to(log, [message()])
-    assert log.leave_first_segment().start == 0
+    assert log.detach_first_segment().start == 0
     assert log.first_offset == SEGMENT
     with pytest.raises(StoreError):
         log.read(0, SIZE)
     with pytest.raises(IndexError):
-        log.leave_first_segment()
+        log.detach_first_segment()
     log.close()
 
 

@@ -239,12 +239,12 @@ async def test_a_chunk_that_is_garbled_or_out_of_place_is_refused_whole(tmp_path
     await master.close()
 
 
-def joint_of(mine: MessageStore, other: MessageStore) -> int:
+def common_end_of(mine: MessageStore, other: MessageStore) -> int:
     """Return the common end as two brokers find it, question by question."""
-    search = mine.copies.joint_search()
+    search = mine.copies.common_end_search()
     for _ in range(20):
-        if (joint := search.answered(other.copies.agreed(search.probes))) is not None:
-            return joint
+        if (common_end := search.answered(other.copies.count_common(search.probes))) is not None:
+            return common_end
     raise AssertionError("the search does not end")
 
 
@@ -256,20 +256,20 @@ async def test_logs_that_part_are_cut_at_the_joint_and_go_on_together(
     master, slave = master_at(tmp_path / "m"), slave_at(tmp_path / "s")
     await fill(master, common, chooser=chooser)
     await catch_up(master, slave)
-    joint = master.durable_end
-    slave.confirm(joint)
-    assert joint_of(slave, master) == joint, "it holds all of it"
+    common_end = master.durable_end
+    slave.confirm(common_end)
+    assert common_end_of(slave, master) == common_end, "it holds all of it"
     await slave.close()
     fork = master_at(tmp_path / "s")  # was a master for a while
     await fill(fork, mine, chooser=chooser)
     await fill(master, theirs, chooser=chooser)
 
-    found = joint_of(fork, master)
-    assert found == joint
+    found = common_end_of(fork, master)
+    assert found == common_end
     fork.copies.plan_rejoin(Rejoin(found, found))
     await fork.close()
     slave = slave_at(tmp_path / "s")
-    assert slave.copies.end_offset == joint
+    assert slave.copies.end_offset == common_end
     assert list((tmp_path / "s" / "commitlog").glob("*.dropped"))
     await catch_up(master, slave)
     slave.confirm(master.durable_end)

@@ -26,15 +26,15 @@ from broker_core.broker.topics.ended_lives import EndedLives
 from broker_core.broker.topics.topics import HALF_OP_TOPIC, HALF_TOPIC
 from broker_core.broker.transactions.records import (
     PRODUCER_GROUP,
-    Part,
+    PlacedMessage,
     announces,
-    decision_parts,
+    place_decision,
+    place_renewed,
     read_decision,
     read_half,
     real_queue,
-    renewed_part,
 )
-from broker_core.broker.transactions.table import Act, Decision, Half, TransactionTable
+from broker_core.broker.transactions.table import CheckAction, Decision, Half, TransactionTable
 from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, LocalProtocolError
 from broker_core.names import TRANSACTION_GROUP, Topic
@@ -47,7 +47,7 @@ from broker_core.store.reader import ReadStatus
 
 #: Messages read before the loop runs other work: some milliseconds.
 _AT_ONCE = 256
-_ACTS_AT_ONCE = 64
+_ACTIONS_AT_ONCE = 64
 _DECISIONS = {End.COMMIT: Decision.COMMIT, End.ROLLBACK: Decision.ROLLBACK}
 
 _log = structlog.get_logger("broker")
@@ -56,7 +56,7 @@ _log = structlog.get_logger("broker")
 Ask = Callable[[str, StoredMessage], bool]
 
 
-class TransactionDesk:
+class TransactionCoordinator:
     """The transactions of one broker. One event loop only."""
 
     def __init__(
@@ -201,20 +201,22 @@ class TransactionDesk:
             return  # messages of the last check are not confirmed and would be stored again
         await self.keep_up()
         due = self._table.due(now_ms)
-        told = _Told()
-        for start in range(0, len(due), _ACTS_AT_ONCE):
-            acts = due[start : start + _ACTS_AT_ONCE]
+        report = _CheckReport()
+        for start in range(0, len(due), _ACTIONS_AT_ONCE):
+            actions = due[start : start + _ACTIONS_AT_ONCE]
             results = await asyncio.gather(
-                *(self._act(number, act, ask, told) for number, act in acts),
+                *(self._apply(number, action, ask, report) for number, action in actions),
                 return_exceptions=True,
             )
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
         self._checked_end = self._store.end_offset
-        told.log()
+        report.log()
 
-    async def _act(self, number: int, act: Act, ask: Ask, told: _Told) -> None:
+    async def _apply(
+        self, number: int, action: CheckAction, ask: Ask, report: _CheckReport
+    ) -> None:
         half = self._table.newest(number)
         if half is None:
             return  # ended since
@@ -223,27 +225,27 @@ class TransactionDesk:
             return  # the log's file was deleted
         if self._ended_lives.is_former(message):
             await self._decide(message, half, Decision.ROLLBACK)
-            told.former += 1
+            report.former += 1
             return
         if self._ended_lives.is_ending(message):
             return  # a new copy would belong to the next life
-        if act is Act.GIVE_UP:
+        if action is CheckAction.GIVE_UP:
             await self._decide(message, half, Decision.GIVE_UP)
-            told.given_up.append(message.message_id)
+            report.given_up.append(message.message_id)
             return
-        checks = half.checks + (act is Act.CHECK)
-        part = renewed_part(message, half, checks=checks, store_host=self._store_host())
+        checks = half.checks + (action is CheckAction.CHECK)
+        part = place_renewed(message, half, checks=checks, store_host=self._store_host())
         stored = await self._store.put(part.envelope, part.entries, store_ms=wall_ms())
-        if act is not Act.CHECK:
+        if action is not CheckAction.CHECK:
             return
         renewed = self._half_at(stored.first_queue_offset)
         if renewed is not None:
             group = renewed.properties.get(PRODUCER_GROUP, "")
             if not ask(group, renewed):
-                told.without_producer[group] += 1
+                report.without_producer[group] += 1
 
     async def _decide(self, message: StoredMessage, half: Half, decision: Decision) -> Kept:
-        parts = decision_parts(message, half, decision, store_host=self._store_host())
+        parts = place_decision(message, half, decision, store_host=self._store_host())
         self._table.begin(half.number, decision)
         try:
             return await self._put_all(parts)
@@ -251,7 +253,7 @@ class TransactionDesk:
             self._table.cancel(half.number)
             raise
 
-    async def _put_all(self, parts: list[Part]) -> Kept:
+    async def _put_all(self, parts: list[PlacedMessage]) -> Kept:
         try:
             stored = await self._store.put_all(parts, store_ms=wall_ms())
             return stored[0].kept
@@ -358,7 +360,7 @@ class TransactionDesk:
 
 
 @dataclass(slots=True)
-class _Told:
+class _CheckReport:
     """Results of one check, logged in a few lines for any number of transactions."""
 
     given_up: list[str] = field(default_factory=list)  # their message ids

@@ -59,13 +59,13 @@ def closer_probes(log: CommitLog, after: Probe | None, before: int) -> list[Prob
     return [_probe(log, place) for place in between[:: max(1, step)]]
 
 
-class JointSearch:
+class CommonEndSearch:
     """Finds the end up to which *log* equals another one, which is asked about ``probes``.
 
     Example::
 
-        search = JointSearch(log)
-        while (joint := search.answered(ask(search.probes))) is None:
+        search = CommonEndSearch(log)
+        while (common_end := search.answered(ask(search.probes))) is None:
             pass
     """
 
@@ -95,7 +95,7 @@ class JointSearch:
         return self._log.first_offset if self._held is None else self._held.end
 
 
-def agreed(log: CommitLog, probes: Sequence[Probe]) -> int:
+def count_common(log: CommitLog, probes: Sequence[Probe]) -> int:
     """Return how many of the ascending *probes*, from the first on, this log has.
 
     Probes before its first byte count as present: they were deleted and cannot be compared.

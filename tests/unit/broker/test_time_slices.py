@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.tasks import spawn
-from broker_core.turns import Turns
+from broker_core.time_slices import TimeSlices
 
 MS = 1_000_000
 
@@ -18,7 +18,7 @@ class Machine:
         self.now_ns = 0
         self.passes = 0
         self.done: list[tuple[str, int]] = []
-        self.turns = Turns(10 * MS, clock=lambda: self.now_ns)
+        self.turns = TimeSlices(10 * MS, clock=lambda: self.now_ns)
 
     def work(self, name: str, ms: int = 4) -> Callable[[], str]:
         def work() -> str:

@@ -16,7 +16,7 @@ _SLICE_NS = 10_000_000
 _NOTABLE_NS = 1_000_000
 
 
-class Turns:
+class TimeSlices:
     """Runs pieces of work in order of arrival, for at most *slice_ns* per pass of the event loop.
 
     An event loop runs all ready callbacks before it looks at sockets and timers again. If hundreds

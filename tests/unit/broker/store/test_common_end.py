@@ -36,13 +36,15 @@ async def copy(master: MessageStore, slave: ReplicatedStore) -> None:
 
 def joins(slave: MessageStore, master: MessageStore) -> bool:
     """Return whether *master* lets the slave continue its log, as two brokers decide."""
-    search = slave.copies.joint_search()
+    search = slave.copies.common_end_search()
     for _ in range(20):
         probes, end = search.probes, slave.copies.end_offset
-        agreed = master.copies.agreed(probes)
-        if agreed == len(probes) and master.copies.goes_on(probes[-1] if probes else None, end):
+        common = master.copies.count_common(probes)
+        if common == len(probes) and master.copies.can_continue(
+            probes[-1] if probes else None, end
+        ):
             return True
-        if search.answered(agreed) is not None:
+        if search.answered(common) is not None:
             return False
     raise AssertionError("the search does not end")
 
