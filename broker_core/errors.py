@@ -49,7 +49,7 @@ class NotConnected(ConnectionLost):
 
 
 class BrokersAway(ConnectionLost):
-    """Some of the brokers that a request is for were not reached; all others have done it.
+    """Some brokers were not reached; all others have executed the request.
 
     ``brokers``: their names.
     """

@@ -27,11 +27,12 @@ def register(each: Inherited) -> None:
     _registered.add(each)
 
 
-def let_go(inherited: object) -> None:
-    """End the socket of a transport in a child process, or of a loop that is closed.
+def release_socket(inherited: object) -> None:
+    """Close the socket of a transport in a child process, or of a closed loop.
 
-    Its number is given to the null device. The transport may close it later, and closes no other
-    file by that. A socket of uvloop is kept: closed, it still has a number, that of another file.
+    The null device takes over its file descriptor, so that the transport can close it later without
+    closing another file. A socket of uvloop is kept: once closed, it reports another file's
+    descriptor.
     """
     number = inherited.fileno() if isinstance(inherited, TransportSocket) else -1
     if number >= 0:

@@ -119,12 +119,12 @@ class RemotingChannel(asyncio.Protocol):
 
     @property
     def is_reading(self) -> bool:
-        """False while further requests stay unread, since answers or requests in hand pile up."""
+        """False while reading pauses because too many answers or requests are pending."""
         return self._reading
 
     @property
     def handling(self) -> int:
-        """Requests in hand whose handlers run as tasks."""
+        """Number of requests whose handlers run as tasks."""
         return len(self._handling)
 
     @property
@@ -153,7 +153,7 @@ class RemotingChannel(asyncio.Protocol):
         """
         transport, self._transport = self._transport, None
         if transport is not None:
-            forks.let_go(transport.get_extra_info("socket"))
+            forks.release_socket(transport.get_extra_info("socket"))
 
     # -- requests out --------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Tally(Generic[K]):
         self._series: dict[K, Series] = {}
 
     def __len__(self) -> int:
-        """Names with samples: those whose counts rose within a day."""
+        """Return the number of names whose counts rose within a day."""
         return len(self._series)
 
     def sample(self, totals: Mapping[K, int], *, now_ms: int) -> None:

@@ -170,7 +170,7 @@ class BrokerClient:
         return sorted(data.broker for data in route.brokers)
 
     async def clusters(self) -> ClusterTable:
-        """Return all clusters and their brokers, as nameservers know them."""
+        """Return all clusters and their brokers, according to nameservers."""
         return await self._routes.clusters()
 
     async def topics(self) -> list[Topic]:

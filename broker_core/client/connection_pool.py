@@ -73,9 +73,10 @@ class ConnectionPool:
             command.sign(self._credentials.signed(command.ext, command.body))
         return await channel.request(command, timeout_s=timeout_s)
 
-    def begin_anew(self) -> list[RemotingChannel]:
-        """Connect anew for what is asked from now on; returns the connections used so far, which
-        stay open for what is under way.
+    def renew(self) -> list[RemotingChannel]:
+        """Use new connections for later requests; return the previous ones.
+
+        These stay open for the requests under way.
         """
         before = list(self._channels.values())
         self._channels.clear()

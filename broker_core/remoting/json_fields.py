@@ -1,4 +1,4 @@
-"""Reads JSON bodies as lenient as fastjson, and names invalid fields. Pure.
+"""Reads JSON bodies as leniently as fastjson, and names invalid fields. Pure.
 
 Clients in other languages write what their libraries produce: numbers and booleans as texts, texts
 as numbers, enumerations as ordinals. All of it is accepted. Other values are refused; in clients'

@@ -48,7 +48,7 @@ async def delete_first_segment(log: CommitLog, *, reader: StoreReader, thread: E
 
 
 def delete_file(path: Path) -> None:
-    """Delete the file of a segment, for good once this returns. Raises OSError."""
+    """Delete the file of a segment durably. Raise OSError."""
     path.unlink()
     # In order: if a younger segment alone were deleted, a start would find a hole.
     sync_folder(path.parent)

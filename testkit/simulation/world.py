@@ -163,7 +163,7 @@ class BrokerNode(Node):
 
     async def delete_expired(self) -> None:
         """Apply retention now."""
-        await self.do(self._broker.parts.delete_expired())
+        await self.do(self._broker.components.delete_expired())
 
     async def start(self) -> None:
         """Start it on what its disk has. Raises StoreError."""

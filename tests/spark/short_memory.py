@@ -46,7 +46,7 @@ class ShortMemory(SparkGateway):
 
     def forget(self) -> None:
         """Delete what retention would."""
-        self._do(self._cluster.broker.parts.retention.run())
+        self._do(self._cluster.broker.components.retention.run())
 
     def close(self) -> None:
         """End broker, nameserver and thread."""

@@ -75,7 +75,7 @@ async def test_a_delayed_message_does_not_come_in_the_next_life(
     await send(client, other, b"other", **delay)
     await recreate(cluster, client, restart=restart)
     await send(client, queue, b"new", **delay)
-    await eventually(lambda: len(cluster.broker.parts.delayed) == 0, within_s=60)
+    await eventually(lambda: len(cluster.broker.components.delayed) == 0, within_s=60)
     assert await bodies(client, queue) == [b"new"]
     assert await bodies(client, other) == [b"other"]
 
@@ -89,7 +89,7 @@ async def test_a_delayed_message_of_an_unknown_future_does_not_come_after_severa
         await send(client, queue, b"%d" % life, TIMER_DELAY_SEC="30")
         await recreate(cluster, client)
     await send(client, queue, b"last", TIMER_DELAY_SEC="30")
-    await eventually(lambda: len(cluster.broker.parts.delayed) == 0, within_s=60)
+    await eventually(lambda: len(cluster.broker.components.delayed) == 0, within_s=60)
     assert await bodies(client, queue) == [b"last"]
 
 
@@ -111,7 +111,7 @@ async def test_what_is_sent_while_its_topic_is_being_deleted_does_not_come_in_th
     assert {type(outcome) for outcome in outcomes} == {type(None), BrokerError}
     await cluster.create_topic(TOPIC)
     await send(client, queue, b"new", TIMER_DELAY_SEC="30")
-    await eventually(lambda: len(cluster.broker.parts.delayed) == 0, within_s=60)
+    await eventually(lambda: len(cluster.broker.components.delayed) == 0, within_s=60)
     assert await bodies(client, queue) == [b"new"]
 
 
@@ -125,13 +125,13 @@ async def test_retention_carries_nothing_into_the_next_life(tmp_path: Path) -> N
         await send(client, queue, b"old", TIMER_DELAY_SEC="60")
         await send(client, other, b"kept", TIMER_DELAY_SEC="60")
         await recreate(cluster, client)
-        parts = cluster.broker.parts
+        parts = cluster.broker.components
         for number in range(9):
             await send(client, other, b"%d" % number * 50_000)
             await parts.delete_expired()
         assert parts.store.copies.first_offset > 0
         await cluster.restart_broker(crash=True)
-        await eventually(lambda: len(cluster.broker.parts.delayed) == 0, within_s=90)
+        await eventually(lambda: len(cluster.broker.components.delayed) == 0, within_s=90)
         assert await bodies(client, queue) == []
         assert (await bodies(client, other))[-1] == b"kept"
 
@@ -153,7 +153,7 @@ async def test_a_half_message_of_a_former_life_is_not_committed(
     new = await transactions.prepare(OutgoingMessage(TOPIC, b"new"), check_after_s=600)
     await new.commit()
     assert await bodies(client, *queues) == [b"new"]
-    await eventually(lambda: len(cluster.broker.parts.transactions) == 0)
+    await eventually(lambda: len(cluster.broker.components.transactions) == 0)
     await transactions.close()
 
 
@@ -166,7 +166,7 @@ async def test_nobody_is_asked_about_a_half_message_of_a_former_life(cluster: Cl
     await recreate(cluster, client)
     await transactions.prepare(OutgoingMessage(TOPIC, b"new"), check_after_s=4)
     await eventually(lambda: bool(desk.asked), within_s=60)
-    await eventually(lambda: len(cluster.broker.parts.transactions) == 0, within_s=60)
+    await eventually(lambda: len(cluster.broker.components.transactions) == 0, within_s=60)
     assert [half.body for half in desk.asked] == [b"new"]
     assert await bodies(client, *queues) == [b"new"]
     assert await bodies(client, GIVEN_UP) == []
@@ -179,7 +179,7 @@ async def test_a_half_message_of_a_former_life_may_be_rolled_back(cluster: Clust
     old = await transactions.prepare(OutgoingMessage(TOPIC, b"old"), check_after_s=600)
     await recreate(cluster, client)
     await old.rollback()
-    await eventually(lambda: len(cluster.broker.parts.transactions) == 0)
+    await eventually(lambda: len(cluster.broker.components.transactions) == 0)
     await transactions.close()
 
 

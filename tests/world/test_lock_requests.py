@@ -30,7 +30,7 @@ class _Client(BrokerClient):
     """Can give up its connections without an end of what is under way."""
 
     def reconnect(self) -> list[RemotingChannel]:
-        return self._pool.begin_anew()
+        return self._pool.renew()
 
 
 class _Two:

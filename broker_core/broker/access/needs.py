@@ -39,7 +39,7 @@ ADMIN_CODES = frozenset(
     {
         *(17, 18, 25, 200, 207, 215, 222, 225, 314, 329),
         33,  # 33, a message by its position, of any topic
-        323,  # checks of a transaction, again
+        323,  # checks a transaction again
         *(7101, 7102, 7103),  # the whole log, and all tables
     }
 )

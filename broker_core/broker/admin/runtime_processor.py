@@ -132,8 +132,8 @@ class RuntimeProcessor:
         if others:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
-                f"{', '.join(others)[:_MAX_SHOWN]} cannot be changed while the broker runs: its"
-                " settings file says what counts, from its next start on",
+                f"{', '.join(others)[:_MAX_SHOWN]} cannot be changed while the broker runs:"
+                " change its settings file and restart it",
             )
         return request.response()
 

@@ -62,7 +62,7 @@ class Consumers(Generic[C]):
 
 
 class Groups(Generic[C]):
-    """All groups with members. Methods that return groups return those whose members to notify."""
+    """All groups with members. Methods return the groups whose members must be notified."""
 
     def __init__(self) -> None:
         self._groups: dict[Group, Consumers[C]] = {}

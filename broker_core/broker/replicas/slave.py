@@ -192,7 +192,7 @@ class MasterFollower:
                 return None
             if end < response.first_offset:
                 return self._start_over(
-                    response, starts, "retention of the master took what follows"
+                    response, starts, "the master's retention deleted the following messages"
                 )
             common_end = search.answered(response.agreed)
             if common_end is None:

@@ -65,7 +65,7 @@ def order(left: Value, right: Value) -> int:
         return _order_of_floats(left, right) if type(left) is float else _sign(left, right)
     if isinstance(left, bool):
         if isinstance(right, str):
-            raise NotComparable  # a cast that fails there
+            raise NotComparable  # Java's cast fails
         return -1
     if isinstance(left, str):
         if isinstance(right, bool):

@@ -86,7 +86,7 @@ class TransactionCoordinator:
         return len(self._table)
 
     def undecided(self) -> list[Half]:
-        """The half messages of undecided transactions, as far as they were read."""
+        """Return the half messages of undecided transactions read so far."""
         return self._table.undecided()
 
     def load(self) -> None:
@@ -171,7 +171,7 @@ class TransactionCoordinator:
         if not self._sees_all():
             raise BrokerError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                "replicas have not confirmed yet what was stored before the start",
+                "replicas have not confirmed yet the messages stored before the start",
             )
         self.catch_up()
         message = self._named_half(header)

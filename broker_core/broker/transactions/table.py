@@ -126,7 +126,7 @@ class TransactionTable:
         return None if known is None or number in self._begun else known.newest
 
     def undecided(self) -> list[Half]:
-        """The half messages of open transactions, the oldest first. O(open transactions)."""
+        """Return the half messages of open transactions, oldest first. O(open transactions)."""
         return [half for number in self._open if (half := self.newest(number)) is not None]
 
     def decision(self, number: int) -> Decision | None:

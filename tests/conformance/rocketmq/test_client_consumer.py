@@ -132,7 +132,7 @@ async def test_a_new_group_of_an_old_queue_starts_where_configured(
     async with stage(java, tmp_path, queues=1, **small) as scene:
         for n in range(4):
             await send(scene, 0, f"{n}" + "x" * 100_000)
-        await scene.cluster.broker.parts.retention.run()
+        await scene.cluster.broker.components.retention.run()
         oldest = await scene.ours.min_offset(queue(scene, 0))
         assert 0 < oldest <= 3
         second = wall_ms() // 1000 + 1
@@ -147,7 +147,7 @@ async def test_a_new_group_of_an_old_queue_starts_where_configured(
         await scene.handled(1, "since")
         await until_assigned(scene, {"last": [0]})
         # Each pull is held at the broker, so it has its first offset.
-        await eventually(lambda: len(scene.cluster.broker.parts.long_polls) >= 3, within_s=20)
+        await eventually(lambda: len(scene.cluster.broker.components.long_polls) >= 3, within_s=20)
         await send(scene, 0, "now")
         for name in wheres.values():
             await scene.handled(1, name)

@@ -28,7 +28,7 @@ async def scene(version: str, java_clients: JavaClients, tmp_path: Path) -> Asyn
 
 async def came(scene: Stage, count: int, topic: Topic | None = None) -> list[Any]:
     """Return the messages of a topic, once there are *count*."""
-    ours, name = scene.cluster.broker.parts.store.reader, topic or scene.topic
+    ours, name = scene.cluster.broker.components.store.reader, topic or scene.topic
     await eventually(lambda: ours.end_offset(name, 0) >= count, within_s=20)
     messages = await scene.stored(name)
     assert len(messages) == count
@@ -117,5 +117,5 @@ async def test_a_message_given_up_by_an_orderly_consumer_is_a_dead_letter_at_onc
     assert scene.java.bodies("c") == ["first", "never", "never", "never", "last"]
     (letter,) = await came(scene, 1, Topic("%DLQ%billing"))
     assert (letter.body, letter.properties["RETRY_TOPIC"]) == (b"never", scene.topic)
-    reader = scene.cluster.broker.parts.store.reader
+    reader = scene.cluster.broker.components.store.reader
     assert reader.end_offset(Topic("SCHEDULE_TOPIC_XXXX"), 4) == 0, "no delay"

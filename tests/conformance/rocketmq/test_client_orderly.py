@@ -42,7 +42,9 @@ async def consume(scene: Stage, name: str, **fields: Any) -> None:
 def holder(scene: Stage, queue_id: int) -> str:
     """Return the consumer that holds the lock, by the broker; empty if it is free."""
     queue = QueueName(scene.topic, scene.cluster.broker_name, queue_id)
-    client_id = scene.cluster.broker.parts.locks.holder(Group("billing"), queue, now_ns=now_ns())
+    client_id = scene.cluster.broker.components.locks.holder(
+        Group("billing"), queue, now_ns=now_ns()
+    )
     return (client_id or "").partition("@")[2].partition("-")[0]
 
 

@@ -39,7 +39,7 @@ async def test_sent_messages_are_stored_with_all_fields(scene: Stage, how: str) 
     sent = [{"body": f"body {n} ü", **fields} for n in range(30)]
     results = await scene.send("p", sent, how=how)
     if how == "oneway":
-        ours = scene.cluster.broker.parts.store.reader
+        ours = scene.cluster.broker.components.store.reader
         await eventually(lambda: sum(ours.end_offset(scene.topic, q) for q in range(4)) == 30)
     stored = await scene.stored()
     assert sorted(m.body.decode() for m in stored) == sorted(m["body"] for m in sent)
@@ -73,7 +73,7 @@ async def test_a_batch_is_one_run_of_a_queue_and_names_all_its_messages(scene: S
 @pytest.mark.parametrize("how", ["sync", "async", "oneway"])
 async def test_a_key_goes_to_the_same_queue_as_with_our_producer(scene: Stage, how: str) -> None:
     await scene.send("p", texts(100), how=how, select="hash")
-    ours = scene.cluster.broker.parts.store.reader
+    ours = scene.cluster.broker.components.store.reader
     await eventually(lambda: sum(ours.end_offset(scene.topic, q) for q in range(4)) == 100)
     of_queue = defaultdict(list)
     for message in await scene.stored():

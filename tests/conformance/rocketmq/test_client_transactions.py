@@ -34,8 +34,8 @@ async def send(scene: Stage, name: str, *bodies: str, op: str = "send", **fields
 
 
 def undecided(scene: Stage) -> int:
-    scene.cluster.broker.parts.transactions.catch_up()
-    return len(scene.cluster.broker.parts.transactions)
+    scene.cluster.broker.components.transactions.catch_up()
+    return len(scene.cluster.broker.components.transactions)
 
 
 def checks(scene: Stage, name: str, body: str) -> int:
