@@ -26,7 +26,7 @@ struct Message {
     4: i64 offset,
     /** The application's properties, without names reserved by the broker; absent if none. */
     5: optional map<string, string> properties,
-    /** Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53. */
+    /** Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53. */
     70: optional i64 leaseId,
     /** Counts deliveries of this message, 1 for the first. Released ones are not counted. */
     71: optional i32 attempt,

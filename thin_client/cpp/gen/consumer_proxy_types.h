@@ -119,7 +119,7 @@ class Message : public virtual ::apache::thrift::TBase {
    */
   std::map<std::string, std::string>  properties;
   /**
-   * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+   * Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
    */
   int64_t leaseId;
   /**

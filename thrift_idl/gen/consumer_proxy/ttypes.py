@@ -26,7 +26,7 @@ class Message(object):
      - tag: The producer's tag; absent if none.
      - offset: Position in the queue, in messages from 0. Old clients ack by it.
      - properties: The application's properties, without names reserved by the broker; absent if none.
-     - leaseId: Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+     - leaseId: Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
      - attempt: Counts deliveries of this message, 1 for the first. Released ones are not counted.
      - bornAtMs: The producer's timestamp: milliseconds since 1970.
      - orderKey: The order key's value; absent: the message is unordered.

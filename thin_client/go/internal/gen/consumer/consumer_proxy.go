@@ -27,7 +27,7 @@ var _ = bytes.Equal
 //  - Tag: The producer's tag; absent if none.
 //  - Offset: Position in the queue, in messages from 0. Old clients ack by it.
 //  - Properties: The application's properties, without names reserved by the broker; absent if none.
-//  - LeaseId: Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+//  - LeaseId: Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
 //  - Attempt: Counts deliveries of this message, 1 for the first. Released ones are not counted.
 //  - BornAtMs: The producer's timestamp: milliseconds since 1970.
 //  - OrderKey: The order key's value; absent: the message is unordered.

@@ -61,7 +61,7 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
      */
     PROPERTIES((short)5, "properties"),
     /**
-     * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+     * Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
      */
     LEASE_ID((short)70, "leaseId"),
     /**
@@ -437,14 +437,14 @@ public class Message implements org.apache.thrift.TBase<Message, Message._Fields
   }
 
   /**
-   * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+   * Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
    */
   public long getLeaseId() {
     return this.leaseId;
   }
 
   /**
-   * Identifies this delivery for acks. Counts from 1 within (topic, qid as in pull); below 2^53.
+   * Identifies this delivery for acks. Ascending within (topic, qid as in pull); below 2^53.
    */
   public Message setLeaseId(long leaseId) {
     this.leaseId = leaseId;
