@@ -133,15 +133,7 @@ class Producer(_Sender):
         TypeError for what cannot be sent.
         """
         message = Outgoing(
-            topic,
-            body,
-            key,
-            sharding_key,
-            tag,
-            properties or {},
-            sharding_path,
-            queue,
-            delay_s,
+            topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue, delay_s
         )
         return self.send_batch([message])[0]
 
@@ -264,15 +256,7 @@ class AsyncProducer(_Sender):
     ) -> str:
         """As ``Producer.send``."""
         message = Outgoing(
-            topic,
-            body,
-            key,
-            sharding_key,
-            tag,
-            properties or {},
-            sharding_path,
-            queue,
-            delay_s,
+            topic, body, key, sharding_key, tag, properties or {}, sharding_path, queue, delay_s
         )
         return (await self.send_batch([message]))[0]
 
