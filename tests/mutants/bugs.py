@@ -406,7 +406,7 @@ MUTANTS = (
            method_of(PeriodStart, "_own_record", _longer_each_time), crashed),
     Mutant("G1", "an owner goes on by the offsets of a former life of its topic",
            all_of(method_of(LastOwner, "in_life", lambda _, last, *__: last),
-                  method_of(owned_queue.OwnedQueue, "_reset", lambda *_: None)), recreated),
+                  method_of(owned_queue.OwnedQueue, "lost_tail", lambda *_: None)), recreated),
     Mutant("K1", "no record is written anew before retention reaches it",
            method_of(Recorder, "watch", lambda *_: True), outlived),
     Mutant("I1", "a hand-out drops a property",

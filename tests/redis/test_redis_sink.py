@@ -165,7 +165,7 @@ async def test_a_killed_server_costs_no_message_an_attempt_and_order_holds(
         await gateway.send(keys)
         await eventually(lambda: _delivery(proxy)["down_for_s"] is not None, within_s=30)
         (finding,) = doctor.findings(proxy.console.overview()["groups"]["billing"])
-        assert finding.startswith("orders: its target is down for ")
+        assert finding.startswith("orders: the delivery target has been down for ")
         assert redis.url in finding
         await redis.start()
         await eventually(gateway.all_finished, within_s=60)
