@@ -137,7 +137,7 @@ class RemotingChannel(asyncio.Protocol):
         if 0 < self._unread_ns < before_ns:
             return "it does not read its answers"
         if self._reading and 0 < self._begun_ns < before_ns:
-            return "its request was not whole in time"
+            return "its request was incomplete for too long"
         return None
 
     def abort(self) -> None:

@@ -166,7 +166,7 @@ class CommitLog:
         Raises OSError on a full or failing disk, and ValueError above ``largest_append_bytes``.
         """
         if size > self.largest_append_bytes:
-            raise ValueError(f"{size} bytes at once; a segment takes {self.largest_append_bytes}")
+            raise ValueError(f"cannot append {size} bytes: at most {self.largest_append_bytes}")
         if self._failure is not None:
             raise OSError(errno.EIO, f"the log failed before: {self._failure.strerror}")
         try:

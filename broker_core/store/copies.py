@@ -101,7 +101,7 @@ class LogCopies:
         """Append *chunk*; return its messages. Raise StoreError if it does not fit, or OSError."""
         if chunk.offset != self._log.end_offset:
             raise StoreError(
-                f"the log ends at {self._log.end_offset}, what was copied stands at {chunk.offset}"
+                f"the log ends at {self._log.end_offset}, the copied data begins at {chunk.offset}"
             )
         messages, filled = messages_of(chunk)
         self._log.append_copied(

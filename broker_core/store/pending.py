@@ -20,9 +20,9 @@ _log = structlog.get_logger("store")
 class Kept(Enum):
     """Durability of a stored message where several replicas are required."""
 
-    WELL = "as durable as asked for, on as many replicas as asked for"
-    ALONE = "here; there are not as many replicas now"
-    UNSURE = "here; perhaps not on as many replicas"
+    WELL = "as durable as required, on all required replicas"
+    ALONE = "on this broker; fewer replicas than required are connected"
+    UNSURE = "on this broker; perhaps on fewer replicas than required"
 
 
 class Stored(NamedTuple):

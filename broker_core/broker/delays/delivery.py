@@ -273,7 +273,7 @@ class DelayedDelivery:
             return _Ending(due)
         config = self._topics.find(placed.envelope.topic)
         if config is None:
-            _log.warning("the topic of a delayed message is gone", topic=placed.envelope.topic)
+            _log.warning("the topic of a delayed message was deleted", topic=placed.envelope.topic)
             return _Ending(due)
         if self._store.is_deleting(placed.envelope.topic):
             # It ends with its topic, which may take long: others do not wait for it.
@@ -281,7 +281,7 @@ class DelayedDelivery:
         if message.size + MAX_NAME_CHARS > self._store.largest_put_bytes:
             # Sent under other settings. It stays in the log, for a start with those.
             _log.error(
-                "a delayed message is longer than segment_bytes and passed over until a restart",
+                "a delayed message exceeds segment_bytes and is skipped until a restart",
                 bytes=message.size,
                 topic=placed.envelope.topic,
                 **due.place._asdict(),
@@ -307,7 +307,7 @@ class DelayedDelivery:
 
     def _warn_of_former(self, message: StoredMessage) -> None:
         self._warnings.warn(
-            "a delayed message went with its topic, which was deleted since",
+            "a delayed message was dropped because its topic was deleted",
             peer="",
             topic=message.properties.get(REAL_TOPIC),
             message=message.message_id,

@@ -102,8 +102,8 @@ class OffsetProcessor:
         if is_former:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
-                f"commit for a former life of {topic!r} refused: the topic was deleted, and this is"
-                f" its life {life}",
+                f"commit for a former life of {topic!r} refused: the topic was deleted since, and"
+                f" is now in life {life}",
             )
         newer = self._offsets.commit(
             *(group, topic, header.queue_id, header.commit_offset),

@@ -200,7 +200,7 @@ class Replication:
         if offset < self.store.copies.first_offset:
             raise BrokerError(
                 ResponseCode.PULL_OFFSET_MOVED,
-                f"the log begins at {self.store.copies.first_offset}, behind {offset}",
+                f"the log begins at {self.store.copies.first_offset}, after {offset}",
             )
         if offset > self.store.durable_end:
             raise BrokerError(

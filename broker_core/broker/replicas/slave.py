@@ -178,7 +178,7 @@ class MasterFollower:
         copies = self._store.copies
         end = copies.end_offset
         if end > self._store.durable_end:  # a join confirms it
-            raise StoreError(f"the log ends at {end}; on disk it ends before")
+            raise StoreError(f"the log ends at {end}, but not all of it is on disk")
         if self._identity.log_id is None and end > copies.first_offset:
             raise StoreError(
                 "the log is neither a master's nor a copy of one: give the slave an empty"
@@ -275,7 +275,7 @@ class MasterFollower:
         answer = await self._ask(address, RequestCode.FETCH_TABLES, {}, names_to_json(names))
         for name, (version, content) in tables_from_json(answer.body).items():
             if not is_shipped(name):
-                raise StoreError(f"the master gave a table called {name[:80]!r}")
+                raise StoreError(f"the master sent an unknown table, {name[:80]!r}")
             update = self._table_updates.get(name)
             if update is not None:
                 await update(content)

@@ -96,7 +96,7 @@ def _delayed(
         return Placement(envelope, [entry])
     if due_ms - now_ms > rules.max_delay_ms:
         raise _illegal(
-            f"the message is to be delayed by {due_ms - now_ms} ms, this broker takes up to"
+            f"the message is to be delayed by {due_ms - now_ms} ms, this broker accepts up to"
             f" {rules.max_delay_ms} ms (timer_max_delay_s)"
         )
     return place_at(envelope, entry, due_ms)

@@ -177,7 +177,7 @@ class SendProcessor:
         body = bytes(request.body)
         if len(body) > self._settings.max_message_bytes:
             raise _illegal(
-                f"the body has {len(body)} bytes, this broker takes"
+                f"the body has {len(body)} bytes, this broker accepts"
                 f" {self._settings.max_message_bytes}"
             )
         properties = (header.properties or "").encode()

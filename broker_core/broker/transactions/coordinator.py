@@ -297,7 +297,7 @@ class TransactionCoordinator:
         if message.physical_offset != header.commit_log_offset:
             raise _wrong(
                 f"The commit log offset wrong: commitLogOffset is {header.commit_log_offset}, the"
-                f" half message at that offset of its queue stands elsewhere"
+                f" half message at that offset of its queue has another one"
             )
         return message
 

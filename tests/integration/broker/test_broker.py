@@ -257,7 +257,7 @@ async def test_bad_sends_are_answered_and_store_nothing(tmp_path: Path) -> None:
         queue = (await cluster.create_topic(TOPIC))[0]
         client = await cluster.client()
         for bad, code, says in (
-            (OutgoingMessage(TOPIC, b"x" * 1001), 13, "1001 bytes, this broker takes 1000"),
+            (OutgoingMessage(TOPIC, b"x" * 1001), 13, "1001 bytes, this broker accepts 1000"),
             (OutgoingMessage(TOPIC, b"x", properties={"DELAY": "soon"}), 13, "DELAY is 'soon'"),
             (OutgoingMessage(TOPIC, b"x", sys_flag=4), 13, "bits of a transaction"),
         ):

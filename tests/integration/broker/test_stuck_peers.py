@@ -98,7 +98,7 @@ async def test_a_request_that_does_not_end_costs_its_connection_and_silence_does
                     await large.reader.readexactly(length)
             assert await drip.ended()
         [line] = [each for each in logs if each["event"] == "peer is stuck, disconnected"]
-        assert line["why"] == "its request was not whole in time"
+        assert line["why"] == "its request was incomplete for too long"
         assert await idle.echoed()
         assert await large.echoed()
         assert len(server.channels) == 2
