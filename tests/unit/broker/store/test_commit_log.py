@@ -62,7 +62,7 @@ def test_what_is_appended_together_stays_in_one_segment(tmp_path: Path) -> None:
 
 def test_more_than_a_segment_is_refused(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    with pytest.raises(ValueError, match=f"a segment takes {log.largest_append_bytes}"):
+    with pytest.raises(ValueError, match=f"bytes: at most {log.largest_append_bytes}"):
         append_to(log, [message() for _ in range(5)])
     assert log.end_offset == 0
     log.close()
