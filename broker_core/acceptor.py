@@ -31,7 +31,7 @@ class Acceptor:
         """Listen on *host* and *port*. Raise OSError if the address is not available.
 
         Args:
-            host: name or address; a name with several addresses is listened to on each
+            host: name or address; of a name, the first address of each family
             port: 0 for any free one
             take: receives each connection with its peer's address, and must close it
             on_full: receives the error when no connection can be accepted for a second

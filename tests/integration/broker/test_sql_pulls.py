@@ -102,7 +102,7 @@ async def test_a_held_pull_that_sees_nothing_goes_on_behind_what_it_saw(raw: Raw
         ("n >", "character 4: the end where a property"),
         ("n = 'x", "character 5: a quote that is never closed"),
         ("n", None),
-        ("5", "character 1: '5' stands where a comparison is expected"),
+        ("5", "character 1: '5' where a comparison is expected"),
         ("n > 'x'", "character 3: > compares numbers and properties only"),
         ("n = 1 n", "character 7: 'n' where AND, OR or the end is expected"),
         ("(" * 40 + "n = 1" + ")" * 40, "nested deeper than 32"),

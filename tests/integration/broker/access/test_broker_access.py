@@ -140,7 +140,7 @@ async def test_a_broker_with_wrong_accounts_does_not_start(tmp_path: Path) -> No
     for content, says in (
         (None, "No such file"),
         ("accounts: [{accessKey: me, secretKey: my-dear-secret}]", "accessKey of account 'me'"),
-        ("accounts: [\n  my-dear-secret: [}", "it is no YAML, in line 2"),
+        ("accounts: [\n  my-dear-secret: [}", "the file is not valid YAML, in line 2"),
     ):
         if content is not None:
             path.write_text(content)

@@ -218,7 +218,7 @@ async def test_a_recall_is_refused_in_a_sentence_where_nothing_waits(
         (TOPIC, handle, 604, "does not wait: it was delivered or recalled before"),
         ("other", waits, 604, "was sent to topic orders, not other"),
         ("unknown", waits, 17, "topic 'unknown' does not exist"),
-        (TOPIC, "djEgb3JkZXJz", 604, "recall handle 'djEgb3JkZXJz' is none"),
+        (TOPIC, "djEgb3JkZXJz", 604, "recall handle 'djEgb3JkZXJz' is invalid"),
         (TOPIC, "%%%", 604, "is invalid: expected"),
     ):
         with pytest.raises(BrokerError, match=says) as caught:
