@@ -140,7 +140,7 @@ def _chosen(rows: Sequence[dict[str, Any]], queues: Sequence[str] | None) -> lis
     for queue in queues:
         if queue not in known:
             names = ", ".join(sorted(known)) or "none"
-            raise OrderlaneError(f"no queue {queue!r}; the queues: {names}")
+            raise OrderlaneError(f"there is no queue {queue!r}; its queues: {names}")
     return [row for row in rows if row["queue"] in queues]
 
 

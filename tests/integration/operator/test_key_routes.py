@@ -10,17 +10,17 @@ import aiohttp
 from testkit.gateway import GROUP, TOPIC, run_gateway
 
 KEYS = f"/api/groups/{GROUP}/topics/{TOPIC}/keys"
-NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"
-NO_KEY = "key should be the order key, a text"
-NO_FIELD = "there is no field 'resaon': did you mean reason?"
-REASON = "should be one line that says why, for the audit topic"
-NO_OFFSET = "offset should be where the key's first message has to stand, or none is skipped"
-NO_ANEW = "anew should be true or false: hand-outs so far count no longer"
-NO_NOTE = "note should be a note of one line and at most 500 characters; an empty one takes it away"
+NO_RATE = "rate should be messages per second, from 0.001 to 1,000,000, or 0 for no limit"
+NO_KEY = "key should be the order key, a string"
+NO_FIELD = "unknown field 'resaon': did you mean reason?"
+REASON = "should be a one-line reason for the audit topic"
+NO_OFFSET = "offset should be the required offset of the key's first message"
+NO_ANEW = "anew should be true or false: reset the count of deliveries"
+NO_NOTE = "note should be a note of one line and at most 500 characters; empty to remove it"
 WRONG: list[tuple[str, Any, int, str]] = [
-    ("/hop", {"key": "a"}, 404, f"there is no {KEYS}/hop here: see /api/openapi.json"),
+    ("/hop", {"key": "a"}, 404, f"unknown path {KEYS}/hop: see /api/openapi.json"),
     ("/park", [], 400, "the request should be a JSON object"),
-    ("/park", {"reason": "x"}, 400, "key is missing: it should be the order key, a text"),
+    ("/park", {"reason": "x"}, 400, "key is missing: it should be the order key, a string"),
     ("/park", {"key": 5, "reason": "x"}, 400, NO_KEY),
     ("/park", {"key": "a", "reason": "x", "resaon": "x"}, 400, NO_FIELD),
     ("/park", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
@@ -56,4 +56,6 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
             assert (answer.status, await answer.json()) == (404, {"error": why})
         status, sentence = await post(f"{KEYS}/stop", {"key": "a", "reason": "x"})
         assert status == 409
-        assert sentence.startswith("key 'a' is not redriven in the queues of 'orders' that this")
+        assert sentence.startswith(
+            "key 'a' is not being redriven in the queues of 'orders' that this"
+        )

@@ -212,7 +212,7 @@ def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled
     ("words", "sentence"),
     [
         (("lint", "nobody"), "there is no group 'nobody'"),
-        (("lint", "fixed", "--topic", "x"), "group 'fixed' has no topic 'x': it has orders"),
+        (("lint", "fixed", "--topic", "x"), "group 'fixed' has no topic 'x'; its topics: orders"),
         (("lint", "fixed", "--candidate", "id"), "order key 'id' is neither QID nor KEY"),
         (("lint", "fixed", "--candidate", "QID", "--candidate", "QID"), "'QID' is named twice"),
         (("simulate", "fixed", "--service-ms", "fast"), "'fast' is neither a number of"),
@@ -230,7 +230,7 @@ def test_a_group_of_a_settings_file_is_changed_there(
 ) -> None:
     said = orderlane.problem("order-key", "rollout", "fixed", "QID", *WHY, "--http", filled.http)
 
-    assert "comes from its proxies' settings file, so change it there: set order_key: QID" in said
+    assert "comes from its proxies' settings file: set order_key: QID" in said
     assert "order_key_version: 1 of topic orders" in said
 
 

@@ -48,7 +48,7 @@ async def test_a_group_is_paused_at_all_proxies_and_over_a_hand_over(tmp_path: P
             (listed,) = await it.rows("groups", "ls")
             assert (listed["paused_queues"], listed["ready"]) == (2, 0)
             code, out, _ = await it.verb("doctor", "--nameserver", it.gateway.cluster.nameserver)
-            assert "the bank is closed), until orderlane groups resume" in out
+            assert "the bank is closed); resume it with orderlane groups resume" in out
             assert code == 0, out
             _, _, said = await it.verb("lag", GROUP, "--nameserver", it.gateway.cluster.nameserver)
             assert said.startswith(f"group {GROUP}: paused by ")
@@ -108,8 +108,8 @@ async def test_a_pause_that_cannot_be_is_told_in_a_sentence(tmp_path: Path) -> N
                 "answers 404: this proxy has no group 'other'"
             )
             assert (await it.refused("groups", verb, GROUP, *WHY)).endswith(
-                f"answers 409: this proxy owns no queue of orders for '{GROUP}', nor does another:"
-                " a queue has an owner once clients of the group came"
+                f"answers 409: this proxy owns no queue of orders for '{GROUP}', and no other proxy"
+                " does: queues get owners once clients connect"
             )
         code, _, err = await orderlane("groups", "stop", GROUP)
         assert (code, err.count("\n")) == (2, 1)

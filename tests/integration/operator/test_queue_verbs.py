@@ -68,7 +68,7 @@ async def test_wrong_leases_get_one_sentence(tmp_path: Path) -> None:
             f"group '{GROUP}' has no topic 'letters'; its topics: orders"
         )
         assert (await refused("leases", "ls", GROUP, "--queue", "nope")).endswith(
-            "topic 'orders' has no queue 'nope'; the queues: broker-a_0"
+            "topic 'orders' has no queue 'nope'; its queues: broker-a_0"
         )
         parked = ("--queue", "broker-a_0p")  # that of its parked keys, which nobody has made yet
         assert await it.rows("leases", "ls", GROUP, *parked) == []
@@ -79,7 +79,7 @@ async def test_wrong_leases_get_one_sentence(tmp_path: Path) -> None:
         assert (await refused("leases", "revoke", GROUP, "x")).startswith(
             "Missing option '--reason'"
         )
-        assert "reason should be one line that says why" in await refused(
+        assert "reason should be a one-line reason" in await refused(
             "leases", "revoke", GROUP, "x", "--reason", " "
         )
         assert "check that it is running" in await refused(
@@ -159,19 +159,21 @@ async def test_wrong_resets_get_one_sentence(tmp_path: Path) -> None:
         assert "give exactly one of" in await refused(*WHY)
         assert "give exactly one of" in await refused(*WHY, "--skip", "--to-offset", "1")
         assert "give a time with its zone" in await refused(*WHY, "--to-time", "yesterday")
-        assert "the queues: broker-a_0, broker-a_1" in await refused(
+        assert "its queues: broker-a_0, broker-a_1" in await refused(
             *WHY, "--skip", "--queue", "broker-a_7"
         )
         assert "give the base of one queue" in await refused(*WHY, "--skip", "--expect", "5")
         sentence = await refused(*WHY, "--skip", "--expect", "broker-a_0=5")
-        assert f"group '{GROUP}' stands at 0 in queue broker-a_0 of 'orders', not at 5" in sentence
-        assert "has no place 99: it goes from 0 to" in await refused(*WHY, "--to-offset", "99")
+        assert (
+            f"group '{GROUP}' is at offset 0 in queue broker-a_0 of 'orders', not at 5" in sentence
+        )
+        assert "offset 99 is outside queue" in await refused(*WHY, "--to-offset", "99")
         assert "has no topic 'letters'" in await refused(*WHY, "--skip", "--topic", "letters")
         assert (await it.refused("offsets", "show", "other")).count("no group 'other'") == 1
         path = f"/api/groups/{GROUP}/topics/orders/queues/broker-a_7/reset"
         body = orjson.dumps({"reason": "so", "to": {"offset": 1}})
         with pytest.raises(
-            OrderlaneError, match="'broker-a_7'; the queues: broker-a_0, broker-a_1"
+            OrderlaneError, match="'broker-a_7'; its queues: broker-a_0, broker-a_1"
         ):
             await asyncio.to_thread(ask_proxy, it.at.http, path, body=body, timeout_s=20)
         assert it.audited("offsets reset") == []
@@ -203,7 +205,7 @@ async def test_who_owns_what_is_the_same_at_each_proxy_and_a_drained_one_owns_no
             await it.send(*"abcdefgh")
             await eventually(it.gateway.all_finished, within_s=20)
             assert await it.refused("owners", "drain", there.http, *WHY) == (
-                f"the proxy at {there.http} answers 409: this proxy is drained already: it is stuck"
+                f"the proxy at {there.http} answers 409: this proxy is already drained: it is stuck"
             )
             (row,) = await it.rows("owners", "resume", there.http, *WHY)
             assert row["state"] == "serving"

@@ -12,12 +12,12 @@ from broker_core.remoting.route_bodies import Perm
 from testkit.gateway import GROUP, run_gateway
 
 PLACE = f"/api/groups/{GROUP}/dead-letters"
-NO_RATE = "rate should be messages a second, from 0.001 to 1,000,000, or 0 for no limit"
+NO_RATE = "rate should be messages per second, from 0.001 to 1,000,000, or 0 for no limit"
 NO_SKIP = 'skip should be a list of dead letters, such as ["broker-a_0@17"]'
-NOT_THERE = f"group '{GROUP}' has no dead letters: no topic %DLQ%{GROUP}"
-NO_REASON = "reason is missing: it should be one line that says why, for the audit topic"
+NOT_THERE = f"group '{GROUP}' has no dead letters: topic %DLQ%{GROUP} does not exist"
+NO_REASON = "reason is missing: it should be a one-line reason for the audit topic"
 WRONG: list[tuple[str, Any, int, str]] = [
-    ("/park", {}, 404, f"there is no {PLACE}/park here: see /api/openapi.json"),
+    ("/park", {}, 404, f"unknown path {PLACE}/park: see /api/openapi.json"),
     ("/redrive", [], 400, "the request should be a JSON object"),
     ("/redrive", {"reason": "x", "rate": "5"}, 400, NO_RATE),
     ("/redrive", {"reason": "x", "rate": True}, 400, NO_RATE),
@@ -60,5 +60,5 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
         await gateway.client.create_topic(Topic("%DLQ%old"), queues=1, perm=Perm.WRITE)
         assert await ask(PLACE.replace(GROUP, "old")) == (
             409,
-            "topic %DLQ%old may not be read: give it the permission 6 (RW)",
+            "topic %DLQ%old is not readable: set its permission to 6 (RW)",
         )
