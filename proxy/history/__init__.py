@@ -1,5 +1,5 @@
-"""Histories: what every process can write down of a run, and the checker of what must hold in it.
+"""Histories: the events that processes record of a run, and the checker of the guarantees.
 
-Here belong the writer, the reader and the invariants. Never here: anything that the running proxy
-depends on; a history is evidence, not state. ``docs/history.md`` is the contract of the events.
+Contains the writer, the reader and the invariants. A history is evidence, not state: the running
+proxy must not depend on anything here. ``docs/history.md`` is the contract of the events.
 """

@@ -1,4 +1,4 @@
-"""X1: a pull repeated under its ``req`` gets the leases of its first answer, and no more."""
+"""X1: a pull repeated under its ``req`` gets the leases of its first answer and no others."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from proxy.history.facts import LaneFacts
 from proxy.history.leases import Leases
 from proxy.history.reader import Event
 
-#: Answers of a client that a proxy keeps.
+#: Answers kept per client, as in a proxy.
 _KEPT = 4
 
 
 @dataclass(slots=True)
 class _Answer:
-    """``decided_ns`` tells the parts of one answer from a second one."""
+    """One answer to a pull; all its leases have the same ``decided_ns``."""
 
     node: str
     decided_ns: int
     leases: list[tuple[Leases, LaneFacts, int, int, int]] = field(default_factory=list)
 
     def alive(self) -> list[int]:
-        """Numbers of its leases that are alive."""
+        """Return the numbers of its live leases."""
         return [
             number
             for leases, facts, epoch, number, offset in self.leases
@@ -30,13 +30,13 @@ class _Answer:
 
 
 class Answers:
-    """The last answers of each client of a group."""
+    """The last answers to each client of a group."""
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], dict[str, _Answer]] = {}
 
-    def handed_out(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
-        """A lease was given to the pull ``req``; called before it counts as alive."""
+    def delivered(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
+        """Record a delivery to the pull ``req``; call before its lease counts as live."""
         request = event.get("req")
         if request is None:
             return
@@ -47,7 +47,7 @@ class Answers:
             if answer is not None and answer.node == event["node"] and (alive := answer.alive()):
                 facts.violation(
                     "X1",
-                    f"{event['consumer']} repeated its pull {request} and was handed out offset"
+                    f"{event['consumer']} repeated its pull {request} and was delivered offset"
                     f" {event['offset']}; leases {alive} of its first answer were alive",
                 )
             answers.pop(request, None)
@@ -57,7 +57,7 @@ class Answers:
         answer.leases.append((leases, facts, event["epoch"], event["lease"], event["offset"]))
 
     def replayed(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
-        """A lease was given once more."""
+        """Judge a lease that was repeated for the same pull."""
         if event["epoch"] < facts.epoch:
             return
         answers = self._answers.get((event["group"], event["consumer"]), {})

@@ -1,11 +1,11 @@
-"""The history checker: does what the processes wrote down keep the promises?
+"""The history checker: judges whether the recorded events keep the guarantees.
 
-It reads the events of all files in the order of time and judges them as they pass. The ids are
-those of the invariants, described in ``docs/history.md``: O1 to O5 of the order inside a key, L1 L2
-of the log, W1 W2 W3 of ownership and fencing, C1 C2 C3 of commits, D1 to D5 of loss and repetition,
-R1 to R5 of retries, leases, parking, pauses and audit, N1 to N7 of isolation, progress and demand,
-Q1 of rate limits, X1 of lost answers, G1 of topics deleted and created anew, K1 of what outlives
-retention, I1 of the bytes, A1 of acks without a handler.
+Reads the events of all files in the order of time and judges them as they pass. The ids are those
+of the invariants in ``docs/history.md``: O1 to O5 order within a key, L1 L2 the log, W1 W2 W3
+ownership and fencing, C1 C2 C3 commits, D1 to D5 loss and repetition, R1 to R5 retries, leases,
+parking, pauses and audit, N1 to N7 isolation, progress and demand, Q1 rate limits, X1 lost answers,
+G1 topics deleted and created again, K1 state that outlives retention, I1 message contents, A1 acks
+without a handler.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from proxy.history.answers import Answers
-from proxy.history.calm import Calm
 from proxy.history.contents import Contents
 from proxy.history.facts import LaneFacts
+from proxy.history.faults import Faults
 from proxy.history.findings import Findings, Report, Violation
 from proxy.history.lanes import Lane
 from proxy.history.limits import Limits, ns
@@ -26,15 +26,15 @@ from proxy.history.pauses import Audits
 from proxy.history.rates import Rates
 from proxy.history.reader import Event, HistoryError, HistoryReader
 from proxy.history.sends import Sends
+from proxy.history.sites import Sites
 from proxy.history.verdicts import Verdict, Whole, joined
-from proxy.history.waiting import Sites
 
 
 def verify(files: Iterable[Path], *, limits: Limits | None = None) -> Report:
     """Judge the histories in *files* together; *limits* are those of the timed invariants.
 
-    Raises HistoryError if one is unreadable, or if there is no send or no delivery in all of them:
-    an empty history proves nothing.
+    Raises HistoryError if a file is unreadable, or if the files contain no send or no delivery: an
+    empty history proves nothing.
     """
     reader = HistoryReader(tuple(files))
     checker = HistoryChecker(limits=limits)
@@ -53,8 +53,8 @@ class HistoryChecker:
         sites: Sites | None = None,
         answers: Answers | None = None,
     ) -> None:
-        """*sites* and *answers* know of all queues of a group, so that who judges some queues only
-        brings them.
+        """*sites* and *answers* cover all queues of a group; pass them when only some of the queues
+        are judged.
         """
         self._limits = limits or Limits()
         self._findings = Findings()
@@ -65,16 +65,17 @@ class HistoryChecker:
         self._answers = Answers() if answers is None else answers
         self._rates = Rates(self._findings)
         self._audits = Audits()
-        self._calm = Calm(ns(self._limits.settle_s))
+        self._faults = Faults(ns(self._limits.settle_s))
         self._lanes: dict[tuple[str, str, str], Lane] = {}
-        self._past: list[Lane] = []  # of former lives of their topics
+        self._past: list[Lane] = []  # of earlier lives of their topics
         self._events = self._deliveries = self._handled = self._broker_starts = 0
         self._brokers: set[str] = set()  # nodes with a running broker
-        self._commits_fenced = True  # Apache RocketMQ takes those of former owners, too
+        # False with Apache RocketMQ, which accepts commits of former owners
+        self._commits_fenced = True
         self._actions = self._judges()
 
     def _judges(self) -> dict[str, Callable[[Event], None]]:
-        """Who is told of an event, by its name."""
+        """Return the handler of each event, by event name."""
         leases = ("ack_ok", "expire", "revoke", "unsent", "extend")
         return {
             **dict.fromkeys(leases, lambda event: self._lane(event).lease(event)),
@@ -115,7 +116,7 @@ class HistoryChecker:
         }
 
     def on_event(self, event: Event) -> None:
-        """Judge one event, pass over unknown ones. Raises HistoryError if a field is wrong."""
+        """Judge one event; ignore unknown ones. Raises HistoryError if a field is invalid."""
         self._events += 1
         try:
             self._sites.seen(event["node"], event["t_ns"])
@@ -129,15 +130,17 @@ class HistoryChecker:
 
     @property
     def violations(self) -> Mapping[str, Violation]:
-        """What was found so far, by id. What can be judged at the end only is not there yet."""
+        """Violations found so far, by id; without those that are judged at the end."""
         return self._findings.by_id
 
     def report(self, *, torn: int = 0) -> Report:
-        """The verdict. Raises HistoryError if there was no send or no delivery."""
+        """Return the verdict. Raises HistoryError if there was no send or no delivery."""
         return joined([self.verdict()], Whole(events=self._events, torn=torn))
 
     def verdict(self, whole: Whole | None = None) -> Verdict:
-        """What was found, at the end of the events; *whole*: these are a part of that."""
+        """Return the findings at the end of the events; *whole*: the history that these events are
+        a part of.
+        """
         self._rates.judge_end()
         lanes = [*self._past, *self._lanes.values()]
         for lane in lanes:
@@ -160,10 +163,10 @@ class HistoryChecker:
         )
 
     def _lane(self, event: Event) -> Lane:
-        return self._whose(event, self._present(event))
+        return self._lane_in_life(event, self._present(event))
 
-    def _whose(self, event: Event, present: Lane) -> Lane:
-        """*present*, or the same queue in the life before."""
+    def _lane_in_life(self, event: Event, present: Lane) -> Lane:
+        """Return *present*, or the lane of the same queue in the previous life."""
         former = present.former
         return former if former is not None and present.life.is_of_former(event) else present
 
@@ -186,7 +189,7 @@ class HistoryChecker:
             queue,
             self._findings,
             self._limits,
-            self._calm,
+            self._faults,
             self._sends.times(topic, queue),
             reads_all=former is not None,
         )
@@ -219,10 +222,10 @@ class HistoryChecker:
         elif what == "created":
             for name, lane in lanes:
                 if lane.facts.deleted:
-                    self._begin_anew(*name, t_ns)
+                    self._begin_life(*name, t_ns)
 
-    def _begin_anew(self, group: str, topic: str, queue: str, t_ns: int) -> None:
-        """A life of the topic begins in a queue, and in its twin."""
+    def _begin_life(self, group: str, topic: str, queue: str, t_ns: int) -> None:
+        """Begin a life of the topic in a queue and its twin."""
         queue = origin_of(queue) if is_twin(queue) else queue
         for each in (queue, twin_of(queue)):
             lane = self._lanes.get((group, topic, each))
@@ -234,12 +237,12 @@ class HistoryChecker:
         self._rates.on_event(event)
         lane, topic, asked_ns = self._present(event), event["topic"], _decided_ns(event)
         if lane.facts.deleted and asked_ns > self._lives.deleted_ns(topic, event["queue"]):
-            self._begin_anew(event["group"], topic, event["queue"], event["t_ns"])
+            self._begin_life(event["group"], topic, event["queue"], event["t_ns"])
             lane = self._present(event)
         former = lane.former
         if former is not None:
             if asked_ns <= self._lives.deleted_ns(topic, event["queue"]):
-                lane = former  # granted in the life before, its owner being slow to say so
+                lane = former  # granted in the previous life, recorded late
             else:
                 former.ownership.superseded(event["t_ns"])
         lane.own(event, fenced=self._commits_fenced)
@@ -261,41 +264,41 @@ class HistoryChecker:
         self._deliveries += 1
         self._rates.on_event(event)
         present = self._present(event)
-        lane, life = self._whose(event, present), present.life
+        lane, life = self._lane_in_life(event, present), present.life
         if lane is present or _decided_ns(event) > life.began_ns:
             if UNKNOWN < self._sends.life_of(event) < life.number:
                 if lane is not present and _decided_ns(event) <= _heard_ns(life, lane):
                     lane.deliver(event, self._sends.saw(event))
                 else:
-                    life.strange_delivery(event)
+                    life.report_delivery(event)
                 return
             if lane is not present:
-                life.granted(event["epoch"])  # a period of the life before goes on in this one
+                life.granted(event["epoch"])  # a period of the previous life continues in this one
             lane = present
         key = self._sends.saw(event)
         if (tag := self._sends.tag_of(event)) and lane.facts.never_wanted(tag):
-            lane.facts.violation("D2", f"offset {event['offset']} was handed out with tag {tag}")
+            lane.facts.violation("D2", f"offset {event['offset']} was delivered with tag {tag}")
         lane.deliver(event, key)
 
     def _commit(self, event: Event) -> None:
         present = self._present(event)
-        lane, life = self._whose(event, present), present.life
+        lane, life = self._lane_in_life(event, present), present.life
         if lane is not present and _decided_ns(event) > life.began_ns:
-            life.strange(event, "committed")
+            life.report(event, "committed")
             return
         lane.commit(event, fenced=self._commits_fenced)
 
     def _finish(self, event: Event) -> None:
         present = self._present(event)
-        lane, life = self._whose(event, present), present.life
-        strange = lane is not present and _decided_ns(event) > _heard_ns(life, lane)
-        if strange and lane.deliveries.unfinished(event["offset"]) is None:
-            life.strange(event, "finished")  # it was not in flight
+        lane, life = self._lane_in_life(event, present), present.life
+        foreign = lane is not present and _decided_ns(event) > _heard_ns(life, lane)
+        if foreign and lane.deliveries.unfinished(event["offset"]) is None:
+            life.report(event, "finished")  # it was not in flight
             return
         lane.finish(event)
 
     def _handling(self, event: Event) -> Lane | None:
-        """The lane of a handler event; None if its message belongs to an unknown life."""
+        """Return the lane of a handler event; None if the life of its message is unknown."""
         lane = self._present(event)
         former = UNKNOWN < self._sends.life_of(event) < lane.life.number
         return lane.former if former else lane
@@ -319,7 +322,7 @@ class HistoryChecker:
         lane = self._lane({**event, "queue": twin_of(event["queue"])})
         started = event.get("state", "started") == "started"
         if started:
-            self._lane(event).pauses.judge_act(event, f"a redrive of {event.get('order')!r}")
+            self._lane(event).pauses.judge_action(event, f"a redrive of {event.get('order')!r}")
         lane.deliveries.redriven(event.get("order"), started=started, at_ns=event["t_ns"])
 
     def _redrive_dead_letters(self, event: Event) -> None:
@@ -335,9 +338,9 @@ class HistoryChecker:
         what, target = event["what"], str(event.get("target"))
         self._sends.disturbed()
         if event["phase"] == "begin":
-            self._calm.begin(what, target)
+            self._faults.begin(what, target)
         else:
-            self._calm.end(what, target, t_ns=event["t_ns"])
+            self._faults.end(what, target, t_ns=event["t_ns"])
 
     def _start(self, event: Event) -> None:
         self._sends.disturbed()
@@ -350,15 +353,15 @@ class HistoryChecker:
             return
         self._broker_starts += 1
         if self._broker_starts > 1:
-            self._calm.disturbed(event["t_ns"])
-        if self._brokers:  # one that never stopped: it was killed, and this is it again
+            self._faults.disturbed(event["t_ns"])
+        if self._brokers:  # the broker was killed and has restarted
             for lane in self._lanes.values():
                 lane.ownership.forget_commits()
         self._brokers = {event["node"]}
 
 
 def _decided_ns(event: Event) -> int:
-    """When it was decided, or asked for."""
+    """Return the time of the decision or request."""
     for name in ("at_ns", "asked_ns"):
         if (decided_ns := event.get(name)) is not None:
             return int(decided_ns)
@@ -366,8 +369,8 @@ def _decided_ns(event: Event) -> int:
 
 
 def _heard_ns(life: Life, former: Lane) -> int:
-    """Until when an owner of the life before, perhaps cut off, may know nothing of *life*: for as
-    long as it trusts its lock.
+    """Return the time until which an owner of the previous life may not have noticed *life*: the
+    trust in its lock.
     """
     return life.began_ns + former.take_overs.trust_ms * 1_000_000
 

@@ -1,4 +1,4 @@
-"""I1: a handler sees the bytes that were sent."""
+"""I1: a handler receives the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from proxy.history.reader import Event
 
 
 class Contents:
-    """Digests of the messages that were sent with one; of each a number is kept."""
+    """Digests of sent messages, kept as one number per message."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._sent: dict[str, int] = {}
 
     def sent(self, event: Event) -> None:
-        """A send began; one sent again has the same content, and so has a dead letter sent back."""
+        """Record a send. A repeated send and a redriven dead letter have the content of the first."""
         if (digest := event.get("digest")) is not None:
             self._sent.setdefault(event["msg"], hash(digest))
         elif (first := event.get("first")) in self._sent:
             self._sent.setdefault(event["msg"], self._sent[first])
 
     def handled(self, event: Event, at_place: str | None) -> None:
-        """A handler began; *at_place*: the message that stands where its message was read."""
+        """Judge the start of a handler; *at_place*: the message stored at the offset it was read
+        from.
+        """
         digest = event.get("digest")
         if digest is None:
             return

@@ -1,4 +1,4 @@
-"""O1, O2, O4, D2 to D5 and the half of D1 that concerns hand-outs: what the proxies did."""
+"""O1, O2, O4, D2 to D5 and the part of D1 about deliveries, judged by the proxies' events."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from proxy.history.facts import (
     name_of,
     outcome_in,
 )
+from proxy.history.group_progress import GroupProgress
 from proxy.history.leases import Lease, Leases
 from proxy.history.limits import ns
 from proxy.history.progress import Progress
 from proxy.history.reader import Event
-from proxy.history.wanted import Wanted
 
 
 class Deliveries:
-    """Hand-outs, leases and finishes of one queue and group.
+    """Deliveries, leases and finishes of one queue and group.
 
-    A finish is volatile until a commit or an ownership record covers it: the owner after a crash
-    may hand such a message out again. Then it is unfinished again, and so everything is judged once
-    more within that ownership period.
+    A finish is volatile until a commit or an ownership record covers it: after a crash the next
+    owner may deliver the message again. It is then unfinished again, so everything is judged again
+    within that ownership period.
     """
 
     def __init__(self, facts: LaneFacts, demands: Demands) -> None:
@@ -40,17 +40,17 @@ class Deliveries:
         self.leases = Leases(facts)
         self.durability = Durability(facts)
         self._attempts = Attempts(facts)
-        self._open: dict[Slot, set[int]] = {}  # offsets handed out and not finished
+        self._open: dict[Slot, set[int]] = {}  # offsets delivered and not finished
         self._unfinished: dict[int, Unfinished] = {}  # the same, by offset
-        self._first_out: dict[int, int] = {}  # the same: when that was for the first time
-        self.wanted = Wanted(facts, demands, self._open, self.leases.busy)
-        self.progress = Progress(facts, self.wanted, self._first_out, self._open)
-        self._acked: set[int] = set()  # accepted verdicts whose finish is to come
-        self._highest: dict[str, int] = {}  # of each key, handed out in this period
-        self._highest_before: dict[str, int] = {}  # in periods before
+        self._first_out: dict[int, int] = {}  # the same: time of the first delivery
+        self.group_progress = GroupProgress(facts, demands, self._open, self.leases.busy)
+        self.progress = Progress(facts, self.group_progress, self._first_out, self._open)
+        self._acked: set[int] = set()  # accepted verdicts whose finish is still missing
+        self._highest: dict[str, int] = {}  # by key, delivered in this period
+        self._highest_before: dict[str, int] = {}  # in earlier periods
         self._finished_now = OffsetFlags()  # in this period
-        self._finished_before = OffsetFlags()  # in the one before
-        self._handed_over = False  # the period before ended so, in peace
+        self._finished_before = OffsetFlags()  # in the previous period
+        self._handed_over = False  # the previous period ended by a hand-over without faults
 
     @property
     def keys(self) -> set[str]:
@@ -59,24 +59,28 @@ class Deliveries:
 
     @property
     def lowest_open(self) -> int | None:
-        """The lowest offset handed out and not finished. O(unfinished)."""
+        """The lowest offset delivered and not finished. O(unfinished)."""
         return min(self._unfinished, default=None)
 
     def unfinished_in(self, offsets: range) -> list[int]:
-        """Those of *offsets*, rising, that were handed out and did not finish. O(unfinished)."""
+        """Return the delivered and unfinished ones of *offsets*, rising. O(unfinished)."""
         return sorted(each for each in self._unfinished if each in offsets)
 
     def unfinished(self, offset: int) -> Unfinished | None:
-        """The message there, if it was handed out and did not finish."""
+        """Return the message at *offset* if it was delivered and has not finished."""
         return self._unfinished.get(offset)
 
     def settled(self, offset: int) -> bool:
-        """True if the present owner need not finish it any more."""
+        """Return True if the current owner need not finish the message any more."""
         return bool(self._finished_now.get(offset) or self._facts.flags.get(offset) & DURABLE)
 
     def new_period(self, t_ns: int, *, handed_over: bool, leased: bool) -> None:
-        """Another owner, or the same again: no lease outlives its period. *handed_over*: the period
-        before ended so, and nothing disturbed; *leased*: with leases alive.
+        """Begin an ownership period; no lease outlives the previous one.
+
+        Args:
+            t_ns: Begin of the period.
+            handed_over: The previous period ended by a hand-over without faults.
+            leased: Leases were alive when it ended.
         """
         self.end_all_leases(t_ns)
         self._handed_over = handed_over
@@ -89,28 +93,28 @@ class Deliveries:
         self._finished_before, self._finished_now = self._finished_now, OffsetFlags()
         slots = {offset: each.slot for offset, each in self._unfinished.items()}
         self.progress.new_period(slots, self._facts.serves_from_ns)
-        self.wanted.new_period(slots, t_ns)
+        self.group_progress.new_period(slots, t_ns)
 
     def end_all_leases(self, t_ns: int) -> bool:
-        """The queue was given up; True if a lease was alive."""
+        """End all leases because the queue was released; return True if one was alive."""
         ended = self.leases.clear(t_ns)
-        self.wanted.cut(ended, t_ns)
+        self.group_progress.cut(ended, t_ns)
         self._facts.excused.update((lease.offset, lease.number) for lease in ended)
         return bool(ended)
 
-    def repeated_in_vain(self, *, below: int) -> None:
-        """The new owner knows that what lies there and finished once is finished."""
+    def close_known(self, *, below: int) -> None:
+        """Close messages below *below* that have finished once: the new owner knows it."""
         for offset in list(self._unfinished):
             if offset < below and self._facts.flags.get(offset) & FINISHED:
                 self._close(offset)
 
     def rules_changed(self) -> None:
-        """Messages that were handed out oftener than a lowered limit allows come once more."""
+        """Allow one more delivery of messages that exceed a lowered limit."""
         self._attempts.rules_changed(self._unfinished.values())
 
     def reset(self, to: int, t_ns: int) -> None:
-        """A person had the group go on at *to*: what was read before counts no more, and what lies
-        there and behind it may come again.
+        """Move the group to offset *to* for an operator: earlier reads no longer count, and
+        messages from *to* on may come again.
         """
         self._facts.flags.forget(begin=to, kept=STARTED | HANDLED)
         for table in (self._open, self._unfinished, self._first_out, self._highest_before):
@@ -120,30 +124,30 @@ class Deliveries:
         self._finished_now, self._finished_before = OffsetFlags(), OffsetFlags()
         self.durability.reset()
         self.progress.new_period({}, 0)
-        self.wanted.reset(t_ns)
+        self.group_progress.reset(t_ns)
 
     def redriven(self, key: str | None, *, started: bool, at_ns: int) -> None:
-        """The copies of *key* (None: of all) are handed out from now on, their attempts counted
-        anew; or no longer.
+        """Begin or stop the redrive of the copies of *key* (None: all); a redrive resets their
+        attempts.
         """
         for offset, message in self._unfinished.items():
             if key is None or message.slot == key:
                 self.progress.waits(offset)
                 if started:
-                    message.begin_anew(at_ns=at_ns)
+                    message.reset_attempts(at_ns=at_ns)
 
-    def hastened(self, event: Event) -> None:
-        """A message that failed may be had now; *anew*: its attempts are counted anew."""
+    def retry_now(self, event: Event) -> None:
+        """Make a failed message ready at once; the event's *anew* resets its attempts."""
         message = self._unfinished.get(event["offset"])
         if message is not None:
             if event["anew"]:
-                message.begin_anew()
+                message.reset_attempts()
             self.progress.ended(event["offset"], message.slot, event["t_ns"])
 
-    # ---- hand-outs ------------------------------------------------------------------------------
+    # ---- deliveries ------------------------------------------------------------------------------
 
     def deliver(self, event: Event) -> None:
-        """A job was handed out."""
+        """Record a delivery."""
         offset, order = event["offset"], event["order"]
         self._judge_again(offset, self._facts.flags.get(offset))
         head = self.leases.grant(event, offset if order is None else order)
@@ -151,14 +155,16 @@ class Deliveries:
         if order is not None:
             run = event.get("run")
             together = self.leases.ahead(order, event["lease"] if run is None else run)
-        message = self._goes_out(event, head=head, together=together)
+        message = self._count_delivery(event, head=head, together=together)
         if message.failed_action:
             self._facts.violation(
-                "D2", f"offset {offset} was handed out although an action had failed on it"
+                "D2", f"offset {offset} was delivered although an action had failed on it"
             )
 
     def action_failed(self, event: Event) -> None:
-        """An action failed on a job that was about to be handed out: a hand-out that failed."""
+        """Record an action that failed on a job before its delivery; it counts as a failed
+        delivery.
+        """
         offset, order = event["offset"], event["order"]
         self._judge_again(offset, self._facts.flags.get(offset))
         slot: Slot = offset if order is None else order
@@ -168,17 +174,19 @@ class Deliveries:
                 f"{name_of(slot)}: an action looked at offset {offset} while lease {other.number}"
                 f" (offset {other.offset}) was alive",
             )
-        message = self._goes_out(event, head=True, together=set())
+        message = self._count_delivery(event, head=True, together=set())
         message.fails_at_action(failed=True)
         self._retry(offset, slot, event)
 
-    def acts_anew(self) -> None:
-        """Other rules may hold: what an action failed on may pass it now. O(unfinished)."""
+    def allow_failed_again(self) -> None:
+        """Allow again messages on which an action failed, as the rules may have changed.
+        O(unfinished).
+        """
         for message in self._unfinished.values():
             message.fails_at_action(failed=False)
 
-    def _goes_out(self, event: Event, *, head: bool, together: set[int]) -> Unfinished:
-        """A hand-out that counts, behind those *together* with it in its run."""
+    def _count_delivery(self, event: Event, *, head: bool, together: set[int]) -> Unfinished:
+        """Record a counted delivery, behind those *together* with it in its run."""
         offset, order, t_ns = event["offset"], event["order"], event["t_ns"]
         slot: Slot = offset if order is None else order
         flags = self._facts.flags.get(offset)
@@ -195,13 +203,13 @@ class Deliveries:
             if most is not None and len(self.leases) > max(most, self._facts.jobs_before):
                 self._facts.violation(
                     "N2",
-                    f"offset {offset} is number {len(self.leases)} in the hands of clients, {most}"
-                    " may be in memory",
+                    f"offset {offset} is leased message number {len(self.leases)}, the limit in"
+                    f" memory is {most}",
                 )
-        self._attempts.handed_out(
+        self._attempts.delivered(
             offset, message, event["attempt"], t_ns=t_ns, finished=bool(flags & FINISHED)
         )
-        self.progress.handed_out(
+        self.progress.delivered(
             offset,
             slot,
             head=head,
@@ -214,7 +222,9 @@ class Deliveries:
         return message
 
     def _rekey(self, offset: int, message: Unfinished, slot: Slot) -> None:
-        """Another order key holds for it, by a switch that its owner before knew nothing of."""
+        """Move a message to the slot of another order key, by a switch unknown to the previous
+        owner.
+        """
         self._open[message.slot].discard(offset)
         if not self._open[message.slot]:
             del self._open[message.slot]
@@ -222,23 +232,23 @@ class Deliveries:
         self._open.setdefault(slot, set()).add(offset)
 
     def _judge_again(self, offset: int, flags: int) -> None:
-        """It may have finished, and its owner may have had to know."""
+        """Judge a repeated delivery of a message whose finish the owner had to know."""
         facts = self._facts
-        if offset in facts.gone:
-            facts.violation("D1", f"offset {offset} was handed out, and had been deleted unread")
+        if offset in facts.deleted_offsets:
+            facts.violation("D1", f"offset {offset} was delivered, and had been deleted unread")
         if self._finished_now.get(offset):
-            facts.violation("D1", f"offset {offset} was handed out again after it had finished")
+            facts.violation("D1", f"offset {offset} was delivered again after it had finished")
         elif offset < facts.committed:
             known = "finished and committed" if flags & FINISHED else "committed unfinished"
             invariant = "D1" if flags & FINISHED else "C2"
-            facts.violation(invariant, f"offset {offset} was handed out after it had been {known}")
+            facts.violation(invariant, f"offset {offset} was delivered after it had been {known}")
         elif self._handed_over and self._finished_before.get(offset):
             facts.violation(
-                "D5", f"offset {offset} had finished, and was handed out again after a clean end"
+                "D5", f"offset {offset} had finished, and was delivered again after a clean end"
             )
         elif flags & FINISHED and flags & DURABLE:
             facts.violation(
-                "D4", f"offset {offset} was handed out again; that it finished was written down"
+                "D4", f"offset {offset} was delivered again; that it finished was written down"
             )
 
     def _judge_order(self, offset: int, key: str, flags: int, together: set[int]) -> None:
@@ -247,16 +257,16 @@ class Deliveries:
             if unfinished not in together:
                 self._facts.violation(
                     "O2",
-                    f"{name_of(key)}: offset {offset} was handed out before {unfinished} finished",
+                    f"{name_of(key)}: offset {offset} was delivered before {unfinished} finished",
                 )
         now = self._highest.get(key, -1)
         before = -1 if flags & DELIVERED else self._highest_before.get(key, -1)
         if offset < max(now, before) and not (open_offsets and offset in open_offsets):
             if not flags & DELIVERED:
                 self._facts.violation(
-                    "O1", f"{name_of(key)}: offset {offset} was handed out after {max(now, before)}"
+                    "O1", f"{name_of(key)}: offset {offset} was delivered after {max(now, before)}"
                 )
-            elif not self._finished_now.get(offset):  # that is a matter of D1
+            elif not self._finished_now.get(offset):  # a case of D1
                 self._facts.violation(
                     "O4", f"{name_of(key)}: offset {offset} was repeated after {now}"
                 )
@@ -266,7 +276,7 @@ class Deliveries:
     # ---- ends -----------------------------------------------------------------------------------
 
     def finish(self, event: Event) -> None:
-        """A job came to its end."""
+        """Record the end of a job."""
         offset, outcome, t_ns = event["offset"], event["outcome"], event["t_ns"]
         self._judge_outcome(offset, outcome)
         if outcome == "filtered":
@@ -281,7 +291,7 @@ class Deliveries:
         self.durability.finished(offset, t_ns)
 
     def _close(self, offset: int) -> tuple[Unfinished, int] | None:
-        """It is unfinished no more; what it was, and when it was first handed out."""
+        """Remove an unfinished message; return it and the time of its first delivery."""
         message = self._unfinished.pop(offset, None)
         if message is None:
             return None
@@ -315,13 +325,13 @@ class Deliveries:
             self._acked.discard(offset)
 
     def _judge_filter(self, offset: int, by: str | None) -> None:
-        """D2 unless the rule *by*, where that is known, is one of the group's by which messages are
-        filtered; an action that failed on a message filters it not.
+        """Report D2 if *by* is known and is no filter of the group, or if an action failed on the
+        message.
         """
         rules, message = self._facts.rules.filters, self._unfinished.get(offset)
         if by is not None and rules is not None and by not in rules:
             self._facts.violation(
-                "D2", f"offset {offset} was filtered by {by}, which is no filter of its group"
+                "D2", f"offset {offset} was filtered by {by}, which is not a filter of its group"
             )
         elif message is not None and message.failed_action:
             self._facts.violation(
@@ -329,7 +339,7 @@ class Deliveries:
             )
 
     def ack_ok(self, event: Event) -> None:
-        """A verdict was accepted."""
+        """Record an accepted verdict."""
         offset, number, outcome = event["offset"], event["lease"], event["outcome"]
         if outcome == "ok":
             self._acked.add(offset)
@@ -344,7 +354,7 @@ class Deliveries:
             self._retry(lease.offset, lease.slot, event)
 
     def _retry(self, offset: int, slot: Slot, event: Event) -> None:
-        """The message there failed: it is due after an interval."""
+        """Record a failure; the message is due after a retry interval."""
         message, intervals = self._unfinished.get(offset), self._facts.rules.retry_ms
         self._failed(offset, event["t_ns"])
         delay_ms = event.get("after_ms")
@@ -359,14 +369,14 @@ class Deliveries:
             message.failed_ns.append(t_ns)
 
     def expire(self, event: Event) -> None:
-        """A lease ended without its client's doing."""
+        """Record a lease that ended without a verdict."""
         if (lease := self.leases.expire(event)) is not None:
             self._failed(lease.offset, event["t_ns"])
             self._facts.excused.add((lease.offset, lease.number))
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
 
     def revoke(self, event: Event) -> None:
-        """A person ended a lease, whatever its deadline."""
+        """Record a lease that an operator ended before its deadline."""
         lease = self.leases.end(event["offset"], event["lease"], event["t_ns"])
         if lease is not None:
             self._failed(lease.offset, event["t_ns"])
@@ -374,7 +384,7 @@ class Deliveries:
             self.progress.ended(lease.offset, lease.slot, event["t_ns"])
 
     def unsent(self, event: Event) -> None:
-        """An answer was never written: its leases end, and are no attempts."""
+        """Record leases of an answer that was never written; they do not count as attempts."""
         lease = self.leases.end(event["offset"], event["lease"], event["t_ns"])
         if lease is not None:
             self._free(lease, event["t_ns"])

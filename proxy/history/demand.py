@@ -1,8 +1,8 @@
-"""Demand for a topic: pulls of a group that wait for it, at whichever proxy.
+"""Demand for a topic: pulls of a group that wait for it, at any proxy.
 
-A wait counts once it has ended, and at the end of the histories up to its proxy's last event. So
-the pulls of a killed proxy end at its death, and a pull of an earlier life of the process, which
-never ends, counts for nothing. Demand is therefore complete at the end of the histories only.
+A wait counts once it has ended, and at the end of the histories up to its proxy's last event. The
+pulls of a killed proxy therefore end at its death, and a pull of an earlier incarnation that never
+ends does not count. Demand is complete only at the end of the histories.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from proxy.history.reader import Event
 from proxy.history.spans import Span, Spans, inner, outer
 
-#: What may hold messages back: a rate, or leases, of which the group has all that it may.
+#: Limits that hold messages back: a rate, or the maximum number of leases.
 Limit = Literal["rate", "leases"]
 LIMITS: tuple[Limit, ...] = get_args(Limit)
 #: Pulls of one consumer for the same topics (None: any).
@@ -23,10 +23,10 @@ FOREVER_NS = 1 << 62
 
 
 class Demands:
-    """Waiting pulls of all groups, and when a proxy was held back by a limit."""
+    """Waiting pulls of all groups, and times in which a limit held a proxy back."""
 
     def __init__(self, last_ns: Callable[[str], int]) -> None:
-        """*last_ns* gives the last event of a node, at the end of the histories."""
+        """*last_ns* returns the time of a node's last event, at the end of the histories."""
         self._last_ns = last_ns
         self._waits: dict[tuple[str, str | None], Spans] = {}  # by group and topic; None: any
         self._open: dict[tuple[str, str], dict[_Pull, list[int]]] = {}  # by node and group
@@ -38,7 +38,7 @@ class Demands:
     # ---- while the histories run ----------------------------------------------------------------
 
     def pull(self, event: Event, change: int) -> None:
-        """A pull began (1) or ended (-1) to wait."""
+        """Record that a pull began (1) or stopped (-1) to wait."""
         node, group, t_ns = event["node"], event["group"], event["t_ns"]
         topics = None if event["topics"] is None else tuple(dict.fromkeys(event["topics"]))
         pulls = self._open.setdefault((node, group), {})
@@ -55,7 +55,9 @@ class Demands:
     def hold(
         self, node: str, group: str, limit: Limit, topic: str | None, held: bool, t_ns: int
     ) -> None:
-        """A limit of *node* holds *topic* (None: all topics) back from now on, or no longer."""
+        """Record that a limit of *node* holds *topic* (None: all topics) back from now on, or no
+        longer.
+        """
         name = (limit, node, group, topic)
         if held:
             self._held_since.setdefault(name, t_ns)
@@ -63,18 +65,18 @@ class Demands:
             self.add_hold(node, group, topic, outer(since, t_ns))
 
     def started(self, node: str, t_ns: int) -> None:
-        """A new incarnation of *node*, without waiting pulls."""
+        """Begin a new incarnation of *node*, without waiting pulls."""
         self._started[node] = t_ns
 
     def reads(self, group: str, topic: str) -> None:
-        """*group* reads *topic*: pulls for any topic want it, too."""
+        """Note that *group* reads *topic*, so pulls for any topic count for it as well."""
 
     def add_wait(self, group: str, topic: str | None, span: Span) -> None:
-        """A pull waited for *topic* (None: any)."""
+        """Add the wait of a pull for *topic* (None: any)."""
         self._waits.setdefault((group, topic), Spans()).add(*span)
 
     def add_hold(self, node: str, group: str, topic: str | None, span: Span) -> None:
-        """A limit of *node* held *topic* (None: all) back."""
+        """Add a time in which a limit of *node* held *topic* (None: all) back."""
         self._holds.setdefault((node, group, topic), Spans()).add(*span)
 
     # ---- at the end -----------------------------------------------------------------------------
@@ -82,8 +84,14 @@ class Demands:
     def waited_ns(
         self, group: str, topic: str, span: Span, *, owners: Sequence[tuple[str, int, int]]
     ) -> int:
-        """How long within *span* a pull for *topic* waited while no limit of the queue's owner held
-        it back; *owners*: who had the queue, from when until when.
+        """Return the time in *span* in which a pull for *topic* waited and no limit held the owner
+        back.
+
+        Args:
+            group: The consumer group.
+            topic: The topic.
+            span: Begin and end, ns.
+            owners: Node, begin and end of each ownership period of the queue.
         """
         begin, end = span
         held = Spans()
@@ -95,7 +103,7 @@ class Demands:
         return sum(until - since - held.length(since, until) for since, until in waits)
 
     def open_waits(self, group: str, topic: str) -> Iterator[tuple[str, int]]:
-        """Pulls that wait still: at which node, since when."""
+        """Yield node and begin of each pull that still waits."""
         for (node, name), pulls in self._open.items():
             if name == group:
                 for (_, topics), begun in pulls.items():

@@ -1,4 +1,4 @@
-"""What a new owner must know: finishes that a commit or an ownership record covers (D4, D5)."""
+"""Finishes that a new owner must know because a commit or an ownership record covers them (D4, D5)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from proxy.history.facts import DURABLE, LaneFacts
 from proxy.history.limits import ns
 from proxy.history.reader import Event
 
-#: Records of one period that may still turn out to be later than the next owner's.
+#: Records per period that may turn out to be later than the next owner's first one.
 _DOUBTFUL = 4
 
 
 class Durability:
-    """Finishes of one queue and group that are volatile still.
+    """Volatile finishes of one queue and group.
 
-    A record counts if it stands before the next owner's ``own`` record: its place is its ``at``.
+    A record counts if its offset (``at``) is below that of the next owner's ``own`` record.
     """
 
     def __init__(self, facts: LaneFacts) -> None:
@@ -23,15 +23,15 @@ class Durability:
         self._volatile: deque[tuple[int, int]] = deque()  # when, offset
         self._records: deque[tuple[int, int]] = deque()  # place, made when
         self._alive_ns = 0
-        self._writes = False  # its owners write down what is finished while they serve
+        self._writes = False  # True once its owners write records while they serve
 
     def finished(self, offset: int, t_ns: int) -> None:
-        """A message finished: nobody but its owner knows yet."""
+        """Record a finish, known to the owner only."""
         self._alive_ns = t_ns
         self._volatile.append((t_ns, offset))
 
     def recorded(self, event: Event) -> None:
-        """An ownership record is stored: it says what had finished when it was made."""
+        """Record an ownership record; it covers the finishes until it was made."""
         self._writes = True
         self._alive_ns = event["t_ns"]
         self._records.append((event["at"], event["made_ns"]))
@@ -39,22 +39,22 @@ class Durability:
             self._seal(self._records.popleft()[1])
 
     def committed(self, offset: int, t_ns: int) -> None:
-        """Below *offset* the commit says it all."""
+        """Drop finishes below *offset*: the commit covers them."""
         self._alive_ns = t_ns
         while self._volatile and self._volatile[0][1] < offset:
             self._volatile.popleft()
 
     def reset(self) -> None:
-        """What finished before concerns nobody any more."""
+        """Drop all volatile finishes, after a reset of the group."""
         self._volatile.clear()
 
     def new_period(self, epoch: int) -> None:
-        """Another owner: what it could not know may come again."""
+        """Begin an ownership period; uncovered finishes may be repeated."""
         made = [made_ns for at, made_ns in self._records if at < epoch]
         known_ns = max(made, default=0)
         due_ns = self._alive_ns - ns(self._facts.limits.durable_s)
-        if self._writes and self._facts.calm.during(due_ns):
-            known_ns = max(known_ns, due_ns)  # that much it had time to write down
+        if self._writes and self._facts.faults.none_since(due_ns):
+            known_ns = max(known_ns, due_ns)  # it had time to record that much
         self._facts.know_until(known_ns)
         self._seal(known_ns)
         self._volatile.clear()

@@ -1,4 +1,4 @@
-"""What a check found: violations by the id of their invariant, and the counts of a run."""
+"""Findings of a check: violations by the id of their invariant, and the counts of a run."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: Where a message stands: queue, offset.
+#: Place of a message: queue, offset.
 Place = tuple[str, int]
 
-#: Examples kept of each invariant; all are counted. One bug may break it a million times.
+#: Examples kept per invariant, as one bug may violate it a million times. All are counted.
 EXAMPLES = 20
 
 
 @dataclass(slots=True)
 class Violation:
-    """One invariant that did not hold: how often, and the first cases in words."""
+    """Violations of one invariant: their number and the first cases in words."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Findings:
     by_id: dict[str, Violation] = field(default_factory=dict)
 
     def add(self, invariant: str, text: str) -> None:
-        """*invariant* (such as ``O2``) did not hold; *text* names the messages concerned."""
+        """Add a violation of *invariant* (such as ``O2``); *text* names the messages concerned."""
         violation = self.by_id.setdefault(invariant, Violation())
         violation.count += 1
         if violation.count <= EXAMPLES:
@@ -37,22 +37,22 @@ class Findings:
     def several_places(
         self, message: str, topic: str, places: Sequence[Place], *, allowed: bool
     ) -> None:
-        """L1 if *message* stands in several, unless a retry of its send explains it."""
+        """Report L1 if *message* is stored at several places, unless a retried send explains it."""
         if len(places) > 1 and not allowed:
             where = " and ".join(f"{queue} at {offset}" for queue, offset in places)
             self.add("L1", f"message {message} of {topic} stands in {where}")
 
     def never_sent(self, message: str, topic: str) -> None:
-        """L2: it came from nowhere."""
+        """Report L2: *message* was never sent."""
         self.add("L2", f"message {message} of {topic} was never sent")
 
-    def no_end(self, group: str, message: str, topic: str, places: Sequence[Place]) -> None:
-        """D1: it was acknowledged, and *group* never came to an end with it."""
+    def lost(self, group: str, message: str, topic: str, places: Sequence[Place]) -> None:
+        """Report D1: *message* was acknowledged and did not finish in *group*."""
         where = ", ".join(f"{queue} at {offset}" for queue, offset in places) or "a place unknown"
         self.add("D1", f"group {group}: message {message} of {topic} ({where}) came to no end")
 
     def join(self, others: Mapping[str, Violation]) -> None:
-        """Add what was found elsewhere."""
+        """Add the violations of another check."""
         for invariant, other in others.items():
             violation = self.by_id.setdefault(invariant, Violation())
             violation.count += other.count
@@ -61,34 +61,34 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much the histories hold. All are numbers of messages or hand-outs unless said."""
+    """Contents of the histories: numbers of messages or deliveries unless stated otherwise."""
 
     events: int
     """Lines read."""
     torn: int
     """Torn last lines of killed processes."""
     sends: int
-    """Messages sent, whatever came of it."""
+    """Messages sent, with any outcome."""
     acknowledged: int
     """Messages whose send was answered OK."""
     deliveries: int
-    """Hand-outs by proxies."""
+    """Deliveries by proxies."""
     handled: int
     """Starts of a handler."""
     keys: int
-    """Order keys, counted once in each queue of each group."""
+    """Order keys, counted once per queue and group."""
     duplicates: int
-    """Handlers started for a message that the group had handled well; hand-outs of finished
-    messages where the histories know no handlers."""
+    """Handlers started for a message that the group had handled; without handler events, deliveries
+    of finished messages."""
     late: int
     """Handlers started, or still running, after their lease had ended."""
     lost: int
-    """Acknowledged messages that came to no end in a group."""
+    """Acknowledged messages that did not finish in a group."""
     void: int = 0
-    """Verdicts that an owner accepted after another one had been granted its queue: without effect,
-    as that one hands the message out again."""
+    """Verdicts accepted by an owner after the queue was granted to another one; they have no
+    effect."""
     changed: int = 0
-    """Messages that ended once more after a crash, and otherwise than before."""
+    """Messages that finished again after a crash, with another outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,13 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """True if every invariant held."""
+        """Whether every invariant held."""
         return not self.violations
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: the counts at the top, ``violations`` in all, and ``by_id`` with examples."""
+        """Return a JSON object: the counts, the number of ``violations``, and ``by_id`` with
+        examples.
+        """
         return {
             **asdict(self.counts),
             "violations": sum(violation.count for violation in self.violations.values()),

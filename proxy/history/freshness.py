@@ -1,4 +1,4 @@
-"""C3: what is finished without a gap is committed soon."""
+"""C3: messages finished without a gap are committed within ``commit_s``."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ _SAMPLE_NS = 250_000_000
 
 
 class Freshness:
-    """How far a queue's messages are finished without a gap, and since when. O(1) a finish.
+    """Offset up to which a queue's messages have finished without a gap, over time. O(1) per
+    finish.
 
-    *settled* says of an offset that the present owner need not finish it any more. An offset that
-    never comes (the broker filtered it out) stops the count: less is asked for then.
+    *settled* returns whether the current owner need not finish an offset any more. An offset that
+    never comes, because the broker filtered it, stops the count; later ones are then not judged.
     """
 
     def __init__(self, facts: LaneFacts, settled: Callable[[int], bool]) -> None:
         self._facts = facts
         self._settled = settled
         self._point = 0
-        self._reached: deque[tuple[int, int]] = deque()  # when, how far
+        self._reached: deque[tuple[int, int]] = deque()  # time, offset
 
     def new_period(self) -> None:
-        """Another owner: it begins with what it knows."""
+        """Begin an ownership period with the facts known to the owner."""
         self._point = max(self._facts.committed, self._facts.begin)
         self._reached.clear()
 
     def finished(self, t_ns: int) -> None:
-        """A message finished."""
+        """Record a finish."""
         before = self._point
         while self._settled(self._point):
             self._point += 1
@@ -40,7 +41,7 @@ class Freshness:
         self.judge(t_ns)
 
     def committed(self, t_ns: int) -> None:
-        """The committed offset changed."""
+        """Record a change of the committed offset."""
         self.judge(t_ns)
         committed = self._facts.committed
         self._point = max(self._point, committed)
@@ -48,13 +49,13 @@ class Freshness:
             self._reached.popleft()
 
     def judge(self, t_ns: int) -> None:
-        """Is anything not committed that was finished long ago?"""
+        """Report finishes that have not been committed in time."""
         if not self._facts.rules.known or self._facts.deleted:
             return
         limit_ns = ns(self._facts.limits.commit_s)
         while self._reached and t_ns - self._reached[0][0] > limit_ns:
             since_ns, point = self._reached.popleft()
-            if self._facts.committed < point and self._facts.calm.during(since_ns):
+            if self._facts.committed < point and self._facts.faults.none_since(since_ns):
                 self._facts.violation(
                     "C3",
                     f"all below offset {point} had finished, and {(t_ns - since_ns) / NS:.0f} s"

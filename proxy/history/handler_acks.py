@@ -1,4 +1,4 @@
-"""A1: what is acked as done was handled to its end."""
+"""A1: a message acked as done was handled completely."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from proxy.history.facts import LaneFacts, name_of
 from proxy.history.reader import Event
 
 _STARTS, _ENDS = 1, 2
-#: Acks of one consumer that are kept in doubt.
+#: Doubtful acks kept per consumer.
 _MOST_DOUBTS = 100
 
 
@@ -22,32 +22,32 @@ class _Handler:
 class HandlerAcks:
     """Handlers of the live leases of one queue and group.
 
-    A consumer is judged if it writes both starts and ends of handlers. Until it has done so its
-    acks are kept in doubt.
+    A consumer is judged only if it writes both starts and ends of handlers. Until its first end,
+    its acks are kept as doubtful.
     """
 
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
         self._handlers: dict[tuple[int, int], _Handler] = {}  # by offset and lease
         self._writes: dict[str, int] = {}  # by consumer
-        self._doubts: dict[str, list[str]] = {}  # by consumer that wrote no end yet
+        self._doubts: dict[str, list[str]] = {}  # by consumer without an end so far
 
     def start(self, event: Event, *, alive: bool) -> None:
-        """A handler began; *alive*: under a lease that is alive."""
+        """Record the start of a handler; *alive*: its lease is alive."""
         self._wrote(event["consumer"], _STARTS)
         if alive:
             place = event["offset"], event["lease"]
             self._handlers.setdefault(place, _Handler(event["consumer"], event["order"]))
 
     def end(self, event: Event) -> None:
-        """A handler ended."""
+        """Record the end of a handler."""
         self._wrote(event["consumer"], _ENDS)
         handler = self._handlers.get((event["offset"], event["lease"]))
         if handler is not None:
             handler.done = handler.done or event["outcome"] == "ok"
 
     def ended(self, event: Event) -> None:
-        """A lease ended by a verdict, or otherwise."""
+        """Judge the end of a lease, by a verdict or otherwise."""
         handler = self._handlers.pop((event["offset"], event["lease"]), None)
         if handler is None or handler.done or event.get("outcome") != "ok":
             return
@@ -64,7 +64,7 @@ class HandlerAcks:
                 doubts.append(text)
 
     def new_period(self) -> None:
-        """Another owner: no lease outlives its period."""
+        """Begin an ownership period; no lease outlives the previous one."""
         self._handlers.clear()
 
     def _wrote(self, consumer: str, what: int) -> None:

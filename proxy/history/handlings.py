@@ -1,4 +1,4 @@
-"""O1, O2, O3 and O3b as the handlers saw them: what the application experienced."""
+"""O1, O2, O3 and O3b judged by the starts and ends of handlers, as the application sees them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from proxy.history.facts import HANDLED, STARTED, LaneFacts, Slot, lower
 from proxy.history.reader import Event
 
-#: Ends of a handler after which its message needs no other. A rejected one goes the way that its
-#: group's failure policy says, which only a proxy's history can tell.
+#: Outcomes after which a message needs no other handler. A rejected message follows its group's
+#: failure policy, which only a proxy's history records.
 _GOOD_ENDS = frozenset({"ok", "reject"})
 
 
@@ -23,9 +23,9 @@ class _Running:
 class Handlings:
     """Handlers of one queue and group.
 
-    Where a proxy's events are there too, a handler whose lease had ended without its doing (it
-    expired, its queue changed hands) is late: counted, and no violation. Without them an overlap is
-    judged when the older handler ends; one that never does belonged to a killed client.
+    Where a proxy's events exist, a handler whose lease ended without a verdict (it expired, or the
+    queue changed its owner) is late: counted, not a violation. Without them an overlap is judged
+    when the older handler ends; one that never ends belonged to a killed client.
     """
 
     def __init__(self, facts: LaneFacts) -> None:
@@ -33,7 +33,7 @@ class Handlings:
         self.duplicates = 0
         self.late = 0
         self._running: dict[Slot, list[_Running]] = {}
-        self._waiting: dict[str, set[int]] = {}  # started and without a good end
+        self._waiting: dict[str, set[int]] = {}  # started and not finished well
         self._highest: dict[str, int] = {}
 
     @property
@@ -42,12 +42,12 @@ class Handlings:
         return self._highest.keys() | self._waiting.keys()
 
     def reset(self) -> None:
-        """A person had the group go on elsewhere in the queue."""
+        """Forget order and open handlers, after a reset of the group."""
         self._waiting.clear()
         self._highest.clear()
 
     def start(self, event: Event) -> None:
-        """A handler began."""
+        """Record the start of a handler."""
         offset, order, lease = event["offset"], event["order"], event["lease"]
         flags = self._facts.flags.get(offset)
         late = (offset, lease) in self._facts.excused
@@ -57,9 +57,7 @@ class Handlings:
         if running and not late:
             self._judge_overlap(running, offset, order, blind=lease is None)
         if order is not None:
-            if (
-                not late
-            ):  # else another order may hold since: the group was moved, or its owner changed
+            if not late:  # after a reset or a change of owner another order may hold
                 self._judge_order(offset, order, flags)
                 self._highest[order] = max(offset, self._highest.get(order, -1))
             self._waiting.setdefault(order, set()).add(offset)
@@ -67,7 +65,7 @@ class Handlings:
         self._facts.flags.add(offset, STARTED)
 
     def end(self, event: Event) -> None:
-        """A handler ended."""
+        """Record the end of a handler."""
         offset, order = event["offset"], event["order"]
         self._end_running(offset if order is None else order, offset, event["lease"])
         if event["outcome"] not in _GOOD_ENDS:

@@ -1,7 +1,7 @@
-"""O5: while the order key of a queue changes, what is newer waits for what is older of its new key.
+"""O5: while the order key of a queue changes, newer messages wait for older ones of their new key.
 
-The proxy says with each older message that it hands out which key the new rule gives it. So it need
-not be believed what it counted, nor when.
+The proxy records, with each older message that it delivers, its key by the new rule. The checker
+therefore need not trust the proxy's own counts.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ from proxy.history.reader import Event
 
 
 class KeyChanges:
-    """The change that one queue and group is in, if any: messages below the switch are *older*."""
+    """The order key change in progress for one queue and group; messages below the switch are
+    *older*.
+    """
 
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
-        self._open: dict[str, set[int]] = {}  # older, handed out and unfinished, by new key
+        self._open: dict[str, set[int]] = {}  # older, delivered and unfinished, by new key
         self._key_of: dict[int, str] = {}  # the same by offset
         self._old_key_of: dict[int, str | None] = {}
-        self._newer: dict[str, int] = {}  # by key, handed out in this period
-        self._newer_before: dict[str, int] = {}  # in periods before
-        self._began_ns = 0  # the change that goes on, or the last one
+        self._newer: dict[str, int] = {}  # by key, delivered in this period
+        self._newer_before: dict[str, int] = {}  # in earlier periods
+        self._began_ns = 0  # the current or last change
         self._since = 0
-        self._ended_ns: dict[str, int] = {}  # by key, old or new: when the last older one ended
-        self._unknown_ended_ns = 0  # of those whose new key nobody knows
-        self._any_parked = False  # copies are waited for as well, whatever their new keys are
-        facts.ask_for_open_keys(self._open_ns)
+        self._ended_ns: dict[str, int] = {}  # by old or new key: end of the last older message
+        self._unknown_ended_ns = 0  # of older messages whose new key is unknown
+        self._any_parked = False  # newer messages also wait for copies, of any new key
+        facts.set_open_keys(self._open_ns)
 
     def own(self, event: Event) -> None:
-        """A period begins; it may go on with a change, or have missed one."""
+        """Begin an ownership period, which may continue a change or have missed one."""
         since = event.get("key_since")
         if since != self._facts.key_since:
             self._begin(since, event["t_ns"])
@@ -36,9 +38,9 @@ class KeyChanges:
         self._newer = {}
 
     def changed(self, event: Event) -> None:
-        """Another rule begins to hold, or nothing older is left."""
+        """Begin another rule, or end the change once no older message is left."""
         self._begin(None if event["through"] else event["since"], event["t_ns"])
-        self._facts.go_by_order_key(event["order_key"])
+        self._facts.apply_order_key(event["order_key"])
 
     def _begin(self, since: int | None, t_ns: int) -> None:
         if since is not None:
@@ -52,8 +54,8 @@ class KeyChanges:
         ):
             known.clear()
 
-    def handed_out(self, event: Event) -> None:
-        """A message was handed out."""
+    def delivered(self, event: Event) -> None:
+        """Judge a delivery."""
         since, offset = self._facts.key_since, event["offset"]
         if since is None:
             return
@@ -70,7 +72,7 @@ class KeyChanges:
         if older := self._open.get(key):
             self._facts.violation(
                 "O5",
-                f"key {key!r}: offset {offset} was handed out by the new order key before"
+                f"key {key!r}: offset {offset} was delivered by the new order key before"
                 f" {min(older)}, which is older and has that key too, had finished",
             )
         self._newer[key] = offset
@@ -82,12 +84,12 @@ class KeyChanges:
         if newer is not None:
             self._facts.violation(
                 "O5",
-                f"key {key!r}: offset {offset}, which has that key by the new rule, was handed out"
+                f"key {key!r}: offset {offset}, which has that key by the new rule, was delivered"
                 f" after {newer}",
             )
 
     def finished(self, offset: int, t_ns: int, *, parked: bool) -> None:
-        """A message came to its end; *parked*: its copy is to come to one yet."""
+        """Record the end of a message; *parked*: its copy has still to finish."""
         if self._facts.key_since is not None and offset < self._facts.key_since:
             self._older_ended(offset, t_ns, parked=parked)
         if (key := self._key_of.pop(offset, None)) is not None:
@@ -107,8 +109,8 @@ class KeyChanges:
                 self._ended_ns[key] = t_ns
 
     def _open_ns(self, order: str | int) -> int | None:
-        """Since when a newer message of the key *order* waits for none that is older; None if it
-        may do so still. O(messages below the switch).
+        """Return the time since which no older message delays newer ones of the key *order*; None
+        while one may. O(messages below the switch).
         """
         facts = self._facts
         if self._any_parked or not isinstance(order, str):
@@ -118,7 +120,7 @@ class KeyChanges:
         return max(self._began_ns, self._unknown_ended_ns, self._ended_ns.get(order, 0))
 
     def _may_wait(self, order: str) -> bool:
-        """True if an older message is unfinished that has this key, or has perhaps."""
+        """Return True if an unfinished older message has this key, or may have it."""
         facts = self._facts
         for offset in range(max(facts.begin, facts.committed), self._since):
             if facts.flags.get(offset) & FINISHED:

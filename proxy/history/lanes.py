@@ -1,4 +1,4 @@
-"""The checks of one queue and group together, and which event goes to which of them."""
+"""All checks of one queue and group, and the events that each of them receives."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from proxy.history.ownership import Ownership
 from proxy.history.parking import Parking
 from proxy.history.pauses import Audits, Pauses
 from proxy.history.reader import Event
+from proxy.history.sites import Sites
 from proxy.history.take_overs import TakeOvers
-from proxy.history.waiting import Sites
 
-#: Rules of the messages themselves: their copies were parked by those of their time.
+#: Rules of the messages: copies were parked under the rules of their time.
 _OF_MESSAGES = frozenset(
     {"order_key", "visibility_ms", "retry_ms", "max_deliveries", "filters", "tags"}
 )
 
 
 class Lane:
-    """One queue as one group sees it, in the life *number* of its topic, from *began_ns* on.
+    """One queue as one group sees it, in life *number* of its topic, from *began_ns* on.
 
-    *origin* is the lane whose parked messages it holds, *former* the same in the life before.
+    *origin* is the lane whose parked messages this one holds, *former* this lane in the previous
+    life.
     """
 
     __slots__ = (
@@ -82,7 +83,7 @@ class Lane:
         self._origin = origin
 
     def own(self, event: Event, *, fenced: bool) -> None:
-        """A proxy began to own the queue; *fenced*: the broker takes no late commits."""
+        """Begin an ownership period; *fenced*: the broker refuses late commits."""
         self.life.granted(event["epoch"])
         self.take_overs.own(event)
         self.ownership.own(event, fenced=fenced)
@@ -98,18 +99,18 @@ class Lane:
             self._origin.parking.twin_taken_over(self.facts.known_ns)
 
     def rules(self, event: Event) -> None:
-        """The owner goes on by other rules, or the order key changes."""
+        """Apply changed rules of the owner, or a change of the order key."""
         if event["epoch"] == self.facts.epoch and event["e"] == "order_key":
             self._keys.changed(event)
             self._kept.changed(event)
         elif event["epoch"] == self.facts.epoch:
-            if self._origin is not None:  # as in its own+: nothing of a copy is judged by these
+            if self._origin is not None:  # as in own+: these do not apply to copies
                 event = {name: each for name, each in event.items() if name not in _OF_MESSAGES}
             self.take_overs.rules(event)
-            self.ownership.go_by(event)
+            self.ownership.apply_rules(event)
 
     def deliver(self, event: Event, key: str | None) -> None:
-        """A job was handed out. *key* is that of its send, if it had one."""
+        """Judge a delivery; *key* is that of its send, if it had one."""
         if self.ownership.fenced(event):
             return
         since = self.facts.key_since
@@ -118,30 +119,30 @@ class Lane:
             self.facts.violation(
                 "N1",
                 f"offset {event['offset']} of key {key!r} is kept in order as {event['order']!r}:"
-                " it waits for others' sake",
+                " it waits for other keys",
             )
-        (self._origin or self).pauses.handed_out(event, self.facts)
+        (self._origin or self).pauses.delivered(event, self.facts)
         if self._origin is None:
-            self.parking.handed_out(event)
-            self._keys.handed_out(event)
+            self.parking.delivered(event)
+            self._keys.delivered(event)
         elif event.get("origin_offset") is not None:
-            self._origin.parking.copy_handed_out(event)
-        self._answers.handed_out(event, self.facts, self.deliveries.leases)
-        self.life.handed_out(event["offset"])
+            self._origin.parking.copy_delivered(event)
+        self._answers.delivered(event, self.facts, self.deliveries.leases)
+        self.life.delivered(event["offset"])
         self.deliveries.deliver(event)
 
     def action_failed(self, event: Event) -> None:
-        """An action failed on a job that was about to be handed out."""
+        """Judge an action that failed on a job before its delivery."""
         if not self.ownership.fenced(event):
             self.deliveries.action_failed(event)
 
     def replay(self, event: Event) -> None:
-        """A lease was given once more to the pull that got it."""
+        """Judge a lease repeated for the same pull."""
         self._answers.replayed(event, self.facts, self.deliveries.leases)
 
     def finish(self, event: Event) -> None:
-        """A job came to its end."""
-        if self.life.passes_over(event) or self.ownership.fenced(event):
+        """Judge the end of a job."""
+        if self.life.ignores(event) or self.ownership.fenced(event):
             return
         self.life.claimed(event["offset"] + 1)
         message = self.deliveries.unfinished(event["offset"])
@@ -157,12 +158,12 @@ class Lane:
                 self._origin.parking.copy_deleted(event["order"])
             self._origin.parking.copy_finished(event.get("origin_offset", origin))
         if event["outcome"] == "skipped":
-            self.pauses.judge_act(event, f"that offset {event['offset']} was skipped")
+            self.pauses.judge_action(event, f"that offset {event['offset']} was skipped")
         self.ownership.finish(event)
 
     def deleted(self, event: Event) -> None:
-        """Retention deleted messages that this owner had not read. An owner before may have handed
-        some out.
+        """Record that retention deleted messages unread by this owner; earlier owners may have
+        delivered some.
         """
         offsets = range(event["from"], event["to"])
         if self._origin is not None:
@@ -170,16 +171,16 @@ class Lane:
         for offset in self.deliveries.unfinished_in(offsets):
             self.finish({**event, "e": "finish", "offset": offset, "outcome": "deleted"})
         self.life.claimed(event["to"])
-        self.facts.gone.add(event["from"], event["to"])
+        self.facts.deleted_offsets.add(event["from"], event["to"])
 
     def retry(self, event: Event) -> None:
-        """Somebody had a message offered without waiting for its retry."""
+        """Record an operator's retry of a failed message without its delay."""
         if event["epoch"] == self.facts.epoch:
-            self.deliveries.hastened(event)
+            self.deliveries.retry_now(event)
 
     def lease(self, event: Event) -> None:
-        """A lease ended by a verdict or otherwise, or was extended."""
-        if self.life.passes_over(event) or self.ownership.late(event):
+        """Judge the end of a lease, by a verdict or otherwise, or its extension."""
+        if self.life.ignores(event) or self.ownership.late(event):
             return
         if event["e"] == "extend":
             self.take_overs.extended(event)
@@ -197,19 +198,19 @@ class Lane:
                 self.deliveries.unsent(event)
 
     def handle_start(self, event: Event) -> None:
-        """A handler began."""
+        """Judge the start of a handler."""
         offset, lease = event["offset"], event["lease"]
         alive = self.deliveries.leases.alive(lease, offset=offset)
         self._handler_acks.start(event, alive=alive)
         self.handlings.start(event)
 
     def handle_end(self, event: Event) -> None:
-        """A handler ended."""
+        """Judge the end of a handler."""
         self._handler_acks.end(event)
         self.handlings.end(event)
 
     def commit(self, event: Event, *, fenced: bool) -> None:
-        """An offset was committed; *fenced*: the broker takes none of former owners."""
+        """Judge a commit; *fenced*: the broker refuses those of former owners."""
         if self.facts.deleted or (not fenced and self.ownership.took_late_commit(event)):
             return
         if not self.ownership.fenced(event):
@@ -217,52 +218,54 @@ class Lane:
             self.ownership.commit(event)
 
     def record(self, event: Event) -> None:
-        """An ownership record was stored; one of a former owner counts for nothing."""
+        """Record a stored ownership record; those of former owners do not count."""
         if event["epoch"] == self.facts.epoch:
             self.deliveries.durability.recorded(event)
 
     def reset(self, event: Event) -> None:
-        """A person had the group go on at another offset, after the end of the period."""
+        """Move the group to another offset for an operator, after the end of the period."""
         if event["epoch"] == self.facts.epoch:
             self.facts.begin_at(event["to"])
             self.facts.commit(0)
-            self.facts.gone.forget(event["to"])
+            self.facts.deleted_offsets.forget(event["to"])
             self.deliveries.reset(event["to"], event["t_ns"])
             self.handlings.reset()
             self.pauses.judge_reset(event)
 
     def window(self, event: Event) -> None:
-        """So many jobs are in memory."""
+        """Judge the number of jobs in memory."""
         if event["jobs"] >= event["limit"] or event.get("memory_full"):
-            self.deliveries.wanted.full(event["t_ns"])
+            self.deliveries.group_progress.full(event["t_ns"])
         if event["jobs"] <= event["limit"]:
             self.facts.jobs_fit()
         elif event["jobs"] > self.facts.jobs_before:
             self.facts.violation(
-                "N2", f"{event['jobs']} messages were in memory, {event['limit']} may be"
+                "N2", f"{event['jobs']} messages were in memory, the limit is {event['limit']}"
             )
 
     def done(self, offset: int) -> bool:
-        """At the end: True if the message came to its end, or waits for a redrive."""
+        """Return True at the end if the message has finished or waits for a redrive."""
         return self.facts.done(offset) and not self.parking.lost(offset)
 
-    def never_came(self, offset: int, key: str | None) -> None:
-        """At the end: the message came to no end. *key* is that of its send."""
+    def judge_undelivered(self, offset: int, key: str | None) -> None:
+        """Judge at the end a message that has not finished; *key* is that of its send."""
         if self.deliveries.unfinished(offset) is not None:
             return
-        self.deliveries.wanted.never_came(offset, key)
+        self.deliveries.group_progress.judge_undelivered(offset, key)
         until_ns = self.facts.served_until_ns
         if until_ns is not None:
-            self.deliveries.progress.never_came(offset, key, until_ns)
+            self.deliveries.progress.judge_undelivered(offset, key, until_ns)
 
     def missing(self, offset: int, key: str | None) -> None:
-        """At the end: the message came to no end here; told before any is judged."""
+        """Note at the end a message that has not finished here; called for all before any is
+        judged.
+        """
         if self.deliveries.unfinished(offset) is None:
-            self.deliveries.wanted.missing(offset, key)
+            self.deliveries.group_progress.missing(offset, key)
 
     def judge_end(self) -> None:
-        """The histories end."""
-        wanted, leases = self.deliveries.wanted, list(self.deliveries.leases)
+        """Judge the lane at the end of the histories."""
+        progress, leases = self.deliveries.group_progress, list(self.deliveries.leases)
         self.ownership.judge_end()
-        wanted.judge_end(leases)
+        progress.judge_end(leases)
         self.life.judge_end()

@@ -1,25 +1,25 @@
-"""O3, W3, R2 and the end of X1: one live lease a key, ended by its verdict or its deadline."""
+"""O3, W3, R2 and the timed part of X1: one live lease per key, ended by its verdict or deadline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proxy.history.busy import Busy
+from proxy.history.busy_times import BusyTimes
 from proxy.history.facts import LaneFacts, Slot, name_of
 from proxy.history.limits import NS, ns
 from proxy.history.reader import Event
 
 
 def _decided_ns(event: Event) -> int:
-    """From when on it counts: a process may have stood still before it wrote the event."""
+    """Return the time of the decision; the event may be written later by a stopped process."""
     decided_ns: int | None = event.get("at_ns")
     return event["t_ns"] if decided_ns is None else decided_ns
 
 
 @dataclass(slots=True)
 class Lease:
-    """A live one. Leases of one ordered run have its name in common."""
+    """A live lease. All leases of one ordered run have the same ``run``."""
 
     number: int
     offset: int
@@ -36,42 +36,42 @@ class Leases:
         self._at: dict[int, Lease] = {}  # by offset
         self._of: dict[Slot, dict[int, Lease]] = {}  # by key, then offset
         self._numbered: dict[int, Lease] = {}
-        self.busy = Busy(facts)
+        self.busy = BusyTimes(facts)
 
     def at(self, offset: int) -> Lease | None:
-        """The live lease of the message there."""
+        """Return the live lease of the message at *offset*."""
         return self._at.get(offset)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of live leases."""
         return len(self._at)
 
     def __iter__(self) -> Iterator[Lease]:
-        """All of them."""
+        """Iterate over the live leases."""
         return iter(self._at.values())
 
     def alive(self, number: int, *, offset: int) -> bool:
-        """True if that lease is alive."""
+        """Return True if lease *number* of *offset* is alive."""
         lease = self._at.get(offset)
         return lease is not None and lease.number == number
 
     def ahead(self, slot: Slot, run: int) -> set[int]:
-        """Offsets of *slot* in hand in the same run."""
+        """Return the leased offsets of *slot* in the same run."""
         return {each.offset for each in self._of.get(slot, {}).values() if each.run == run}
 
     def any_of(self, slot: Slot) -> Lease | None:
-        """One of the live leases of *slot*; None without any."""
+        """Return a live lease of *slot*, or None."""
         return next(iter(self._of.get(slot, {}).values()), None)
 
     def grant(self, event: Event, slot: Slot) -> bool:
-        """A lease began; False if it goes on with a run that another one began."""
+        """Begin a lease; return False if it continues a run."""
         number, offset, run = event["lease"], event["offset"], event.get("run")
         run = number if run is None else run
         others = self._of.setdefault(slot, {})
         for other in [each for each in others.values() if each.run != run or each.offset == offset]:
             self._facts.violation(
                 "O3",
-                f"{name_of(slot)}: offset {offset} was handed out as lease {number} while lease"
+                f"{name_of(slot)}: offset {offset} was delivered as lease {number} while lease"
                 f" {other.number} (offset {other.offset}) was alive",
             )
             self._drop(other, event["t_ns"])
@@ -88,7 +88,7 @@ class Leases:
         return alone
 
     def extend(self, event: Event) -> None:
-        """A lease runs on, and with it those of its run."""
+        """Extend a lease and those of its run."""
         visible_ns, lease = self._facts.rules.visibility_ns, self._numbered.get(event["lease"])
         if visible_ns is None or lease is None or event.get("ms") is None:
             return
@@ -98,7 +98,7 @@ class Leases:
                 each.deadline_ns = max(each.deadline_ns, deadline_ns)
 
     def end(self, offset: int, number: int, t_ns: int) -> Lease | None:
-        """It ended; None if it was not alive."""
+        """End a lease and return it; None if it was not alive."""
         if not self.alive(number, offset=offset):
             return None
         lease = self._at[offset]
@@ -106,7 +106,7 @@ class Leases:
         return lease
 
     def expire(self, event: Event) -> Lease | None:
-        """It ended without its client's doing; None if it was not alive."""
+        """End a lease without a verdict and return it; None if it was not alive."""
         lease, t_ns = self.end(event["offset"], event["lease"], event["t_ns"]), event["t_ns"]
         if lease is not None and lease.deadline_ns is not None:
             early_ns = lease.deadline_ns - t_ns
@@ -120,9 +120,9 @@ class Leases:
         return lease
 
     def overdue(self, lease: Lease, t_ns: int) -> None:
-        """X1 if *lease* is alive at *t_ns*, long after its deadline."""
+        """Report X1 if *lease* is still alive at *t_ns*, long after its deadline."""
         facts, deadline_ns = self._facts, lease.deadline_ns
-        if deadline_ns is None or not facts.calm.during(deadline_ns) or facts.deleted:
+        if deadline_ns is None or not facts.faults.none_since(deadline_ns) or facts.deleted:
             return
         if t_ns - deadline_ns > ns(facts.limits.lease_s):
             late_s = (t_ns - deadline_ns) / NS
@@ -133,14 +133,14 @@ class Leases:
             )
 
     def judge_end(self, t_ns: int) -> None:
-        """The histories end."""
+        """Judge the live leases at the end of the histories."""
         for lease in self._at.values():
             self.overdue(lease, t_ns)
         deadlines = [t_ns if each.deadline_ns is None else each.deadline_ns for each in self]
         self.busy.end(min(t_ns, max(deadlines, default=t_ns)))
 
     def clear(self, t_ns: int) -> list[Lease]:
-        """The period is over: all end. Returns them."""
+        """End all leases at the end of the period, and return them."""
         ended = list(self._at.values())
         for lease in ended:
             self._drop(lease, t_ns)

@@ -1,8 +1,8 @@
-"""G1: what belongs to one life of a topic counts for nothing in the next.
+"""G1: offsets, commits and leases of one life of a topic do not count in the next one.
 
-A deletion ends the life of a topic. Its next life begins with its creation, or with the first
-owner that asked for a queue after the deletion: then all that is known of its queues is known of
-the life before, and every queue begins anew. A deletion at one broker ends the lives of its queues.
+A deletion ends the life of a topic. Its next life begins with its creation, or with the first owner
+that requested a queue after the deletion; every queue then starts over. A deletion at one broker
+ends the lives of that broker's queues.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ UNKNOWN = -1
 
 
 class _Deletion(NamedTuple):
-    broker: str | None  # None: at all of them
+    broker: str | None  # None: all brokers
     t_ns: int
 
 
 class Lives:
-    """Numbers the lives of each queue, from 0 on. A *moment* of a topic counts its deletions."""
+    """Numbers the lives of each queue from 0. A *moment* of a topic counts its deletions."""
 
     def __init__(self) -> None:
         self._deletions: dict[str, list[_Deletion]] = {}
 
     def now(self, topic: str) -> int:
-        """The moment up to the next deletion of *topic* at any broker."""
+        """Return the current moment of *topic*: its deletions so far at any broker."""
         return len(self._deletions.get(topic, ()))
 
     def of(self, topic: str, queue: str | None, moment: int | None = None) -> int:
-        """The life that *queue* is in, or is to begin next; at *moment*, if one is given. Of a
-        queue that nobody knows each deletion at any broker is taken for one.
+        """Return the life of *queue*, now or at *moment*; of a deleted queue, the next one. For
+        None, a deletion at any broker counts.
         """
         deletions = self._deletions.get(topic)
         return 0 if deletions is None else len(_at(queue, deletions[:moment]))
 
     def deleted(self, topic: str, t_ns: int, broker: str | None = None) -> None:
-        """*topic* is deleted, perhaps at one *broker* alone."""
+        """Record the deletion of *topic*, at all brokers or at *broker* only."""
         self._deletions.setdefault(topic, []).append(_Deletion(broker, t_ns))
 
     def deleted_ns(self, topic: str, queue: str) -> int:
-        """When *topic* was deleted last at the broker of *queue*."""
+        """Return the time of the last deletion of *topic* at the broker of *queue*."""
         deletions = _at(queue, self._deletions.get(topic, []))
         return deletions[-1].t_ns if deletions else 0
 
@@ -56,14 +56,12 @@ def _at(queue: str | None, deletions: list[_Deletion]) -> list[_Deletion]:
 
 
 def broker_of(queue: str) -> str:
-    """The broker that has *queue*, or the queue that this one is the twin of."""
+    """Return the broker of *queue*, or of the queue whose twin it is."""
     return queue.rpartition("_")[0]
 
 
 class Life:
-    """One queue and group in one life of the topic, with its *deliveries*. *former*: the same in
-    the life before.
-    """
+    """One queue and group in one life of the topic; *former* is its previous life."""
 
     __slots__ = (
         "_claimed",
@@ -93,15 +91,15 @@ class Life:
         self.began_ns = began_ns
         self._epochs: set[int] = set()  # of this life
         self._foreign: dict[int, int] = {}  # leases of messages of another life, by offset
-        self._seen = -1  # highest offset handed out
-        self._claimed = -1  # highest offset that was finished, or lies below a commit
+        self._seen = -1  # highest delivered offset
+        self._claimed = -1  # highest offset finished or below a commit
 
     # ---- whose event it is ----------------------------------------------------------------------
 
     def is_of_former(self, event: Event) -> bool:
-        """True if *event* comes from an ownership period of the life before."""
+        """Return True if *event* comes from an ownership period of the previous life."""
         epoch = event.get("epoch")
-        if self._former is None or epoch is None or self._is_foreign(event):
+        if self._former is None or epoch is None or self._concerns_foreign(event):
             return False
         deliveries = self._former._deliveries
         match event["e"]:
@@ -114,60 +112,62 @@ class Life:
         return epoch <= self._former._facts.epoch and epoch not in self._epochs
 
     def has(self, offset: int) -> bool:
-        """True if the message there was handed out in this life."""
+        """Return True if the message at *offset* was delivered in this life."""
         return 0 <= offset <= self._seen and bool(self._facts.flags.get(offset))
 
     def granted(self, epoch: int) -> None:
-        """A period of this life."""
+        """Note an ownership period of this life."""
         self._epochs.add(epoch)
         self._foreign.clear()
 
     # ---- what is not of this life ---------------------------------------------------------------
 
-    def strange(self, event: Event, what: str) -> None:
-        """G1: *event* happens in this life and belongs to another one."""
+    def report(self, event: Event, what: str) -> None:
+        """Report G1: *event* happened in this life but belongs to another one."""
         self._facts.violation(
             "G1",
             f"offset {event['offset']} of a former life of the topic was {what} in life"
             f" {self.number + 1}",
         )
 
-    def strange_delivery(self, event: Event) -> None:
-        """G1: a message of another life was handed out; its lease counts for nothing."""
+    def report_delivery(self, event: Event) -> None:
+        """Report G1: a message of another life was delivered; ignore its lease."""
         self._foreign[event["offset"]] = event["lease"]
-        self.strange(event, f"handed out as message {event['msg']}")
+        self.report(event, f"delivered as message {event['msg']}")
 
-    def passes_over(self, event: Event) -> bool:
-        """True if *event* concerns the lease of a message of another life."""
-        passed = self._is_foreign(event)
+    def ignores(self, event: Event) -> bool:
+        """Return True if *event* concerns the lease of a message of another life."""
+        passed = self._concerns_foreign(event)
         if passed and event["e"] == "finish":
             del self._foreign[event["offset"]]
         return passed
 
-    def _is_foreign(self, event: Event) -> bool:
+    def _concerns_foreign(self, event: Event) -> bool:
         lease = self._foreign.get(event.get("offset", UNKNOWN))
         return lease is not None and event.get("lease", lease) == lease
 
     # ---- offsets --------------------------------------------------------------------------------
 
-    def handed_out(self, offset: int) -> None:
-        """A message of this life was handed out."""
+    def delivered(self, offset: int) -> None:
+        """Note the delivery of a message of this life."""
         self._seen = max(self._seen, offset)
         self._foreign.pop(offset, None)
 
     def claimed(self, offset: int) -> None:
-        """The owner counts all below *offset* as done, or that before it."""
+        """Note that an owner, here or in the previous life, counts all offsets below *offset* as
+        done.
+        """
         self._claimed = max(self._claimed, offset - 1)
 
     @property
     def highest(self) -> int:
-        """The highest offset that this life is known to have."""
+        """The highest offset known in this life."""
         return max(self._seen, self._facts.sent.last)
 
     def judge_end(self) -> None:
-        """G1 if an offset counts as done that the former life had, and this one never."""
+        """Report G1 if an offset counts as done that only the previous life had."""
         if self._former is None or self._former._facts.sent.last < 0:
-            return  # producers may not know where their messages stand
+            return  # the histories may lack the places of the sends
         if self.highest < self._claimed <= self._former.highest:
             self._facts.violation(
                 "G1",

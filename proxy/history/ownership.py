@@ -1,8 +1,8 @@
-"""W1, W2, C1, C2 and C3: who owned a queue, and what was committed.
+"""W1, W2, C1, C2 and C3: owners of a queue and their commits.
 
-Periods are told apart by their epochs, not by the order of events: a process may be stopped for
-long between a grant and its event. What an owner decided before the next epoch was granted, and
-wrote down later, is no violation; it takes no effect.
+Periods are distinguished by epoch, not by the order of events, as a process may be stopped between
+a grant and its event. A decision of an owner before the next epoch was granted is no violation if
+it is recorded later; it has no effect.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from proxy.history.deliveries import Deliveries
 from proxy.history.facts import LaneFacts, Rules
 from proxy.history.freshness import Freshness
 from proxy.history.reader import Event
-from proxy.history.waiting import Sites
+from proxy.history.sites import Sites
 
-#: Ends by which an owner that lost its queue unawares finishes nothing for anybody else.
+#: Outcomes by which an owner that has lost its queue unnoticed finishes no message of its
+#: successor.
 _HARMLESS = frozenset({"filtered", "deleted"})
 
 
@@ -26,22 +27,21 @@ class Ownership:
         self._sites = sites
         self._freshness = Freshness(facts, deliveries.settled)
         self.node: str | None = None
-        self._granted_ns = 0  # when the newest epoch was granted, at the latest
-        self._handed_over_ns: int | None = None  # when its predecessor was
+        self._granted_ns = 0  # latest time at which the newest epoch was granted
+        self._handed_over_ns: int | None = None  # hand-over time of the previous period
         self._leased_then = False
         self.void = 0
         self._period = -1
         self._superseded = False
-        self._came_late: set[int] = set()  # epochs of former owners, above the newest one
+        self._came_late: set[int] = set()  # late epochs of former owners, above the newest one
 
     def own(self, event: Event, *, fenced: bool) -> None:
-        """A proxy began to own the queue; *fenced*: the broker takes no commits of former owners.
+        """Begin an ownership period; *fenced*: the broker refuses commits of former owners.
 
-        Whoever owns a queue owns that of its parked copies; ``period`` is the epoch of the former.
-        One of an earlier period than the newest came late, and owns nothing.
-
-        If it does, one that got no answer may have come late, and tells the new owner what finished
-        before the owner in between repeated it.
+        The owner of a queue also owns its twin with the parked copies; ``period`` is then the epoch
+        of the origin. An ``own+`` of a twin with an older ``period`` is late and owns nothing.
+        Without fencing, an unanswered commit of a former owner may have been stored late: the new
+        owner then counts as finished the messages that the owner in between repeated.
         """
         facts, epoch = self._facts, event["epoch"]
         period = event.get("period", self._period)
@@ -56,43 +56,43 @@ class Ownership:
                     f"{event.get('owner')} became owner with epoch {epoch} after {facts.epoch}",
                 )
             if epoch < facts.epoch:
-                return  # granted before the newest, its owner being slow to say so, or wrongly
+                return  # granted before the newest one and recorded late, or invalid
         if facts.epoch < 0:
             facts.begin_at(0 if facts.reads_all else event.get("begin", 0))
         elif not fenced:
-            self._deliveries.repeated_in_vain(below=event.get("begin", 0))
+            self._deliveries.close_known(below=event.get("begin", 0))
         self._enter(event)
         facts.jobs_fit()
-        self.go_by(event)
+        self.apply_rules(event)
 
     def was_asked_later(self, event: Event) -> bool:
-        """True if the epoch of this ``own+`` was asked for after the newest one was granted."""
+        """Return True if the epoch of this ``own+`` was requested after the newest one was granted."""
         return _when(event, "asked_ns") > self._granted_ns
 
-    def go_by(self, event: Event) -> None:
-        """The rules that *event* tells hold from now on."""
+    def apply_rules(self, event: Event) -> None:
+        """Apply the rules in *event*."""
         facts, rules = self._facts, Rules.of(event)
         if rules != facts.rules:
             facts.allow_jobs(event.get("jobs", 0))
             self._deliveries.rules_changed()
-        facts.go_by(rules)
-        self._deliveries.acts_anew()
+        facts.apply_rules(rules)
+        self._deliveries.allow_failed_again()
         if facts.site is not None and event["node"] == self.node:
             facts.site.limit_leases(event.get("max_leased"), event["t_ns"])
 
     def drain(self, event: Event) -> None:
-        """The owner hands out nothing more."""
+        """Note that the owner stops delivering."""
         if event["epoch"] == self._facts.epoch:
-            self._serves_no_more(event["t_ns"])
+            self._stop_serving(event["t_ns"])
 
     def disown(self, event: Event) -> None:
-        """The owner gave the queue up."""
+        """End the period: the owner released the queue."""
         if event["epoch"] != self._facts.epoch:
             return
-        self._serves_no_more(event["t_ns"])
+        self._stop_serving(event["t_ns"])
         self._deliveries.leases.judge_end(event["t_ns"])
         self.node = None
-        self._deliveries.wanted.disowned(event["t_ns"])
+        self._deliveries.group_progress.disowned(event["t_ns"])
         self._leased_then = self._deliveries.end_all_leases(event["t_ns"])
         if event.get("reason") == "handed over":
             self._handed_over_ns = event["t_ns"]
@@ -100,8 +100,8 @@ class Ownership:
             self._facts.commit(0)
 
     def fenced(self, event: Event) -> bool:
-        """True if *event* comes from a period that has ended; a W2 violation if it had an effect
-        that was decided later than that.
+        """Return True if *event* comes from a period that has ended; report W2 if it was decided
+        later and had an effect.
         """
         facts, epoch, what = self._facts, event["epoch"], event["e"]
         if self._has_ended(epoch):
@@ -113,26 +113,26 @@ class Ownership:
                 )
             return True
         if epoch > facts.epoch:
-            self._enter(event)  # its own+ is in a history that we were not given
+            self._enter(event)  # its own+ is in a history that was not given
         elif self.node is None and what == "deliver":
-            facts.violation("W2", f"offset {event['offset']} was handed out by nobody's right")
+            facts.violation("W2", f"offset {event['offset']} was delivered without an owner")
         elif what == "deliver" and event["node"] != self.node:
             facts.violation(
                 "W1",
-                f"{event['node']} handed out offset {event['offset']} in epoch {epoch} of"
+                f"{event['node']} delivered offset {event['offset']} in epoch {epoch} of"
                 f" {self.node}",
             )
         return False
 
     def late(self, event: Event) -> bool:
-        """True if *event* is the end or extension of a lease of a period that has ended."""
+        """Return True if *event* ends or extends a lease of a period that has ended."""
         if not self._superseded and not self._has_ended(event["epoch"]):
             return False
         self.void += event["e"] == "ack_ok"
         return True
 
     def superseded(self, t_ns: int) -> None:
-        """The queue has an owner in the next life of its topic."""
+        """Note that the queue has an owner in the next life of its topic."""
         self._superseded = True
         self._deliveries.end_all_leases(t_ns)
 
@@ -149,7 +149,7 @@ class Ownership:
                 return _when(event, "asked_ns") > self._granted_ns
             case "act_fail":
                 return _when(event, "at_ns") > self._granted_ns
-            case "finish":  # of what the new owner offers again: it was nobody's loss
+            case "finish":  # harmless if the new owner delivers the message again
                 if _when(event, "at_ns") <= self._granted_ns:
                     return False
                 open_still = self._deliveries.unfinished(event["offset"]) is not None
@@ -157,12 +157,12 @@ class Ownership:
         return True
 
     def finish(self, event: Event) -> None:
-        """A job came to its end, and nobody owned the queue since."""
+        """Record the end of a job in the current period."""
         self._deliveries.finish(event)
         self._freshness.finished(event["t_ns"])
 
     def commit(self, event: Event) -> None:
-        """The broker stored a committed offset."""
+        """Judge a committed offset stored by the broker."""
         facts, offset = self._facts, event["offset"]
         if offset < facts.committed:
             facts.violation("C1", f"committed offset fell from {facts.committed} to {offset}")
@@ -174,9 +174,10 @@ class Ownership:
         self._freshness.committed(event["t_ns"])
 
     def took_late_commit(self, event: Event) -> bool:
-        """True if *event* is a commit of a period that has ended; the broker may have stored it.
+        """Return True if *event* is a commit of a period that has ended, which the broker may have
+        stored.
 
-        Then its number is the lower one until the next commit: whoever owns the queue commits on.
+        The lower offset then holds until the owner's next commit.
         """
         facts = self._facts
         if not self._has_ended(event["epoch"]):
@@ -185,20 +186,20 @@ class Ownership:
         return True
 
     def forget_commits(self) -> None:
-        """The broker was killed: it may have forgotten commits that it had answered.
+        """Forget the committed offset: a killed broker may have lost commits that it had answered.
 
-        It keeps messages, but stores consumer offsets every few seconds only.
+        It keeps messages, but stores consumer offsets only every few seconds.
         """
         self._facts.commit(0)
 
     def judge_end(self) -> None:
-        """The histories end: the last owner is judged until its own last event."""
+        """Judge the last owner until its own last event, at the end of the histories."""
         if self.node is not None:
             t_ns = self._sites.last_ns(self.node)
             self._deliveries.leases.judge_end(t_ns)
-            self._serves_no_more(t_ns)
+            self._stop_serving(t_ns)
 
-    def _serves_no_more(self, t_ns: int) -> None:
+    def _stop_serving(self, t_ns: int) -> None:
         facts = self._facts
         if facts.served_until_ns is None:
             facts.serve_until(t_ns)
@@ -218,14 +219,14 @@ class Ownership:
             serves_from_ns=max(t_ns, event.get("hold_until_ns") or 0),
         )
         self.node = event["node"]
-        self._deliveries.wanted.owned(event["node"], t_ns)
+        self._deliveries.group_progress.owned(event["node"], t_ns)
         self._granted_ns = t_ns
-        peace = handed_over_ns is not None and facts.calm.during(handed_over_ns)
+        peace = handed_over_ns is not None and facts.faults.none_since(handed_over_ns)
         self._deliveries.new_period(t_ns, handed_over=peace, leased=leased)
         self._freshness.new_period()
 
 
 def _when(event: Event, field: str) -> int:
-    """When it was decided, if *field* says so."""
+    """Return the time in *field*, or that of the event if it is missing."""
     t_ns: int = event["t_ns"] if event.get(field) is None else event[field]
     return t_ns

@@ -1,6 +1,7 @@
-"""R3: while a key is parked none of its messages is handed out but as a copy, and those in order.
+"""R3: while a key is parked, only redriven copies of its messages are delivered, in order.
 
-The copies of a queue's parked messages stand in its twin: the queue's name with a ``p`` behind.
+The copies of a queue's parked messages are in its twin, named like the queue with a ``p`` at the
+end.
 """
 
 from __future__ import annotations
@@ -14,41 +15,41 @@ _TWIN = "p"
 
 
 def is_twin(queue: str) -> bool:
-    """True if *queue* holds copies of parked messages."""
+    """Return True if *queue* holds copies of parked messages."""
     return queue.endswith(_TWIN) and queue[-2:-1].isdigit()
 
 
 def twin_of(queue: str) -> str:
-    """The queue that holds copies of *queue*'s parked messages."""
+    """Return the queue that holds the copies of *queue*'s parked messages."""
     return queue + _TWIN
 
 
 def origin_of(queue: str) -> str:
-    """The queue whose twin *queue* is."""
+    """Return the queue whose twin *queue* is."""
     return queue.removesuffix(_TWIN)
 
 
 class Parking:
-    """Parked keys of one queue and group, and those of their messages that are not redriven yet."""
+    """Parked keys of one queue and group, and their messages whose copies have not finished."""
 
     def __init__(self, facts: LaneFacts) -> None:
         self._facts = facts
-        self._redriven: set[str | None] = set()  # keys that may be redriven; None: all
-        self._stopped_ns: dict[str | None, int] = {}  # when its redrive was stopped last
+        self._redriven: set[str | None] = set()  # keys whose copies may be delivered; None: all
+        self._stopped_ns: dict[str | None, int] = {}  # time of the last stop of a redrive
         self._copies: dict[int, str | None] = {}  # by offset in the queue, while unfinished
-        self._places: dict[int, int] = {}  # the same: where the copy stands, if that was told
-        self._early: set[int] = set()  # the same: finished before anybody knew that it was stored
-        self._runs: dict[int, int | None] = {}  # the same: in which run the copy went out last
-        self._highest: dict[str | None, int] = {}  # of those that have a copy, by key
-        self._waiting: dict[str, deque[int]] = {}  # the same by key, rising; ended ones leave late
+        self._places: dict[int, int] = {}  # the same: offset of the copy, if known
+        self._early: set[int] = set()  # copies that finished before their ``parked`` event
+        self._runs: dict[int, int | None] = {}  # the same: run in which the copy was last delivered
+        self._highest: dict[str | None, int] = {}  # highest offset with a copy, by key
+        self._waiting: dict[str, deque[int]] = {}  # unfinished ones by key, rising; removed late
 
     def park(self, event: Event) -> None:
-        """*order* is parked from now on."""
+        """Note that *order* is parked."""
         self._facts.parked.add(event["order"])
 
     def taken_over(self, event: Event) -> None:
-        """A new owner says what the records have as parked: the one before may have ended between
-        a record and its word of it here.
+        """Take over the parked keys known to a new owner; its predecessor may have ended between a
+        record and the event.
         """
         parked, known = self._facts.parked, set(event.get("parked", ()))
         gone = {order for order in parked - known if not self._left(order)}
@@ -56,7 +57,7 @@ class Parking:
         self._facts.unpark(gone, event["t_ns"])
 
     def redrive(self, event: Event) -> None:
-        """The copies of *order* (null: of all) are handed out from now on, or no longer."""
+        """Begin or stop the redrive of the copies of *order* (null: all)."""
         order, state = event.get("order"), event.get("state", "started")
         if state == "started":
             self._redriven.add(order)
@@ -67,14 +68,14 @@ class Parking:
                 self._stopped_ns[order] = event["t_ns"]
 
     def twin_taken_over(self, known_ns: int) -> None:
-        """The next owner of the copies knows what was recorded until then: no stop since."""
+        """Begin a period of the twin; its owner knows no stop after *known_ns*."""
         for order, stopped_ns in self._stopped_ns.items():
             if stopped_ns > known_ns:
                 self._redriven.add(order)
         self._stopped_ns.clear()
 
     def unpark(self, event: Event) -> None:
-        """The twin holds none of *order*: its later messages may be handed out again."""
+        """Judge that the twin has no message of *order* left and newer ones are delivered again."""
         order = event["order"]
         if left := self._left(order):
             self._facts.violation(
@@ -86,20 +87,25 @@ class Parking:
         self._stopped_ns.pop(order, None)
         self._highest.pop(order, None)
 
-    def handed_out(self, event: Event) -> None:
-        """A message itself was handed out, no copy."""
+    def delivered(self, event: Event) -> None:
+        """Judge the delivery of an original message."""
         order = event["order"]
         if order in self._facts.parked:
             self._facts.violation(
                 "R3",
-                f"key {order!r}: offset {event['offset']} was handed out although its key is"
-                " parked",
+                f"key {order!r}: offset {event['offset']} was delivered although its key is parked",
             )
 
     def finished(self, event: Event, key: str | None, *, again: bool) -> None:
-        """A message came to its end; that of a parked one is its copy's. *again*: it had come to
-        one before. A copy that is made once more after copies of later messages is passed over:
-        these show that its message had finished, or has a copy ahead.
+        """Record the end of a message. A parked message ends with its copy.
+
+        A copy made again after copies of later messages is ignored: these prove that its message
+        had finished or has an earlier copy.
+
+        Args:
+            event: The ``finish``.
+            key: The order key, if *event* does not contain it.
+            again: The message had finished before.
         """
         if event["outcome"] != "parked":
             return
@@ -120,31 +126,31 @@ class Parking:
                     "R3", f"key {key!r}: offset {offset} was parked while its key was not"
                 )
 
-    def copy_handed_out(self, event: Event) -> None:
-        """A copy was handed out."""
+    def copy_delivered(self, event: Event) -> None:
+        """Judge the delivery of a copy."""
         order, origin = event["order"], event["origin_offset"]
         if order is None:
             return
         if not self._redriven & {order, None}:
             self._facts.violation(
-                "R3", f"key {order!r}: the copy of offset {origin} was handed out, not redriven"
+                "R3", f"key {order!r}: the copy of offset {origin} was delivered, not redriven"
             )
-        # Whether or not its owner lived to say so, it is stored.
+        # The delivery proves that the copy is stored.
         self._highest[order] = max(self._highest.get(order, -1), origin)
         run = self._runs[origin] = event.get("run")
         left = self._left(order)
         if left and left[0] < origin and (run is None or self._runs.get(left[0]) != run):
             self._facts.violation(
                 "R3",
-                f"key {order!r}: the copy of offset {origin} was handed out before that of"
+                f"key {order!r}: the copy of offset {origin} was delivered before that of"
                 f" {left[0]} had finished",
             )
 
     def copy_finished(self, origin: int | None) -> None:
-        """A copy came to its end, and with it the message.
+        """Record the end of a copy, and with it of its message.
 
-        Where the broker's answer is late the copy may be read, handed out and finished before the
-        message is said to be parked.
+        If the broker answers late, a copy may be read, delivered and finished before the ``parked``
+        event of its message.
         """
         if origin is not None:
             if origin not in self._copies:
@@ -152,12 +158,12 @@ class Parking:
             self._ended(origin)
 
     def copy_deleted(self, order: str) -> None:
-        """Retention deleted the first copy of *order*, and nobody knows which message it was of."""
+        """Record that retention deleted the first copy of *order*; its message is unknown."""
         if left := self._left(order):
             self._ended(left[0])
 
     def copies_deleted(self, places: range) -> None:
-        """Retention deleted what stood at *places* among the copies, unread. O(copies)."""
+        """Record that retention deleted the copies at *places* unread. O(copies)."""
         for origin in [origin for origin, place in self._places.items() if place in places]:
             self._ended(origin)
 
@@ -167,8 +173,8 @@ class Parking:
         self._runs.pop(origin, None)
 
     def lost(self, offset: int) -> bool:
-        """At the end: True if the message was parked, its copy is not finished, and waits for no
-        redrive.
+        """Return True at the end if the message was parked and its copy neither finished nor waits
+        for a redrive.
         """
         if offset not in self._copies:
             return False
@@ -176,7 +182,7 @@ class Parking:
         return not self._facts.parked if key is None else key not in self._facts.parked
 
     def unended(self) -> list[str]:
-        """The parked keys with copies that have not ended. O(parked keys)."""
+        """Return the parked keys with unfinished copies. O(parked keys)."""
         return [order for order in self._facts.parked if self._left(order)]
 
     def _left(self, key: str) -> deque[int]:

@@ -1,6 +1,4 @@
-"""R4: nothing of a paused key, or of a paused queue, is handed out; R5: acts are on record, and
-what was asked for.
-"""
+"""R4: no message of a paused key or queue is delivered. R5: operators' actions are audited."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ from proxy.history.reader import Event
 
 
 class Audits:
-    """The records of the audit topic, as the proxies stored them. Shared by all queues."""
+    """Records of the audit topic, stored by the proxies. Shared by all queues."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, str] = {}  # by id: what is missing in it, if anything
+        self._seen: dict[str, str] = {}  # by id: names of its missing fields
 
     def seen(self, event: Event) -> None:
-        """A record is stored."""
+        """Note a stored audit record."""
         if event.get("phase") != "begin":
             return
         missing = [name for name in ("by", "reason") if not event.get(name)]
@@ -25,7 +23,7 @@ class Audits:
         self._seen[event["id"]] = ", ".join(missing)
 
     def problem(self, audit: Any) -> str | None:
-        """What is wrong with the record that an act names; None if nothing is."""
+        """Return the fault in the audit record named by an action; None if there is none."""
         if not isinstance(audit, str):
             return "names no audit record"
         if (missing := self._seen.get(audit)) is None:
@@ -34,52 +32,53 @@ class Audits:
 
 
 class Pauses:
-    """What of one queue is paused; null stands for all of it."""
+    """Paused keys of one queue; null stands for the whole queue."""
 
     def __init__(self, facts: LaneFacts, audits: Audits) -> None:
         self._facts = facts
         self._audits = audits
 
     def pause(self, event: Event) -> None:
-        """*order* is paused, and that is on record."""
+        """Note that *order* is paused and the pause is recorded."""
         if event["epoch"] == self._facts.epoch:
             self._facts.paused.add(event["order"])
 
     def resume(self, event: Event) -> None:
-        """*order* is handed out again."""
+        """Note that *order* is delivered again."""
         if event["epoch"] == self._facts.epoch:
             self._facts.paused.discard(event["order"])
             self._facts.resumed_ns[event["order"]] = event["t_ns"]
 
     def taken_over(self, event: Event) -> None:
-        """A new owner says what it knows to be paused."""
+        """Compare the pauses known to a new owner with those before."""
         facts, known = self._facts, set(event.get("paused", ()))
         for order in sorted(facts.pause_only(known, event["t_ns"]), key=str):
             facts.violation(
-                "R4", f"{_name(order)} was paused, and its owner of epoch {facts.epoch} knows not"
+                "R4",
+                f"{_name(order)} was paused, but its owner of epoch {facts.epoch} does not know it",
             )
 
-    def handed_out(self, event: Event, facts: LaneFacts) -> None:
-        """A message, or a copy of one, was handed out in the queue of *facts*."""
+    def delivered(self, event: Event, facts: LaneFacts) -> None:
+        """Judge the delivery of a message, or of a copy, in the queue of *facts*."""
         order = event["order"]
         if self._facts.paused & {order, None}:
             what = order if order in self._facts.paused else None
             facts.violation(
-                "R4", f"offset {event['offset']} was handed out although {_name(what)} is paused"
+                "R4", f"offset {event['offset']} was delivered although {_name(what)} is paused"
             )
 
     def judge_reset(self, event: Event) -> None:
-        """A person had the group go on elsewhere; perhaps only if it stood where they saw it."""
+        """Judge an operator's reset, perhaps with an expected offset."""
         before, what = event["from"], f"the reset from {event['from']} to {event['to']}"
-        self.judge_act(event, what)
+        self.judge_action(event, what)
         if event.get("expect") not in (None, before):
             self._facts.violation("R5", f"{what} was asked for at {event['expect']} only")
 
-    def judge_act(self, event: Event, what: str) -> None:
-        """Somebody did *what*: who, and why, has to be on record."""
+    def judge_action(self, event: Event, what: str) -> None:
+        """Report R5 unless the action *what* has an audit record with actor and reason."""
         if (problem := self._audits.problem(event.get("audit"))) is not None:
             self._facts.violation("R5", f"{what} {problem}")
 
 
 def _name(order: str | None) -> str:
-    return "all of the queue" if order is None else f"key {order!r}"
+    return "the whole queue" if order is None else f"key {order!r}"

@@ -1,7 +1,7 @@
-"""N1, N3, N4 and R1: what is ready comes soon while somebody waits for it, and no retry too soon.
+"""N1, N3, N4 and R1: ready messages are delivered soon while pulls wait, and no retry too early.
 
-All but "too soon" is timed: judged while no fault is at work, by the time that pulls waited at the
-queue's owner, for without a pull nothing can be handed out.
+All but "too early" is timed: judged while no fault is active, and only by the time in which pulls
+waited at the queue's owner, since nothing can be delivered without a pull.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from itertools import chain
 
 from proxy.history.facts import LaneFacts, Slot, name_of
+from proxy.history.group_progress import GroupProgress
 from proxy.history.limits import NS, ns
-from proxy.history.wanted import Wanted
 
 
 @dataclass(slots=True)
 class _Due:
-    """A message handed out before, not in hand now, and since when it is ready."""
+    """A message delivered before and not leased now, with the time at which it became ready."""
 
     invariant: str
     ready_ns: int
     slot: Slot
-    early_ns: int = 0  # no hand-out before
+    early_ns: int = 0  # no delivery before
 
 
 class Progress:
@@ -31,46 +31,51 @@ class Progress:
     def __init__(
         self,
         facts: LaneFacts,
-        wanted: Wanted,
+        group_progress: GroupProgress,
         first_out: dict[int, int],
         by_slot: dict[Slot, set[int]],
     ) -> None:
-        """The unfinished messages that were handed out: when that was first, and by their slots.
-        *wanted* is told the same as this.
+        """Share unfinished delivered messages; *group_progress* receives the same events.
+
+        Args:
+            facts: State of the queue.
+            group_progress: Checks of N5 and N6.
+            first_out: Time of the first delivery, by offset.
+            by_slot: Offsets by slot.
         """
         self._facts = facts
-        self._wanted = wanted
+        self._group_progress = group_progress
         self._first_out = first_out
         self._by_slot = by_slot
         self._due: dict[int, _Due] = {}
-        self._was_stuck: deque[tuple[int, int, int]] = deque(maxlen=8)  # from when until when
-        self._idle: dict[str, tuple[int, int]] = {}  # key → since when, highest offset sent then
+        self._was_stuck: deque[tuple[int, int, int]] = deque(maxlen=8)  # begin and end
+        self._idle: dict[str, tuple[int, int]] = {}  # key → begin, highest offset sent then
 
     def new_period(self, unfinished: dict[int, Slot], t_ns: int) -> None:
-        """Another owner offers what is *unfinished*."""
+        """Begin an ownership period with the *unfinished* messages."""
         self._idle.clear()
         self._due = {offset: _Due("N3", t_ns, slot) for offset, slot in unfinished.items()}
 
     def ended(self, offset: int, slot: Slot, t_ns: int) -> None:
-        """A lease ended and left the message unfinished: it is ready again."""
+        """Note that a lease ended without finishing its message, which is ready again."""
         self._due[offset] = _Due("N3", t_ns, slot)
-        self._wanted.ready(offset, slot, t_ns)
+        self._group_progress.ready(offset, slot, t_ns)
 
     def retry_at(self, offset: int, slot: Slot, due_ns: int) -> None:
-        """It failed: it is ready again at *due_ns*, and not before."""
+        """Note that a message failed and is ready again at *due_ns*, not before."""
         self._due[offset] = _Due("R1", due_ns, slot, due_ns)
-        self._wanted.ready(offset, slot, due_ns)
+        self._group_progress.ready(offset, slot, due_ns)
 
     def waits(self, offset: int) -> None:
-        """It is parked: nobody is to have it until it is redriven."""
+        """Note that a message is parked and not ready until a redrive."""
         self._due.pop(offset, None)
-        self._wanted.waits(offset)
+        self._group_progress.waits(offset)
 
     def finished(self, offset: int, slot: Slot, *, out_ns: int, t_ns: int) -> None:
-        """It came to its end, first out at *out_ns*: what waits behind it has its turn."""
+        """Note that a message, first delivered at *out_ns*, has finished; its successor is ready."""
         if t_ns - out_ns >= ns(self._facts.limits.isolation_s):
             self._was_stuck.append((offset, out_ns, t_ns))
-        self._wanted.finished(offset, slot, t_ns)
+        self._group_progress.finished(offset, slot, t_ns)
         self._due.pop(offset, None)
         behind = self._by_slot.get(slot)
         for each in behind or ():
@@ -79,13 +84,20 @@ class Progress:
         if not behind and isinstance(slot, str):
             self._idle[slot] = (t_ns, self._facts.sent.last)
 
-    def handed_out(
+    def delivered(
         self, offset: int, slot: Slot, *, head: bool, first: bool, t_ns: int, at_ns: int
     ) -> None:
-        """It is in hand; *at_ns* is when that was decided. *head*: behind no other one of its run;
-        *first*: it never was before.
+        """Judge the delivery of a message.
+
+        Args:
+            offset: Its offset.
+            slot: Its slot.
+            head: It is the first of its run.
+            first: It was never delivered before.
+            t_ns: Time of the event.
+            at_ns: Time of the decision.
         """
-        self._wanted.handed_out(offset, slot, head=head, first=first, t_ns=t_ns)
+        self._group_progress.delivered(offset, slot, head=head, first=first, t_ns=t_ns)
         due = self._due.pop(offset, None)
         if not head:
             return
@@ -93,7 +105,7 @@ class Progress:
             if at_ns < due.early_ns:
                 self._facts.violation(
                     "R1",
-                    f"{name_of(slot)}: offset {offset} was handed out"
+                    f"{name_of(slot)}: offset {offset} was delivered"
                     f" {_seconds(due.early_ns - at_ns)} before its retry was due",
                 )
             self._judge(due.invariant, offset, slot, since_ns=due.ready_ns, t_ns=t_ns)
@@ -102,8 +114,8 @@ class Progress:
         if isinstance(slot, str):
             self._idle.pop(slot, None)
 
-    def never_came(self, offset: int, key: str | None, t_ns: int) -> None:
-        """The message was not handed out until *t_ns*, nor later. *key* is that of its send."""
+    def judge_undelivered(self, offset: int, key: str | None, t_ns: int) -> None:
+        """Judge a message that was not delivered by *t_ns* or later; *key* is that of its send."""
         open_slots = {due.slot for due in self._due.values()}
         if self._facts.rules.order_key == "KEY" and key is not None:
             if key not in open_slots:
@@ -112,7 +124,7 @@ class Progress:
             self._judge_first(offset, offset, t_ns)
 
     def end(self, t_ns: int) -> None:
-        """The owner hands out no more: what is still due?"""
+        """Judge the messages still due when the owner stops delivering."""
         for offset, due in self._due.items():
             if offset == min(self._by_slot[due.slot]):
                 self._judge(due.invariant, offset, due.slot, since_ns=due.ready_ns, t_ns=t_ns)
@@ -130,7 +142,7 @@ class Progress:
 
     def _judge(self, invariant: str, offset: int, slot: Slot, *, since_ns: int, t_ns: int) -> None:
         facts = self._facts
-        calm_ns = facts.calm.since
+        calm_ns = facts.faults.calm_since
         if calm_ns is None or facts.clock is None or not facts.rules.known or facts.deleted:
             return
         since_ns = max(since_ns, calm_ns, facts.serves_from_ns, facts.resumed_ns.get(None, 0))
@@ -140,7 +152,7 @@ class Progress:
         if facts.key_since is not None:
             return  # it may wait for messages that have its key by another rule
         if None in facts.paused or slot in facts.paused:
-            return  # it has no right to come
+            return  # it is paused
         limits = facts.limits
         limit_ns = ns(_LIMITS[invariant](limits))
         shortest_ns = min(limit_ns, ns(limits.isolation_s))
@@ -165,7 +177,7 @@ class Progress:
             )
 
     def _stuck(self, offset: int, since_ns: int, t_ns: int, span_ns: int) -> int | None:
-        """Another message that was out and unfinished for so long meanwhile."""
+        """Return another message that was delivered and unfinished for *span_ns* in that time."""
         now = ((other, out_ns, t_ns) for other, out_ns in self._first_out.items())
         for other, out_ns, end_ns in chain(self._was_stuck, now):
             if other != offset and end_ns - max(out_ns, since_ns) >= span_ns:

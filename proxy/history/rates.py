@@ -1,10 +1,9 @@
-"""Q1: hand-outs in any time at most ``limit x time + burst``, over all owners together.
+"""Q1: deliveries in any period are at most ``limit * time`` plus a burst, over all owners together.
 
-Judged by a bucket of the whole: a second's worth, and a message for each owner, since none can hold
-back less than one. Owners may go by different limits for a moment while these change: then the
-highest of them counts, and none if one of them has none. Events count in the order in which they
-were decided, those of one process in the order of its history; what is written down much later, by
-a process that stood still, is not judged.
+Judged by one token bucket: one second's worth, plus one message per owner, since an owner cannot
+hold back less than one. While limits change, owners may apply different ones; the highest counts,
+or none if an owner has no limit. Events count in the order of their decisions, those of one process
+in the order of its history. Events written much later, by a stopped process, are not judged.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from proxy.history.findings import Findings
 from proxy.history.limits import NS
 from proxy.history.reader import Event
 
-#: How much later than decided an event may be written.
+#: Maximum delay between a decision and its event, ns.
 _LATE_NS = 2 * NS
 _ROUNDING = 0.001
 
@@ -25,7 +24,7 @@ Scope = tuple[str, str | None]  # group and topic; None: all its topics
 
 @dataclass(slots=True)
 class _Bucket:
-    """What may still go out. ``rate``: None until a limit holds."""
+    """Token bucket of deliveries. ``rate``: None until a limit applies."""
 
     rate: float | None = None
     burst: float = 0.0
@@ -33,14 +32,14 @@ class _Bucket:
     _at_ns: int = 0
 
     def change(self, rate: float | None, *, owners: int, t_ns: int) -> None:
-        """So much may go out a second from *t_ns* on."""
+        """Set the rate in deliveries per second from *t_ns* on."""
         self._fill(t_ns)
         self.burst = (rate or 0.0) + owners
         self.tokens = self.burst if self.rate is None else min(self.tokens, self.burst)
         self.rate = rate
 
     def take(self, t_ns: int) -> bool:
-        """One went out; False if that was one too many."""
+        """Take a token; return False if there was none."""
         if self.rate is None:
             return True
         self._fill(t_ns)
@@ -62,13 +61,14 @@ class Rates:
     _limits: dict[tuple[str, Scope], float] = field(default_factory=dict)  # by node and scope
     _buckets: dict[Scope, _Bucket] = field(default_factory=dict)
     _owners: dict[str, dict[tuple[str, str], str]] = field(default_factory=dict)  # by group
-    _events: list[tuple[int, int, Event]] = field(default_factory=list)  # a heap, by decision
+    # a heap, by time of decision
+    _events: list[tuple[int, int, Event]] = field(default_factory=list)
     _count: int = 0
     _done_ns: int = 0
     _changed_ns: dict[str, int] = field(default_factory=dict)  # last change by node
 
     def on_event(self, event: Event) -> None:
-        """One of ``start``, ``rate``, ``own+``, ``own-`` and ``deliver``."""
+        """Take a ``start``, ``rate``, ``own+``, ``own-`` or ``deliver``."""
         t_ns, decided_ns = event["t_ns"], event.get("at_ns")
         at_ns = t_ns if decided_ns is None else decided_ns
         if event["e"] != "deliver":
@@ -83,12 +83,12 @@ class Rates:
         self._judge(t_ns - _LATE_NS)
 
     def judge_end(self) -> None:
-        """There are no more."""
+        """Judge the remaining events at the end."""
         if self._events:
             self._judge(max(self._events)[0])
 
     def _concerns(self, group: str) -> bool:
-        """True if a limit of the group was told, or may have been: its event waits for its turn."""
+        """Return True if the group has, or may have, a limit."""
         return bool(self._events) or any(scope[0] == group for scope in self._buckets)
 
     def _judge(self, until_ns: int) -> None:
@@ -115,12 +115,12 @@ class Rates:
                 self.findings.add(
                     "Q1",
                     f"group {event['group']}, {what}: offset {event['offset']} of {event['topic']}/"
-                    f"{event['queue']} was handed out by {event['node']}, more than"
+                    f"{event['queue']} was delivered by {event['node']}, more than"
                     f" {bucket.rate:g} a second and a burst of {bucket.burst:g}",
                 )
 
     def _started(self, node: str) -> None:
-        """Another process: it owns nothing, and goes by the limits that it tells from now on."""
+        """Begin a new process, which owns nothing and has no limits yet."""
         for each in [each for each in self._limits if each[0] == node]:
             del self._limits[each]
         for owners in self._owners.values():
@@ -148,12 +148,12 @@ class Rates:
                 self._change(scope, t_ns)
 
     def _change(self, scope: Scope, t_ns: int) -> None:
-        """Who owns queues decides, and by which limits they go."""
+        """Compute the limit from the owners of queues and their limits."""
         group, topic = scope
         owned = self._owners.get(group, {}).items()
         owners = {node for (name, _), node in owned if topic in (None, name)}
         limits = [self._limits.get((node, scope)) for node in owners]
         rates = [each for each in limits if each is not None]
-        if owners:  # else nobody hands out: things stay as they are
+        if owners:  # without owners nothing is delivered: keep the state
             rate = max(rates) if len(rates) == len(owners) else None
             self._buckets[scope].change(rate, owners=len(owners), t_ns=t_ns)

@@ -1,4 +1,4 @@
-"""Reading histories: lines of several files as one stream of events in the order of time."""
+"""Reads histories: merges the lines of several files into one stream of events in time order."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ Event = dict[str, Any]
 
 
 class HistoryError(OrderlaneError):
-    """A history cannot be read, or holds too little to be judged."""
+    """Raised if a history is unreadable or contains too little to be judged."""
 
 
 @dataclass(slots=True)
 class HistoryReader:
     """Streams events; memory does not grow with the length of the files.
 
-    The last line of a process that was killed may be torn; it is skipped and counted in ``torn``.
+    The last line of a killed process may be torn; it is skipped and counted in ``torn``.
     """
 
     paths: Sequence[Path]
     torn: int = 0
 
     def events(self) -> Iterator[Event]:
-        """All events, by ``t_ns``. Raises HistoryError at the first line that is none."""
+        """Return all events by ``t_ns``. Raises HistoryError at the first invalid line."""
         if len(self.paths) == 1:
             return self._file(self.paths[0])
         return heapq.merge(*map(self._file, self.paths), key=itemgetter("t_ns"))
 
     def _file(self, path: Path) -> Iterator[Event]:
-        doubtful = 0  # number of a line that is no event: torn, if its process wrote no more
+        doubtful = 0  # number of an invalid line: torn, if its process wrote no more
         try:
             with path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
                     event = event_of(line)
                     if doubtful and (event is None or event["e"] != "start"):
-                        raise HistoryError(f"{path}, line {doubtful}: is no event of a history")
+                        raise HistoryError(f"{path}, line {doubtful}: not an event of a history")
                     if event is None:
                         doubtful = number
                         self.torn += 1
@@ -55,7 +55,7 @@ class HistoryReader:
 
 
 def event_of(line: bytes | str) -> Event | None:
-    """The event in *line*; None if it is no event: torn, or no line of a history."""
+    """Return the event in *line*; None if the line is torn or not from a history."""
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:

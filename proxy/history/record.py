@@ -1,4 +1,4 @@
-"""Writing a history: one JSON line an event, on its way to the disk before the call returns."""
+"""Writes a history: one JSON line per event, passed to the kernel before the call returns."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ _log = structlog.get_logger("history")
 
 
 class History(Protocol):
-    """What a process writes its events to. Check ``enabled`` before collecting costly fields."""
+    """Destination of a process's events. Check ``enabled`` before collecting costly fields."""
 
     @property
     def enabled(self) -> bool:
-        """False if what is written goes nowhere."""
+        """Whether events are stored."""
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write one event; values are anything JSON knows."""
+        """Write one event; values are those that JSON supports."""
 
     def write_many(self, event: str, each: Iterable[Mapping[str, Any]]) -> None:
         """Write several events of one kind with one system call and one time."""
 
     def close(self) -> None:
-        """Write ``stop``: this process ended by its own will."""
+        """Write ``stop``: the process ended normally."""
 
 
 class NullHistory:
-    """No history is wanted."""
+    """Discards events."""
 
     enabled = False
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write nothing."""
+        """Do nothing."""
 
     def write_many(self, event: str, each: Iterable[Mapping[str, Any]]) -> None:
-        """Write nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class HistoryWriter:
-    """Appends to ``<directory>/<node>.jsonl``; begins with ``start``. Threads may share it.
+    """Appends to ``<directory>/<node>.jsonl``, beginning with ``start``. Thread-safe.
 
-    Every call ends in ``write(2)``, so a process killed a moment later loses nothing of it: the
-    pages are the kernel's. (A machine that loses power may; histories are for processes.)
+    Every call ends in ``write(2)``, so a process that is killed later loses nothing: the pages
+    belong to the kernel. A power failure may lose events.
     """
 
     def __init__(self, directory: Path, node: str, *, parts: Iterable[str] = ()) -> None:
-        """*node* names the process; *parts* says what runs in it, such as ``broker``.
+        """*node* names the process; *parts* lists its components, such as ``broker``.
 
         Raises OrderlaneError if the file cannot be opened.
         """
         self.path = directory / f"{node}.jsonl"
         self.enabled = True
         self._node = node
-        self._lock = threading.Lock()  # the order of lines is the order of their times
+        self._lock = threading.Lock()  # lines are in the order of their times
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(
@@ -78,7 +78,7 @@ class HistoryWriter:
         self.write("start", pid=os.getpid(), parts=list(parts))
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write one event; values are anything JSON knows."""
+        """Write one event; values are those that JSON supports."""
         self.write_many(event, (fields,))
 
     def write_many(self, event: str, each: Iterable[Mapping[str, Any]]) -> None:
@@ -95,10 +95,10 @@ class HistoryWriter:
                 self._append(b"".join(lines))
             except OSError as error:
                 self.enabled = False  # a full disk must not stop the messages
-                _log.error("history ends here", path=str(self.path), error=error.strerror)
+                _log.error("history ends: cannot write", path=str(self.path), error=error.strerror)
 
     def close(self) -> None:
-        """Write ``stop``: this process ended by its own will. A second call does nothing."""
+        """Write ``stop``: the process ended normally. A second call does nothing."""
         self.write("stop")
         with self._lock:
             if self._fd >= 0:
@@ -112,7 +112,7 @@ class HistoryWriter:
             view = view[os.write(self._fd, view) :]
 
     def _end_torn_line(self) -> None:
-        """A process killed in the middle of a line left it open: close it, readers skip it."""
+        """End a line left open by a killed process; readers skip it."""
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             os.write(self._fd, b"\n")

@@ -1,4 +1,4 @@
-"""L1, L2 and D1: what was sent, where it stands in the log, and that none of it was lost."""
+"""L1, L2 and D1: sent messages, their places in the log, and the loss of any of them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class _Message:
     sent: bool = False
     acknowledged: bool = False
     outcome_unknown: bool = False
-    queue: str | None = None  # where it stands; None: nobody has said yet
+    queue: str | None = None  # where it is stored; None: not known yet
     offset: int = -1
     life: int = UNKNOWN  # of its topic
 
 
 @dataclass(slots=True, eq=False)
 class _Log:
-    """One queue of the broker. ``queue`` is one object for all messages: a million keep it."""
+    """One queue of the broker. ``queue`` is one string object shared by all its messages."""
 
     queue: str
     messages: dict[int, str] = field(default_factory=dict)  # offset → message
 
 
 class Sends:
-    """Every message of the histories. The one part whose memory grows with their length."""
+    """Every message of the histories. The only check whose memory grows with their length."""
 
     def __init__(self, findings: Findings, lives: Lives) -> None:
         self._findings = findings
@@ -55,24 +55,22 @@ class Sends:
 
     @property
     def sent(self) -> int:
-        """Messages sent, whatever came of it; strays are not counted here."""
+        """Messages sent, with any outcome; without strays."""
         return sum(each.sent for name, each in self._messages.items() if name not in self._strays)
 
     @property
     def acknowledged(self) -> int:
-        """Messages whose send was answered OK, without strays."""
+        """Messages whose send was answered OK; without strays."""
         return sum(
             each.acknowledged for name, each in self._messages.items() if name not in self._strays
         )
 
     def stray(self, event: Event) -> None:
-        """A message stands in queues that are judged elsewhere, too: what is known here of it is
-        put together with what is known there.
-        """
+        """Note a message that is also in queues judged elsewhere; the findings are joined later."""
         self._strays.add(event["msg"])
 
     def send(self, event: Event) -> None:
-        """A send began."""
+        """Record the begin of a send."""
         message = self._of(event)
         message.sent = True
         if not message.acknowledged:
@@ -85,7 +83,7 @@ class Sends:
             message.tag = self._names.setdefault(tag, tag)
 
     def send_ok(self, event: Event) -> None:
-        """A send was answered OK, perhaps with the place where the message stands."""
+        """Record an OK, perhaps with the place of the message."""
         message = self._of(event)
         present = self._is_present(message, event.get("queue"))
         if not message.acknowledged and not present:
@@ -102,70 +100,71 @@ class Sends:
             times.sent(event["offset"], event["t_ns"])
 
     def times(self, topic: str, queue: str) -> SentTimes:
-        """When the messages of one queue were sent."""
+        """Return the times of the sends of one queue."""
         times = self._times.get((topic, queue))
         if times is None:
             times = self._times[topic, queue] = SentTimes()
         return times
 
     def send_info(self, event: Event) -> None:
-        """Nobody knows what came of a send: a retry may store the message twice."""
+        """Record a send with an unknown outcome: a retry may store the message twice."""
         self._of(event).outcome_unknown = True
 
     def send_fail(self, event: Event) -> None:
-        """A send was refused."""
+        """Record a refused send."""
         self._unanswered.pop(event["msg"], None)
 
     def deleted(self, topic: str, broker: str | None = None) -> None:
-        """The log of *topic* is gone, perhaps at one *broker* alone."""
+        """Forget the log of *topic*, at all brokers or at *broker* only."""
         for places in (self._logs, self._times):
             for place in list(places):
                 if place[0] == topic and broker in (None, broker_of(place[1])):
                     del places[place]
 
     def life_of(self, event: Event) -> int:
-        """The life of the topic that the message of *event* was sent in, if anybody can say."""
+        """Return the life of the topic in which the message of *event* was sent, or ``UNKNOWN``."""
         message = None if event.get("msg") is None else self._messages.get(event["msg"])
         if message is None or message.life == UNKNOWN:
             return UNKNOWN
         return self._lives.of(message.topic, event.get("queue"), message.life)
 
     def tag_of(self, event: Event) -> str | None:
-        """The tag of the message of *event*; None if it has none or its send is unknown."""
+        """Return the tag of the message of *event*; None if it has none or its send is unknown."""
         message = None if event.get("msg") is None else self._messages.get(event["msg"])
         return None if message is None else message.tag
 
     def at(self, topic: str, queue: str, offset: int) -> str | None:
-        """The message that stands there."""
+        """Return the message stored at *offset*."""
         log = self._logs.get((topic, queue))
         return None if log is None else log.messages.get(offset)
 
     def disturbed(self) -> None:
-        """A process was killed, or a link cut: what is not answered yet may have been stored, and
-        whoever sent it may try again without a word.
+        """Note a killed process or a cut link: unanswered sends may be stored, and their senders
+        may retry them without an event.
         """
         for message in self._unanswered.values():
             message.outcome_unknown = True
 
     def saw(self, event: Event) -> str | None:
-        """A message was handed out or handled: this is where it stands. Returns its send's key."""
+        """Record the place of a message that was delivered or handled; return the key of its send."""
         if event.get("msg") is None:
             return None
         message = self._of(event)
-        if not is_twin(event["queue"]):  # that is where a copy of it stands
+        if not is_twin(event["queue"]):  # a twin holds its copy
             self._place(message, event)
         return message.key
 
     def judge(self, lanes: Lanes, whole: Whole) -> list[Stray]:
-        """At the end: L1, L2, D1 and what C2 cannot see while the history runs. Returns what is
-        known of strays. Groups and topics of the *whole* history are added to those seen here.
+        """Judge L1, L2, D1 and the remaining cases of C2 at the end; return the strays.
+
+        Groups and topics of the *whole* history are added to those seen here.
         """
         groups = {topic: dict.fromkeys(names) for topic, names in whole.groups.items()}
         for group, topic, _ in lanes:
             groups.setdefault(topic, {})[group] = None
         topics_with_sends = {message.topic for message in self._messages.values() if message.sent}
         topics_with_sends |= whole.sent_topics
-        self._tell_missing(lanes, groups)
+        self._note_missing(lanes, groups)
         for name, message in self._messages.items():
             if name in self._strays:
                 continue
@@ -185,17 +184,19 @@ class Sends:
         ]
 
     def _is_owed(self, message: _Message) -> bool:
-        """Acknowledged in the present life of its topic: with the life before its messages went."""
+        """Return True if it was acknowledged in the current life of its topic; a deletion ends
+        messages.
+        """
         return message.acknowledged and self._is_present(message, message.queue)
 
     def _is_present(self, message: _Message, queue: str | None) -> bool:
-        """True if *queue* is in the life still that the message was sent in."""
+        """Return True if *queue* is still in the life in which the message was sent."""
         if message.life == UNKNOWN:
             return False
         topic, lives = message.topic, self._lives
         return lives.of(topic, queue, message.life) == lives.of(topic, queue)
 
-    def _tell_missing(self, lanes: Lanes, groups: Mapping[str, Iterable[str]]) -> None:
+    def _note_missing(self, lanes: Lanes, groups: Mapping[str, Iterable[str]]) -> None:
         for name, message in self._messages.items():
             if self._is_owed(message):
                 for group in groups.get(message.topic, ()):
@@ -206,7 +207,7 @@ class Sends:
     def _known(
         self, lanes: Lanes, group: str, name: str, message: _Message
     ) -> list[tuple[Lane, int]]:
-        """Where *group* could get the message, as far as it is judged here."""
+        """Return the places where *group* could read the message, among the queues judged here."""
         return [
             (lane, offset)
             for queue, offset in self._places(name, message)
@@ -233,11 +234,11 @@ class Sends:
         )
 
     def _aside(self, message: _Message, known: list[tuple[Lane, int]]) -> dict[str, Violation]:
-        """What its queues would say if it came to no end elsewhere, too."""
+        """Return the violations in its queues if the message does not finish elsewhere either."""
         found = Findings()
         for lane, _ in known:
             lane.facts.report_to(found)
-        _came_to_no_end(message, known)
+        _judge_unfinished(message, known)
         for lane, _ in known:
             lane.facts.report_to(self._findings)
         return found.by_id
@@ -248,8 +249,8 @@ class Sends:
         if any(_ended(lane, offset, message) for lane, offset in known):
             return
         self.lost += 1
-        self._findings.no_end(group, name, message.topic, list(self._places(name, message)))
-        _came_to_no_end(message, known)
+        self._findings.lost(group, name, message.topic, list(self._places(name, message)))
+        _judge_unfinished(message, known)
 
     def _of(self, event: Event) -> _Message:
         message = self._messages.get(event["msg"])
@@ -265,7 +266,7 @@ class Sends:
             return
         log = self._log_of(message.topic, queue)
         if message.life != UNKNOWN and not self._is_present(message, queue):
-            log = _Log(log.queue)  # that of its life is gone
+            log = _Log(log.queue)  # the log of its life is deleted
         if message.queue is None:
             message.queue, message.offset = log.queue, offset
         else:
@@ -289,12 +290,12 @@ class Sends:
 
 
 def _ended(lane: Lane, offset: int, message: _Message) -> bool:
-    """True if nothing more is owed: it came to an end, or the group does not want its tag."""
+    """Return True if the message finished or the group does not want its tag."""
     return lane.done(offset) or not lane.facts.wants(message.tag)
 
 
-def _came_to_no_end(message: _Message, known: list[tuple[Lane, int]]) -> None:
+def _judge_unfinished(message: _Message, known: list[tuple[Lane, int]]) -> None:
     for lane, offset in known:
         if offset < lane.facts.committed and not lane.facts.done(offset):
             lane.facts.violation("C2", f"offset {offset} was committed and never finished")
-        lane.never_came(offset, message.key)
+        lane.judge_undelivered(offset, message.key)

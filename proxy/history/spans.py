@@ -1,18 +1,18 @@
-"""Sets of moments: disjoint spans of time in nanoseconds."""
+"""Sets of disjoint spans of time, in nanoseconds."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-#: Resolution of spans, ns: it bounds how many of them a second can hold.
+#: Resolution of spans, ns; it limits their number per second.
 GRAIN_NS = 10_000_000
 
 Span = tuple[int, int]
 
 
 class Spans:
-    """A union of spans. Adding one near the end is O(1), anywhere else O(spans)."""
+    """A union of spans. Adding one near the end is O(1), elsewhere O(spans)."""
 
     __slots__ = ("_begins", "_ends")
 
@@ -21,14 +21,14 @@ class Spans:
         self._ends: list[int] = []
 
     def __iter__(self) -> Iterator[Span]:
-        """The disjoint spans, earliest first."""
+        """Iterate over the disjoint spans, earliest first."""
         return iter(zip(self._begins, self._ends, strict=True))
 
     def __bool__(self) -> bool:
         return bool(self._begins)
 
     def add(self, begin: int, end: int) -> None:
-        """Add the span from *begin* to *end*; none if it is empty."""
+        """Add the span from *begin* to *end*, unless it is empty."""
         if end <= begin:
             return
         first = bisect_left(self._ends, begin)
@@ -45,22 +45,22 @@ class Spans:
             self.add(begin, end)
 
     def within(self, begin: int, end: int) -> Iterator[Span]:
-        """The parts between *begin* and *end*."""
+        """Yield the parts between *begin* and *end*."""
         for place in range(bisect_right(self._ends, begin), len(self._begins)):
             if self._begins[place] >= end:
                 break
             yield max(begin, self._begins[place]), min(end, self._ends[place])
 
     def length(self, begin: int, end: int) -> int:
-        """How much of the time between *begin* and *end* is covered."""
+        """Return the covered time between *begin* and *end*."""
         return sum(until - since for since, until in self.within(begin, end))
 
 
 def inner(begin: int, end: int) -> Span:
-    """The span in whole grains, rounded down; it may be empty."""
+    """Return the span rounded inwards to whole grains; it may be empty."""
     return -(-begin // GRAIN_NS) * GRAIN_NS, end // GRAIN_NS * GRAIN_NS
 
 
 def outer(begin: int, end: int) -> Span:
-    """The span in whole grains, rounded up."""
+    """Return the span rounded outwards to whole grains."""
     return begin // GRAIN_NS * GRAIN_NS, -(-end // GRAIN_NS) * GRAIN_NS

@@ -1,4 +1,4 @@
-"""N7: a take-over waits for leases that were granted, never for waits of owners before."""
+"""N7: a take-over waits for granted leases, never for waits of earlier owners."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from proxy.history.facts import LaneFacts
 from proxy.history.limits import NS, ns
 from proxy.history.reader import Event
 
-#: Trust of an owner that does not tell it, ms.
+#: Trust of an owner whose ``own+`` does not contain it, ms.
 _TRUST_MS = 5000
 
 
 class TakeOvers:
-    """Waits at the beginning of the periods of one queue and group. *origin*: where the waits are
-    those of the queue whose parked messages this one holds. *former*: those in the life before, of
-    which leases may be alive when the next one begins.
+    """Waits at the beginning of the periods of one queue and group.
+
+    *origin*: the queue whose parked messages this one holds; its waits apply here too. *former*:
+    the previous life, whose leases may be alive when the next one begins.
     """
 
     def __init__(
@@ -22,11 +23,11 @@ class TakeOvers:
         self._facts = facts
         self._origin = origin
         self.longest_ms: int = 0 if former is None else former.longest_ms
-        """Longest lease granted so far, as far as the histories say."""
+        """Longest lease granted so far in the histories."""
         self.trust_ms: int = 0 if former is None else former.trust_ms
 
     def own(self, event: Event) -> None:
-        """A period began; its owner says until when it waits."""
+        """Begin a period and judge how long its owner waits."""
         self.rules(event)
         trust_ms = event.get("trust_ms")
         self.trust_ms = max(self.trust_ms, _TRUST_MS if trust_ms is None else trust_ms)
@@ -47,9 +48,9 @@ class TakeOvers:
             )
 
     def rules(self, event: Event) -> None:
-        """Leases are of this length from now on."""
+        """Note the length of leases from now on."""
         self.longest_ms = max(self.longest_ms, event.get("visibility_ms") or 0)
 
     def extended(self, event: Event) -> None:
-        """A lease runs on."""
+        """Note the extension of a lease."""
         self.longest_ms = max(self.longest_ms, event.get("ms") or 0)

@@ -1,8 +1,8 @@
-"""Verdicts on parts of a history, and how they are put together to one report. Pure.
+"""Verdicts on parts of a history, joined to one report. Pure.
 
-A history that is too long for one process is split by queue; each part has a verdict of its own.
-What no part can tell alone is whether a message that stands in several queues, a *stray*, came to
-an end: each part says what it knows of it.
+A history that is too long for one process is split by queue; each part has its own verdict. No part
+alone can decide whether a *stray*, a message in several queues, has finished: each part reports
+what it knows of it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from proxy.history.reader import HistoryError
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What is known of a whole history before its parts are judged."""
+    """Facts about a whole history, known before its parts are judged."""
 
     events: int = 0
     torn: int = 0
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Who reads each topic."""
+    """Groups that read each topic."""
     sent_topics: AbstractSet[str] = frozenset()
     """Topics with sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A message that stands in several queues, as one part knows it."""
+    """A message that is in several queues, as one part knows it."""
 
     name: str
     topic: str
@@ -38,16 +38,18 @@ class Stray:
     outcome_unknown: bool
     places: Sequence[Place]
     owed: bool
-    """It has to come to an end in every group."""
+    """Whether it must finish in every group."""
     done: Mapping[str, bool]
-    """Whether it came to an end, by the groups whose queues were judged in that part."""
+    """Whether it finished, by the groups whose queues were judged in that part."""
     if_lost: Mapping[str, Mapping[str, Violation]] = field(default_factory=dict)
-    """What else did not hold, by group, if it came to no end elsewhere either."""
+    """Further violations, by group, if it did not finish elsewhere either."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On one part. Numbers as in ``Counts``; both kinds of duplicates, strays left out."""
+    """Verdict on one part. Numbers as in ``Counts``, with both kinds of duplicates and without
+    strays.
+    """
 
     sends: int = 0
     acknowledged: int = 0
@@ -65,7 +67,7 @@ class Verdict:
 
 
 def joined(verdicts: Iterable[Verdict], whole: Whole) -> Report:
-    """The verdict on the *whole*.
+    """Return the report on the *whole*.
 
     Raises HistoryError if there was no send or no delivery: an empty history proves nothing.
     """
@@ -74,7 +76,7 @@ def joined(verdicts: Iterable[Verdict], whole: Whole) -> Report:
     for verdict in verdicts:
         findings.join(verdict.violations)
     parts = [stray for verdict in verdicts for stray in verdict.strays]
-    strays = _put_together(parts)
+    strays = _merge(parts)
     lost = {(s.name, group) for s in strays for group in _judge(s, whole, findings)}
     for stray in parts:
         for group, violations in stray.if_lost.items():
@@ -99,13 +101,15 @@ def joined(verdicts: Iterable[Verdict], whole: Whole) -> Report:
         changed=total("changed"),
     )
     if not counts.sends:
-        raise HistoryError("these histories hold no send: there is nothing to judge")
+        raise HistoryError("the histories contain no send: add those of the producers")
     if not counts.deliveries + counts.handled:
-        raise HistoryError("these histories hold no delivery: there is nothing to judge")
+        raise HistoryError(
+            "the histories contain no delivery: add those of the proxies or the consumers"
+        )
     return Report(counts, findings.by_id)
 
 
-def _put_together(strays: Iterable[Stray]) -> list[Stray]:
+def _merge(strays: Iterable[Stray]) -> list[Stray]:
     known: dict[str, Stray] = {}
     for stray in strays:
         other = known.get(stray.name, stray)
@@ -127,7 +131,7 @@ def _put_together(strays: Iterable[Stray]) -> list[Stray]:
 
 
 def _judge(stray: Stray, whole: Whole, findings: Findings) -> list[str]:
-    """L1, L2 and D1 of *stray*; the groups in which it was lost."""
+    """Report L1, L2 and D1 of *stray*; return the groups in which it was lost."""
     findings.several_places(stray.name, stray.topic, stray.places, allowed=stray.outcome_unknown)
     if not stray.sent and stray.topic in whole.sent_topics:
         findings.never_sent(stray.name, stray.topic)
@@ -137,5 +141,5 @@ def _judge(stray: Stray, whole: Whole, findings: Findings) -> list[str]:
         if stray.owed and not stray.done.get(group)
     ]
     for group in lost:
-        findings.no_end(group, stray.name, stray.topic, stray.places)
+        findings.lost(group, stray.name, stray.topic, stray.places)
     return lost

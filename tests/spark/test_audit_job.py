@@ -13,7 +13,7 @@ import pytest
 from proxy.errors import OrderlaneError
 from proxy.history.check import verify
 from proxy.history.limits import Limits
-from proxy.history.parts import QUEUE
+from proxy.history.splitting import QUEUE
 from proxy.history.reader import HistoryError
 from tests.mutants.bugs import MUTANTS
 from tests.mutants.scenarios import LIMITS, SCENARIOS
@@ -124,7 +124,7 @@ def test_the_verb_keeps_the_verdict_also_on_parts(spark: Any, tmp_path: Path) ->
         ([b"no event", b'{"e": "stop", "t_ns": 9, "node": "n"}'], r"x y.jsonl, line 3: is no ev"),
         ([b'{"e": "own+", "t_ns": 9, "node": "n"}'], "event own. of node n at t_ns 9 has no field"),
         ([b'{"e": "send", "t_ns": 9, "msg": "n"}'], "event send of node None at t_ns 9 has no fi"),
-        ([], "these histories hold no delivery"),
+        ([], "the histories contain no delivery"),
     ],
 )
 def test_what_is_no_history_is_refused_in_the_words_of_one_process(

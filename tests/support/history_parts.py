@@ -14,7 +14,8 @@ import orjson
 from proxy.history.check import HistoryChecker
 from proxy.history.findings import Report
 from proxy.history.limits import Limits
-from proxy.history.parts import (
+from proxy.history.reader import Event
+from proxy.history.splitting import (
     CLIENT,
     QUEUE,
     RATE,
@@ -30,7 +31,6 @@ from proxy.history.parts import (
     verdict_from,
     whole_event,
 )
-from proxy.history.reader import Event
 from proxy.history.verdicts import Verdict, Whole, joined
 
 Key = tuple[int, int, int]  # time, place in the history, before (0) or after (1) what stands there

@@ -71,8 +71,8 @@ def test_violations_end_with_1_and_are_told(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"nonsense\nnonsense\n", "n.jsonl, line 1: is no event of a history"),
-        (b"", "these histories hold no send: there is nothing to judge"),
+        (b"nonsense\nnonsense\n", "n.jsonl, line 1: not an event of a history"),
+        (b"", "the histories contain no send: add those of the producers"),
         (None, "n.jsonl: cannot be read: No such file or directory"),
     ],
 )

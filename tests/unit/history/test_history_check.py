@@ -379,7 +379,7 @@ def test_examples_are_bounded_and_violations_all_counted() -> None:
     assert len(report.violations["O1"].examples) == EXAMPLES
     assert report.as_dict()["by_id"]["O1"]["count"] == 50
     assert (
-        "group billing, orders/broker-a_0: key 'key 98': offset 98 was handed out after 99"
+        "group billing, orders/broker-a_0: key 'key 98': offset 98 was delivered after 99"
         in report.violations["O1"].examples
     )
 

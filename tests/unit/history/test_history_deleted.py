@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.history.gone import Gone
+from proxy.history.deleted_offsets import DeletedOffsets
 from tests.support.histories import LANE, Story
 
 
@@ -37,7 +37,7 @@ def test_d1_what_was_deleted_is_handed_out() -> None:
 
 
 def test_ranges_are_merged() -> None:
-    gone = Gone()
+    gone = DeletedOffsets()
     for begin, end in ((10, 12), (2, 4), (4, 6), (20, 30), (11, 22)):
         gone.add(begin, end)
     assert [each for each in range(32) if each in gone] == [*range(2, 6), *range(10, 30)]

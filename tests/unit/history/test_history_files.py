@@ -63,7 +63,7 @@ def test_a_line_in_the_middle_that_is_no_event_is_named(tmp_path: Path, line: by
     lines = path.read_bytes().splitlines()
     lines[2] = line
     path.write_bytes(b"\n".join(lines))
-    with pytest.raises(HistoryError, match=r"n\.jsonl, line 3: is no event of a history"):
+    with pytest.raises(HistoryError, match=r"n\.jsonl, line 3: not an event of a history"):
         verify([path])
 
 

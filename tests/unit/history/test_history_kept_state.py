@@ -53,7 +53,7 @@ def test_a_parked_key_with_a_copy_that_its_next_owner_does_not_know() -> None:
     story = parked().own(2, key_version=1)
     assert found(story) == {"K1"}
     assert story.report().violations["K1"].examples == [
-        "group billing, orders/broker-a_0: key 'k' was parked, and its owner of epoch 2 knows not"
+        "group billing, orders/broker-a_0: key 'k' was parked, but its owner of epoch 2 does not know it"
     ]
 
 

@@ -211,7 +211,7 @@ def test_g1_an_old_message_is_handed_out() -> None:
     story.ack(7, story.deliver(7)).commit(4)
     assert found(story) == {"G1"}
     assert story.report().violations["G1"].examples == [
-        "group billing, orders/broker-a_0: offset 7 of a former life of the topic was handed out as"
+        "group billing, orders/broker-a_0: offset 7 of a former life of the topic was delivered as"
         " message m7 in life 2"
     ]
 

@@ -1,6 +1,6 @@
 """The invariants of ``orderlane verify-history`` over histories too long for one process.
 
-The events are split by queue (``proxy.history.parts`` says how), each part is sorted by time and
+The events are split by queue (see ``proxy.history.splitting``), each part is sorted by time and
 judged by the same checker, and the verdicts are put together: they are those of one process on the
 same files. Nothing is left out. Spark's part is to bring events to where they are needed::
 
@@ -29,7 +29,8 @@ from pyspark.sql import functions as sf
 
 from proxy.history.findings import Report
 from proxy.history.limits import Limits
-from proxy.history.parts import (
+from proxy.history.reader import HistoryError
+from proxy.history.splitting import (
     QUEUE,
     RATED,
     Part,
@@ -39,7 +40,6 @@ from proxy.history.parts import (
     verdict_from,
     whole_event,
 )
-from proxy.history.reader import HistoryError
 from proxy.history.verdicts import Verdict, joined
 from thin_client.spark.jobs.events import ORDER, History, read_history
 from thin_client.spark.jobs.output import refusing_existing, write_text

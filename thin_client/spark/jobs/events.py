@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
-from proxy.history.parts import Traits, traits_of
 from proxy.history.reader import HistoryError, event_of
+from proxy.history.splitting import Traits, traits_of
 from proxy.history.verdicts import Whole
 from thin_client.spark.options import OptionError
 
@@ -126,7 +126,9 @@ def _torn(parsed: DataFrame, names: dict[int, str]) -> int:
             (sf.col("block") < bad_block)
             | ((sf.col("block") == bad_block) & (sf.col("line_id") <= bad_line))
         )
-        raise HistoryError(f"{names[row['file']]}, line {before.count()}: is no event of a history")
+        raise HistoryError(
+            f"{names[row['file']]}, line {before.count()}: not an event of a history"
+        )
     return len(found)
 
 

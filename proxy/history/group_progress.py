@@ -1,8 +1,8 @@
-"""N5 and N6: whatever is ready reaches a pull for its topic, at whichever proxy that waits.
+"""N5 and N6: ready messages reach a waiting pull for their topic, at any proxy of the group.
 
-N3 and N4 ask a queue's owner, and count pulls that wait there. These ask the group: they count a
-pull at any of its proxies, with any owner of the queue and with none. What was handed out late is
-a *suspect* until the end of the histories, for only then is the demand known.
+N3 and N4 judge a queue's owner by the pulls that wait there. N5 and N6 judge the group by pulls at
+any of its proxies, whether or not the queue has an owner. A late delivery is a *suspect* until the
+end of the histories, when the demand is known.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from proxy.history.busy import Busy
+from proxy.history.busy_times import BusyTimes
 from proxy.history.demand import FOREVER_NS, Demands
 from proxy.history.facts import FINISHED, LaneFacts, Slot, name_of
 from proxy.history.leases import Lease
 from proxy.history.limits import NS, ns
 from proxy.history.parking import is_twin
 
-#: One suspect, the worst, is kept of such a time, ns.
+#: Period for which only the worst suspect is kept, ns.
 _EACH_NS = 10 * NS
 
 
 @dataclass(slots=True)
 class _Free:
-    """A message that was handed out, is not leased now, and is ready since then."""
+    """A message that was delivered, is not leased, and has been ready since *since_ns*."""
 
     slot: Slot
     since_ns: int
@@ -38,14 +38,14 @@ class _Suspect:
     invariant: str
 
 
-class Wanted:
+class GroupProgress:
     """Ready messages of one queue and group, with any owner."""
 
     def __init__(
-        self, facts: LaneFacts, demands: Demands, by_slot: Mapping[Slot, set[int]], busy: Busy
+        self, facts: LaneFacts, demands: Demands, by_slot: Mapping[Slot, set[int]], busy: BusyTimes
     ) -> None:
-        """*by_slot*: the unfinished messages that were handed out; *busy*: when those who hold some
-        asked for no more.
+        """*by_slot*: unfinished delivered messages; *busy*: times in which clients held messages
+        without pulling more.
         """
         self._facts = facts
         self._demands = demands
@@ -53,10 +53,10 @@ class Wanted:
         self._busy = busy
         self._of_copies = is_twin(facts.queue)
         self._free: dict[int, _Free] = {}
-        self._turn: dict[str, int] = {}  # when a message of the key finished last
-        self._finished_ns = 0  # when any message did
-        self._floor_ns = 0  # nothing counts before
-        self._full_ns = -1  # when the window was full last
+        self._turn: dict[str, int] = {}  # time of the last finish, by key
+        self._finished_ns = 0  # the same for any message
+        self._floor_ns = 0  # earlier times do not count
+        self._full_ns = -1  # last time at which the window was full
         self._owners: list[tuple[str, int, int]] = []
         self._owner: tuple[str, int] | None = None
         self._suspects: dict[tuple[int, str], _Suspect] = {}
@@ -65,50 +65,50 @@ class Wanted:
     # ---- while the history runs -----------------------------------------------------------------
 
     def owned(self, node: str, t_ns: int) -> None:
-        """*node* owns the queue."""
+        """Note that *node* owns the queue."""
         self.disowned(t_ns)
         self._owner = node, t_ns
         self._demands.reads(self._facts.group, self._facts.topic)
 
     def disowned(self, t_ns: int) -> None:
-        """Its owner gave it up, or another one has it."""
+        """Note that the owner released or lost the queue."""
         if self._owner is not None:
             self._owners.append((*self._owner, t_ns))
             self._owner = None
 
     def new_period(self, unfinished: Mapping[int, Slot], t_ns: int) -> None:
-        """Another owner: no lease outlives the period before."""
+        """Begin an ownership period; no lease outlives the previous one."""
         self._free = {
             offset: self._free.get(offset) or _Free(slot, t_ns)
             for offset, slot in unfinished.items()
         }
 
     def cut(self, leases: Iterable[Lease], t_ns: int) -> None:
-        """The period of *leases* is over; they had ended before if their deadline was earlier."""
+        """End *leases* with their period, or at their deadline if that was earlier."""
         for lease in leases:
             ended_ns = t_ns if lease.deadline_ns is None else min(t_ns, lease.deadline_ns)
             self._free[lease.offset] = _Free(lease.slot, ended_ns)
 
     def ready(self, offset: int, slot: Slot, since_ns: int) -> None:
-        """A lease ended without its message; it may be handed out from *since_ns* on."""
+        """Note that a lease ended without finishing its message, which is ready from *since_ns* on."""
         self._free[offset] = _Free(slot, since_ns)
 
     def waits(self, offset: int) -> None:
-        """It is not to be handed out for now."""
+        """Note that a message must not be delivered for now."""
         self._free.pop(offset, None)
 
     def reset(self, t_ns: int) -> None:
-        """The group goes on elsewhere in the queue."""
+        """Forget ready messages, after a reset of the group."""
         self._free.clear()
         self._turn.clear()
         self._floor_ns = t_ns
 
     def full(self, t_ns: int) -> None:
-        """The owner has as much of the queue in memory as it may."""
+        """Note that the owner's window for the queue is full."""
         self._full_ns = t_ns
 
     def finished(self, offset: int, slot: Slot, t_ns: int) -> None:
-        """It came to its end: the next of its key has its turn."""
+        """Note that a message has finished; the next one of its key is ready."""
         self._free.pop(offset, None)
         for behind in self._by_slot.get(slot, ()):
             if (free := self._free.get(behind)) is not None:
@@ -117,8 +117,10 @@ class Wanted:
             self._turn[slot] = t_ns
         self._finished_ns = t_ns
 
-    def handed_out(self, offset: int, slot: Slot, *, head: bool, first: bool, t_ns: int) -> None:
-        """It is in hand. *head*: behind no other one of its run; *first*: it never was before."""
+    def delivered(self, offset: int, slot: Slot, *, head: bool, first: bool, t_ns: int) -> None:
+        """Judge a delivery. *head*: it is the first of its run; *first*: it was never delivered
+        before.
+        """
         free = self._free.pop(offset, None)
         if not head:
             return
@@ -126,7 +128,7 @@ class Wanted:
         if free is None and first:
             since_ns = self._ready_first(offset, slot)
         if since_ns is None or t_ns - since_ns <= ns(self._facts.limits.demand_s):
-            return  # as nearly always
+            return  # the usual case
         since_ns = self._counts_from(slot, since_ns)
         if since_ns is None or t_ns - since_ns <= ns(self._facts.limits.demand_s):
             return
@@ -139,7 +141,7 @@ class Wanted:
     # ---- at the end -----------------------------------------------------------------------------
 
     def judge_end(self, leases: Iterable[Lease]) -> None:
-        """The histories end, with *leases* alive."""
+        """Judge all suspects and ready messages at the end of the histories, with *leases* alive."""
         self.disowned(FOREVER_NS)
         for suspect in self._suspects.values():
             self._judge(suspect)
@@ -154,14 +156,14 @@ class Wanted:
                 self._judge_unserved(offset, slot, since_ns)
 
     def missing(self, offset: int, key: str | None) -> None:
-        """The message came to no end. *key* is that of its send. Told of all before any is judged
-        by ``never_came``.
+        """Note an unfinished message; *key* is that of its send. Called for all before
+        ``judge_undelivered``.
         """
         for slot in {None, self._slot_of(key)}:
             self._missing[slot] = min(offset, self._missing.get(slot, offset))
 
-    def never_came(self, offset: int, key: str | None) -> None:
-        """The message was never handed out: judged if it is surely the first of its key."""
+    def judge_undelivered(self, offset: int, key: str | None) -> None:
+        """Judge a message that was never delivered, if it is certainly the first of its key."""
         slot = self._slot_of(key)
         if self._missing.get(slot) != offset or self._facts.flags.get(offset) & FINISHED:
             return
@@ -176,7 +178,7 @@ class Wanted:
             self._judge_unserved(offset, offset, max(sent_ns, self._finished_ns))
 
     def _slot_of(self, key: str | None) -> Slot | None:
-        """The order key of a message; None if it is unknown."""
+        """Return the order key of a message; None if unknown."""
         return key if key and self._facts.rules.order_key == "KEY" else None
 
     def _ready_first(self, offset: int, slot: Slot) -> int | None:
@@ -186,9 +188,9 @@ class Wanted:
         return max(sent_ns, self._turn.get(slot, 0) if isinstance(slot, str) else 0)
 
     def _counts_from(self, slot: Slot, since_ns: int | None) -> int | None:
-        """From when on its wait counts; None if it does not."""
+        """Return the time from which its wait counts; None if it does not."""
         facts = self._facts
-        calm_ns = facts.calm.since
+        calm_ns = facts.faults.calm_since
         if since_ns is None or calm_ns is None or not facts.rules.known or facts.deleted:
             return None
         if self._of_copies:

@@ -1,12 +1,12 @@
-"""Offsets that retention deleted before a group had read them, as ranges."""
+"""Ranges of offsets that retention deleted before a group had read them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
 
-class Gone:
-    """Ranges of offsets, merged. A queue of any length costs what its ranges do."""
+class DeletedOffsets:
+    """Ranges of offsets, merged; memory grows with their number only."""
 
     __slots__ = ("_begins", "_ends")
 
@@ -15,14 +15,14 @@ class Gone:
         self._ends: list[int] = []
 
     def add(self, begin: int, end: int) -> None:
-        """Offsets from *begin* to below *end* are gone."""
+        """Add the offsets from *begin* to below *end*."""
         first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
         if first < last:
             begin, end = min(begin, self._begins[first]), max(end, self._ends[last - 1])
         self._begins[first:last], self._ends[first:last] = [begin], [end]
 
     def forget(self, begin: int) -> None:
-        """Nothing is known to be gone from *begin* on."""
+        """Remove all offsets from *begin* on."""
         kept = bisect_left(self._begins, begin)
         del self._begins[kept:], self._ends[kept:]
         if kept:

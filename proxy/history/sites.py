@@ -1,6 +1,6 @@
-"""Pulls that wait: a clock for each group and topic at a proxy that runs only while one does.
+"""Clocks of waiting pulls, one per group and topic at a proxy, that run only while a pull waits.
 
-Whether a message that is ready is handed out soon can only be judged while somebody wants one.
+The delivery of a ready message can be timed only while a pull wants one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import partial
 
 from proxy.history.demand import Demands, Limit
 
-#: Distance of two notes of the clock, ns: what a reading of the past may be wrong by.
+#: Distance of samples of the clock, ns: the maximum error of a past reading.
 _STEP_NS = 250_000_000
 
 
 @dataclass(slots=True)
 class WaitClock:
-    """Nanoseconds in which at least one pull waited and could have been served."""
+    """Nanoseconds in which at least one pull waited and could have received messages."""
 
     running: bool = False
     _since: int = 0
@@ -28,7 +28,7 @@ class WaitClock:
     _totals: list[int] = field(default_factory=list)
 
     def run(self, running: bool, t_ns: int) -> None:
-        """From *t_ns* on it runs, or stands."""
+        """Start or stop the clock at *t_ns*."""
         if running == self.running:
             return
         if self.running:
@@ -39,7 +39,7 @@ class WaitClock:
             self._totals.append(self._total)
 
     def at(self, t_ns: int) -> int:
-        """What it showed at *t_ns*; of the past at most a step more."""
+        """Return the reading at *t_ns*; for the past it may be up to a step too high."""
         if t_ns >= self._since:
             return self._total + (t_ns - self._since if self.running else 0)
         place = bisect_right(self._times, t_ns)
@@ -51,20 +51,20 @@ class WaitClock:
 
 @dataclass(slots=True)
 class Site:
-    """One group at one proxy: its waiting pulls, and how many leases it has out."""
+    """One group at one proxy: its waiting pulls and the number of its live leases."""
 
     leased: int = 0
     max_leased: int | None = None
     on_clock: Callable[[str, bool, int], None] | None = None
-    """Told whenever the clock of a topic goes (True) or stands, and when."""
+    """Called with the time when the clock of a topic starts (True) or stops."""
     on_hold: Callable[[Limit, str | None, bool, int], None] | None = None
-    """Told whenever a limit holds a topic (None: all) back (True), or no longer, and when."""
+    """Called with the time when a limit begins (True) or stops holding a topic (None: all) back."""
     _pulls: Counter[str | None] = field(default_factory=Counter)  # by topic; None: any
     _limited: set[str | None] = field(default_factory=set)  # topics; None: all
     _clocks: dict[str, WaitClock] = field(default_factory=dict)
 
     def clock(self, topic: str, t_ns: int) -> WaitClock:
-        """The clock of *topic*; a new one begins at *t_ns*."""
+        """Return the clock of *topic*; a new one begins at *t_ns*."""
         clock = self._clocks.get(topic)
         if clock is None:
             clock = self._clocks[topic] = WaitClock()
@@ -72,33 +72,33 @@ class Site:
         return clock
 
     def pulls(self, topics: list[str] | None, change: int, t_ns: int) -> None:
-        """A pull for *topics* (None: any) began (1) or ended (-1) to wait."""
+        """Note that a pull for *topics* (None: any) began (1) or stopped (-1) to wait."""
         for topic in (None,) if topics is None else topics:
             self._pulls[topic] = max(0, self._pulls[topic] + change)
         self._set(t_ns)
 
     def restarted(self, t_ns: int) -> None:
-        """Another process serves there: no pull waits, and no limit was told yet."""
+        """Reset for a new process, without waiting pulls or limits."""
         self._pulls.clear()
         for topic in list(self._limited):
             self.limit(topic, limited=False, t_ns=t_ns)
         self._set(t_ns)
 
     def leases(self, change: int, t_ns: int) -> None:
-        """So many leases more, or (negative) fewer. With all that a group may have, none is due."""
+        """Add *change* live leases. At the group's maximum no message is due."""
         full = self._full
         self.leased += change
         self._fills(full, t_ns)
 
     def limit_leases(self, limit: int | None, t_ns: int) -> None:
-        """Maximum number of live leases; None: no limit."""
+        """Set the maximum number of live leases; None: no limit."""
         full = self._full
         self.max_leased = limit
         self._fills(full, t_ns)
 
     def limit(self, topic: str | None, *, limited: bool, t_ns: int) -> None:
-        """Hand-outs of *topic* (None: all) have a rate limit, or none any more. What is ready may
-        wait for it, so none is due.
+        """Set whether deliveries of *topic* (None: all) are rate-limited. Ready messages may wait
+        for the limit, so none is due.
         """
         (self._limited.add if limited else self._limited.discard)(topic)
         if self.on_hold is not None:
@@ -132,33 +132,33 @@ class Site:
 
 @dataclass(slots=True)
 class Sites:
-    """All of them, by node and group."""
+    """All sites, by node and group."""
 
     _sites: dict[tuple[str, str], Site] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)  # last event of each node
     demands: Demands = field(init=False)
-    """Pulls that wait, whatever their node."""
+    """Waiting pulls at all nodes."""
 
     def __post_init__(self) -> None:
         self.demands = Demands(self.last_ns)
 
     def seen(self, node: str, t_ns: int) -> None:
-        """*node* lives."""
+        """Note an event of *node*."""
         self._last[node] = t_ns
 
     def started(self, node: str, t_ns: int) -> None:
-        """A new incarnation of *node*. O(sites)."""
+        """Begin a new incarnation of *node*. O(sites)."""
         self.demands.started(node, t_ns)
         for (of, _), site in self._sites.items():
             if of == node:
                 site.restarted(t_ns)
 
     def last_ns(self, node: str) -> int:
-        """The last event of *node*."""
+        """Return the time of the last event of *node*."""
         return self._last.get(node, 0)
 
     def of(self, node: str, group: str) -> Site:
-        """The site of *group* at *node*."""
+        """Return the site of *group* at *node*."""
         site = self._sites.get((node, group))
         if site is None:
             site = self._sites[node, group] = self._new(node, group)

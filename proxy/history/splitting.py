@@ -1,21 +1,21 @@
-"""Splitting a history: which part an event belongs to, and how a part is judged. Pure.
+"""Splits a history into parts that are judged separately. Pure.
 
-Four kinds of parts, each in the order of time:
+There are four kinds of parts, each in the order of time:
 
-- ``queue``: a queue of a topic with all groups that read it, its twin, and the messages that were
-  sent to it. Nearly everything is judged there. Messages that stand nowhere have a part per topic.
-- ``site``: a group at one node where pulls waited, or that owned a queue. Judges nothing; says when
-  pulls waited there and the group could have been given more, by which the timed invariants of its
-  queues are judged (``clock`` events); and which pulls waited, and when limits held the group back,
-  independent of the owners of its queues (``demand`` events).
-- ``client``: a consumer that repeated a pull, with all hand-outs of the keys that it got. X1 is
-  judged there, for an answer may hold messages of several queues.
-- ``rate``: a group that has, or had, a rate limit, with all hand-outs and owners, for Q1.
+- ``queue``: a queue of a topic with all its groups, its twin, and the messages sent to it. Nearly
+  all invariants are judged here. Messages that are in no queue have one part per topic.
+- ``site``: a group at one node where pulls waited or that owned a queue. Nothing is judged here;
+  the part yields ``clock`` events (when pulls waited and the group could get more messages, for the
+  timed invariants of its queues) and ``demand`` events (waiting pulls and times of limits,
+  independent of the owners of the queues).
+- ``client``: a consumer that repeated a pull, with all deliveries of its keys. X1 is judged here,
+  because one answer may contain messages of several queues.
+- ``rate``: a group that has or had a rate limit, with all deliveries and owners, for Q1.
 
-What a part has to know of the others stands in its stream, as events of its own: ``whole``, first;
-``stray`` for each message that stands in other queues as well; ``seen``, the last event of each
-node; ``clock`` and ``demand``. Nemeses, starts, stops and lives of topics go to all queues, the
-starts of a node to its sites, and all starts to the rates.
+Facts from other parts are in a part's stream as events: ``whole``, first; ``stray`` for each
+message that is also in other queues; ``seen``, the last event of each node; ``clock`` and
+``demand``. Nemeses, starts, stops and lives of topics go to all queues, the starts of a node to its
+sites, and all starts to the rates.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from proxy.history.leases import Leases
 from proxy.history.limits import Limits
 from proxy.history.parking import is_twin, origin_of
 from proxy.history.reader import Event, HistoryError
+from proxy.history.sites import Site, Sites
 from proxy.history.spans import Span, Spans
 from proxy.history.verdicts import Stray, Verdict, Whole
-from proxy.history.waiting import Site, Sites
 
 QUEUE, SITE, CLIENT, RATE = "queue", "site", "client", "rate"
 
-#: Events that say where a message stands (a send's answer only if it tells the place).
+#: Events with the place of a message (answers to sends only if they contain it).
 _PLACES = frozenset({"deliver", "handle_start", "send_ok"})
 _SENDS = frozenset({"send", "send_ok", "send_info", "send_fail"})
-#: Of a topic, and of no message: judged where those of its messages are that stand nowhere.
+#: Events of a topic without a message: judged with the messages that are in no queue.
 _NOWHERE = frozenset({"dead_letter_redrive"})
 _EVERYWHERE = frozenset({"start", "stop", "nemesis", "audit", "topic"})
 _PULLS = frozenset({"pull_wait", "pull_end"})
-#: What rate limits are judged by.
+#: Events by which rate limits are judged.
 RATED = frozenset({"rate", "own+", "own-", "deliver"})
-#: Of these a lane is told.
+#: Events of lanes.
 _LANES = frozenset(
     {
         *("own+", "own-", "drain", "record", "window", "deliver", "replay", "handle_start"),
@@ -62,7 +62,7 @@ _LANES = frozenset(
         *("ack_ok", "expire", "revoke", "unsent", "extend"),
     }
 )
-#: Of these it follows which leases are alive, at which node, and how many may be.
+#: Events that change the live leases of a node or their limit.
 _LEASES = frozenset(
     {
         *("own+", "own-", "drain", "deliver", "finish", "rules"),
@@ -70,48 +70,48 @@ _LEASES = frozenset(
     }
 )
 _NEVER_S = 1e8
-#: How often a site tells which pulls waited, ns.
-_TELL_EVERY_NS = 10_000_000_000
+#: Interval at which a site reports waiting pulls, ns.
+_REPORT_EVERY_NS = 10_000_000_000
 
 
 class Part(NamedTuple):
-    """Names a part: its kind, and a topic and queue, a node and group, or a group and consumer."""
+    """Name of a part: its kind, and a topic and queue, a node and group, or a group and consumer."""
 
     kind: str
     of: str
     name: str
 
     def text(self) -> str:
-        """One line."""
+        """Return the name as one line of text."""
         return orjson.dumps(list(self)).decode()
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """Inverse of ``text``."""
+        """Return the part named by ``text``."""
         return cls(*orjson.loads(text))
 
 
 class Traits(NamedTuple):
-    """What decides to which parts an event goes."""
+    """Fields of an event that decide to which parts it goes."""
 
     event: str
     t_ns: int
     node: str
     everywhere: bool
-    """All parts are told."""
+    """Whether it goes to all queues."""
     send: bool
-    """It goes to the queues where its message stands, if it has one that stands somewhere."""
+    """Whether it goes to the queues of its message, if any is known."""
     placed: bool
-    """It says that its message stands in that queue."""
+    """Whether it shows that its message is in that queue."""
     lane: bool
     pull: bool
-    """Its group has a site at its node."""
+    """Whether its group has a site at its node."""
     leases: bool
     group: str | None
     topic: str | None
     queue: str | None
     origin: str | None
-    """The queue, or that whose parked messages it holds."""
+    """The queue, or for a twin the queue whose parked messages it holds."""
     message: str | None
     consumer: str | None
     request: str | None
@@ -119,16 +119,18 @@ class Traits(NamedTuple):
     lease: int | None
     offset: int | None
     slot: str | None
-    """What a hand-out is kept in order by: a key, or for an unordered message its offset."""
+    """Unit of order of a delivery: a key, or the offset of an unordered message."""
     decided_ns: int | None
 
 
 def traits_of(event: Event) -> Traits:
-    """Raises HistoryError if a field is missing without which nobody can say where it belongs."""
+    """Return the traits of *event*. Raises HistoryError if a field is missing that decides its
+    parts.
+    """
     what = event["e"]
     lane, pull = what in _LANES, what in _PULLS
     _require(event, lane=lane, pull=pull)
-    pull = pull or what == "own+"  # who owns a queue has a site
+    pull = pull or what == "own+"  # the owner of a queue has a site
     queue, message = _text(event.get("queue")), _text(event.get("msg"))
     decided_ns = _number(event.get("at_ns"))
     return Traits(
@@ -175,7 +177,7 @@ def _require(event: Event, *, lane: bool, pull: bool) -> None:
 
 
 def whole_event(whole: Whole) -> Event:
-    """The first event of a part."""
+    """Return the first event of a part."""
     return {
         "e": "whole",
         "t_ns": -1,
@@ -186,18 +188,20 @@ def whole_event(whole: Whole) -> Event:
 
 
 def stray_event(message: str) -> Event:
-    """The message stands in other queues, too; before all its events."""
+    """Return the event for a message that is also in other queues; it precedes the message's
+    events.
+    """
     return {"e": "stray", "t_ns": -1, "node": "", "msg": message}
 
 
 def seen_event(node: str, t_ns: int) -> Event:
-    """The last event of *node*."""
+    """Return the event for the last event of *node*."""
     return {"e": "seen", "t_ns": t_ns, "node": node}
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """In a group at a node: whether time counts for what is ready in a topic, from *t_ns* on."""
+    """Whether the clock of a topic runs for a group at a node, from *t_ns* on."""
 
     node: str
     group: str
@@ -206,7 +210,7 @@ class Clock:
     t_ns: int
 
     def event(self) -> Event:
-        """For the queues of that topic."""
+        """Return the event for the queues of the topic."""
         return {
             "e": "clock",
             "t_ns": self.t_ns,
@@ -219,8 +223,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Waits of pulls for a topic at a node, when limits held the group back there, and when those
-    waits began that have no end.
+    """Waits of pulls for a topic at a node, times in which limits held the group back there, and
+    begins of waits without an end.
     """
 
     node: str
@@ -231,7 +235,7 @@ class Demand:
     open_ns: Sequence[int] = ()
 
     def event(self) -> Event:
-        """For the queues of that topic."""
+        """Return the event for the queues of the topic."""
         return {
             "e": "demand",
             "t_ns": -1,
@@ -248,9 +252,9 @@ class Demand:
 def judged(
     lines: Iterable[tuple[str, bytes]], *, limits: Limits | None = None
 ) -> Iterator[tuple[str, Verdict]]:
-    """Verdicts on parts from their lines: name of the part and event, a part at a time, by time.
+    """Yield the verdicts on parts from lines of part name and event, sorted by part and time.
 
-    Memory is that of one part. Raises HistoryError as the checker does.
+    Memory is that of one part. Raises HistoryError like the checker.
     """
     checker: PartChecker | None = None
     name = ""
@@ -265,28 +269,29 @@ def judged(
 
 
 def clocks(lines: Iterable[tuple[str, bytes]]) -> Iterator[tuple[int, Clock | Demand]]:
-    """What sites have to tell, from their lines as above; beside it the number of the line that
-    each follows from. Demands may be told in any order.
+    """Yield the reports of sites from lines as in ``judged``, each with the number of its line.
+
+    Demands are in no particular order.
     """
-    name, number, sites = "", 0, _TellingSites("")
+    name, number, sites = "", 0, _ReportingSites("")
     checker = _SiteChecker(sites=sites)
     for number, (part, line) in enumerate(lines):
         if part != name:
-            for demand in sites.last_words():
+            for demand in sites.final_reports():
                 yield max(0, number - 1), demand
-            name, sites = part, _TellingSites(Part.parse(part).of)
+            name, sites = part, _ReportingSites(Part.parse(part).of)
             checker = _SiteChecker(sites=sites)
         checker.on_event(orjson.loads(line))
-        for told in sites.told:
-            if told.node == sites.node:  # its own part tells of another one
-                yield number, told
-        sites.told.clear()
-    for demand in sites.last_words():
+        for report in sites.reports:
+            if report.node == sites.node:  # the other node's part reports it
+                yield number, report
+        sites.reports.clear()
+    for demand in sites.final_reports():
         yield number, demand
 
 
 class _SiteChecker(HistoryChecker):
-    """Follows leases. A site is not told of lives of topics: where epochs fall, one has begun."""
+    """Follows leases. A site receives no lives of topics: an epoch that falls shows a new one."""
 
     def _own(self, event: Event) -> None:
         lane = self._present(event)
@@ -302,22 +307,22 @@ class PartChecker(HistoryChecker):
         self._part = part
         self._whole = Whole()
         if part.kind == CLIENT:
-            # A lease that ends too late is X1 as well, and a matter of its queue.
+            # A lease that ends too late also violates X1, which its queue's part judges.
             super().__init__(limits=Limits(lease_s=_NEVER_S), answers=_AnswersTo(part.name))
             return
         if part.kind == RATE:
             super().__init__(limits=limits)
             self._actions = dict.fromkeys((*RATED, "start"), self._rates.on_event)
             return
-        self._told = _ToldSites()
-        super().__init__(limits=limits, sites=self._told, answers=_NoAnswers())
+        self._reported = _ReportedSites()
+        super().__init__(limits=limits, sites=self._reported, answers=_NoAnswers())
         self._actions["stray"] = self._sends.stray
-        self._actions["clock"] = self._told.tell
-        self._actions["demand"] = self._told.tell_demand
+        self._actions["clock"] = self._reported.set_clock
+        self._actions["demand"] = self._reported.add_demand
         self._actions["whole"] = self._know
 
     def found(self) -> Verdict:
-        """At the end of the part."""
+        """Return the verdict at the end of the part."""
         verdict = self.verdict(self._whole)
         if self._part.kind == CLIENT:
             return Verdict(violations={k: v for k, v in verdict.violations.items() if k == "X1"})
@@ -328,7 +333,7 @@ class PartChecker(HistoryChecker):
 
 
 def verdict_from(found: dict[str, Any]) -> Verdict:
-    """Inverse of ``dataclasses.asdict``, by way of JSON."""
+    """Return the verdict from ``dataclasses.asdict`` after a round trip through JSON."""
     strays = [
         Stray(
             **{
@@ -347,170 +352,172 @@ def _violations(found: dict[str, Any]) -> dict[str, Violation]:
 
 
 class _NoAnswers(Answers):
-    """X1 is judged by client."""
+    """Ignores answers: X1 is judged in the parts of clients."""
 
-    def handed_out(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
-        """Nothing is judged here."""
+    def delivered(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
+        """Do nothing."""
 
     def replayed(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
-        """Nothing is judged here."""
+        """Do nothing."""
 
 
 class _AnswersTo(Answers):
-    """Those to one consumer; others are there as they may take its leases away."""
+    """Answers to one consumer; other consumers matter only as they may take over its leases."""
 
     def __init__(self, consumer: str) -> None:
         super().__init__()
         self._consumer = consumer
 
-    def handed_out(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
-        """As its base."""
+    def delivered(self, event: Event, facts: LaneFacts, leases: Leases) -> None:
+        """Record a delivery to the consumer."""
         if event["consumer"] == self._consumer:
-            super().handed_out(event, facts, leases)
+            super().delivered(event, facts, leases)
 
 
-class _ToldSite(Site):
-    """Its clocks go as they are told."""
+class _ReportedSite(Site):
+    """A site whose clocks follow ``clock`` events."""
 
     def pulls(self, topics: list[str] | None, change: int, t_ns: int) -> None:
-        """That is known already."""
+        """Do nothing: the ``clock`` events include it."""
 
     def restarted(self, t_ns: int) -> None:
-        """That is known already."""
+        """Do nothing: the ``clock`` events include it."""
 
     def leases(self, change: int, t_ns: int) -> None:
-        """That is known already."""
+        """Do nothing: the ``clock`` events include it."""
 
     def limit_leases(self, limit: int | None, t_ns: int) -> None:
-        """That is known already."""
+        """Do nothing: the ``clock`` events include it."""
 
 
-class _ToldDemands(Demands):
-    """Made of what sites tell."""
+class _ReportedDemands(Demands):
+    """Demand from ``demand`` events."""
 
     def __init__(self, last_ns: Callable[[str], int]) -> None:
         super().__init__(last_ns)
-        self._told_open: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+        self._open_waits: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
 
-    def tell(self, event: Event) -> None:
-        """What one site has to tell."""
+    def add(self, event: Event) -> None:
+        """Add the report of one site."""
         node, group, topic = event["at"], event["group"], event["topic"]
         for begin, end in event["waits"]:
             self.add_wait(group, topic, (begin, end))
         for begin, end in event["holds"]:
             self.add_hold(node, group, topic, (begin, end))
-        self._told_open[group, topic] += [(node, since) for since in event["open_ns"]]
+        self._open_waits[group, topic] += [(node, since) for since in event["open_ns"]]
 
     def open_waits(self, group: str, topic: str) -> Iterator[tuple[str, int]]:
-        """As told."""
-        yield from self._told_open[group, topic]
+        """Yield the open waits reported by the sites."""
+        yield from self._open_waits[group, topic]
 
 
-class _ToldSites(Sites):
+class _ReportedSites(Sites):
     def __post_init__(self) -> None:
-        self._told = self.demands = _ToldDemands(self.last_ns)
+        self._reported = self.demands = _ReportedDemands(self.last_ns)
 
-    def tell_demand(self, event: Event) -> None:
-        self._told.tell(event)
+    def add_demand(self, event: Event) -> None:
+        self._reported.add(event)
 
-    def tell(self, event: Event) -> None:
+    def set_clock(self, event: Event) -> None:
         clock = self.of(event["node"], event["group"]).clock(event["topic"], event["t_ns"])
         clock.run(event["running"], event["t_ns"])
 
     def _new(self, node: str, group: str) -> Site:
-        return _ToldSite()
+        return _ReportedSite()
 
 
-class _TellingDemands(Demands):
-    """Those of a group at *node*. What is to be told of any topic is told of each that it reads."""
+class _ReportingDemands(Demands):
+    """Demand of a group at *node*, to be reported. Waits for any topic are reported for each topic
+    read.
+    """
 
-    def __init__(self, node: str, told: list[Clock | Demand]) -> None:
+    def __init__(self, node: str, reports: list[Clock | Demand]) -> None:
         super().__init__(lambda _: 0)
         self._node = node
-        self._told = told
+        self._reports = reports
         self._topics: dict[str, str] = {}  # by topic: its group
         self._new_waits: dict[str | None, Spans] = {}
         self._new_holds: dict[str | None, Spans] = {}
-        self._told_ns = 0
+        self._reported_ns = 0
 
     def pull(self, event: Event, change: int) -> None:
-        """As its base; now and then what is new is told."""
+        """Record a pull, and report new waits at intervals."""
         super().pull(event, change)
-        if event["t_ns"] - self._told_ns >= _TELL_EVERY_NS:
-            self._told_ns = event["t_ns"]
-            self._tell_new()
+        if event["t_ns"] - self._reported_ns >= _REPORT_EVERY_NS:
+            self._reported_ns = event["t_ns"]
+            self._report_new()
 
     def reads(self, group: str, topic: str) -> None:
-        """All that any topic had until now is told of this one."""
+        """Report all waits for any topic so far under *topic*."""
         if topic not in self._topics:
             self._topics[topic] = group
             waits = self._waits.get((group, None), ())
             holds = self._holds.get((self._node, group, None), ())
-            self._tell(topic, waits, holds)
+            self._report(topic, waits, holds)
 
     def add_wait(self, group: str, topic: str | None, span: Span) -> None:
-        """Of topics that are named it is told only, and kept nowhere."""
+        """Add a wait; those of named topics are reported without being kept."""
         if topic is None:
             super().add_wait(group, topic, span)
         self._new_waits.setdefault(topic, Spans()).add(*span)
 
     def add_hold(self, node: str, group: str, topic: str | None, span: Span) -> None:
-        """As above."""
+        """Add a hold; those of named topics are reported without being kept."""
         if node == self._node:
             if topic is None:
                 super().add_hold(node, group, topic, span)
             self._new_holds.setdefault(topic, Spans()).add(*span)
 
-    def last_words(self) -> None:
-        """Tell the rest, at the end of the histories."""
+    def final_reports(self) -> None:
+        """Report the rest at the end of the histories."""
         for _, node, group, topic in list(self._held_since):
             if node == self._node:
                 for limit in LIMITS:
                     self.hold(node, group, limit, topic, False, FOREVER_NS)
-        self._tell_new()
+        self._report_new()
         for topic, group in self._topics.items():
             if open_ns := [since for _, since in self.open_waits(group, topic)]:
-                self._told.append(Demand(self._node, group, topic, open_ns=open_ns))
+                self._reports.append(Demand(self._node, group, topic, open_ns=open_ns))
 
-    def _tell_new(self) -> None:
+    def _report_new(self) -> None:
         waits, self._new_waits = self._new_waits, {}
         holds, self._new_holds = self._new_holds, {}
         for topic in self._topics:
             for name in (None, topic):
-                self._tell(topic, waits.get(name, ()), holds.get(name, ()))
+                self._report(topic, waits.get(name, ()), holds.get(name, ()))
         for name in waits.keys() | holds.keys():
-            if name is not None and name not in self._topics:  # until somebody reads it
+            if name is not None and name not in self._topics:  # until the group reads it
                 self._new_waits[name] = waits.get(name, Spans())
                 self._new_holds[name] = holds.get(name, Spans())
 
-    def _tell(self, topic: str, waits: Iterable[Span], holds: Iterable[Span]) -> None:
+    def _report(self, topic: str, waits: Iterable[Span], holds: Iterable[Span]) -> None:
         demand = Demand(self._node, self._topics[topic], topic, [*waits], [*holds])
         if demand.waits or demand.holds:
-            self._told.append(demand)
+            self._reports.append(demand)
 
 
-class _TellingSites(Sites):
-    """``told`` gets what the clocks and pulls of *node* do."""
+class _ReportingSites(Sites):
+    """Sites of *node*; ``reports`` collects the reports on their clocks and pulls."""
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.told: list[Clock | Demand] = []
+        self.reports: list[Clock | Demand] = []
         super().__init__()
 
     def __post_init__(self) -> None:
-        self._telling = self.demands = _TellingDemands(self.node, self.told)
+        self._reporting = self.demands = _ReportingDemands(self.node, self.reports)
 
-    def last_words(self) -> Iterator[Clock | Demand]:
-        """What is to be told at the end."""
-        self._telling.last_words()
-        yield from self.told
-        self.told.clear()
+    def final_reports(self) -> Iterator[Clock | Demand]:
+        """Yield the final reports."""
+        self._reporting.final_reports()
+        yield from self.reports
+        self.reports.clear()
 
     def _new(self, node: str, group: str) -> Site:
-        def tell(topic: str, running: bool, t_ns: int) -> None:
-            self.told.append(Clock(node, group, topic, running, t_ns))
+        def report(topic: str, running: bool, t_ns: int) -> None:
+            self.reports.append(Clock(node, group, topic, running, t_ns))
 
-        return Site(on_clock=tell, on_hold=partial(self.demands.hold, node, group))
+        return Site(on_clock=report, on_hold=partial(self.demands.hold, node, group))
 
 
 def _slot(event: Event) -> str:

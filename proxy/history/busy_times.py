@@ -1,7 +1,7 @@
-"""When clients of a proxy held messages of a queue and asked for no more of its topic.
+"""Times in which clients of a proxy held messages of a queue without pulling its topic again.
 
-Their leases keep the queue where it is (``proxy/core/ownership/group_share.py``): its other keys
-wait for them, and no pull elsewhere changes that.
+Their leases keep the queue at its owner (``proxy/core/ownership/group_share.py``): the other keys
+of the queue wait, even if another proxy has waiting pulls.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 from proxy.history.facts import LaneFacts
 from proxy.history.limits import NS
 
-#: Shorter times are not kept, ns.
+#: Minimum length of a kept time, ns.
 _LEAST_NS = 5 * NS
 
 
 @dataclass(slots=True)
-class Busy:
-    """Of one queue and group."""
+class BusyTimes:
+    """BusyTimes times of one queue and group."""
 
     _facts: LaneFacts
-    _since: tuple[int, int] | None = None  # since when messages are held; the owner's clock then
+    _since: tuple[int, int] | None = None  # first lease began at; owner's clock then
     _times: list[tuple[int, int, int]] = field(default_factory=list)  # from, until, busy for
 
     def begin(self, t_ns: int) -> None:
-        """A first message is leased."""
+        """Note the first live lease."""
         clock = self._facts.clock
         if clock is not None:
             self._since = t_ns, clock.at(t_ns)
 
     def end(self, t_ns: int) -> None:
-        """The last lease has ended."""
+        """Note the end of the last live lease."""
         clock = self._facts.clock
         if clock is None or self._since is None:
             return
@@ -40,7 +40,7 @@ class Busy:
             self._times.append((since_ns, t_ns, busy_ns))
 
     def within(self, begin_ns: int, end_ns: int) -> int:
-        """How much of that time it was so, at most, ns."""
+        """Return the maximum busy time between *begin_ns* and *end_ns*, ns."""
         return sum(
             max(0, min(busy_ns, min(until, end_ns) - max(since, begin_ns)))
             for since, until, busy_ns in self._times
