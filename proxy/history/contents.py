@@ -14,7 +14,9 @@ class Contents:
         self._sent: dict[str, int] = {}
 
     def sent(self, event: Event) -> None:
-        """Record a send. A repeated send and a redriven dead letter have the content of the first."""
+        """Record a send. A repeated send and a redriven dead letter have the content of
+        the first.
+        """
         if (digest := event.get("digest")) is not None:
             self._sent.setdefault(event["msg"], hash(digest))
         elif (first := event.get("first")) in self._sent:

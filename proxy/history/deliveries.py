@@ -137,7 +137,7 @@ class Deliveries:
                     message.reset_attempts(at_ns=at_ns)
 
     def retry_now(self, event: Event) -> None:
-        """Make a failed message ready at once; the event's *anew* resets its attempts."""
+        """Make a failed message ready at once; the event may also reset its attempts."""
         message = self._unfinished.get(event["offset"])
         if message is not None:
             if event["anew"]:

@@ -1,4 +1,6 @@
-"""Finishes that a new owner must know because a commit or an ownership record covers them (D4, D5)."""
+"""Finishes that a new owner must know because a commit or an ownership record covers
+them (D4, D5).
+"""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ class GroupProgress:
             self._free[lease.offset] = _Free(lease.slot, ended_ns)
 
     def ready(self, offset: int, slot: Slot, since_ns: int) -> None:
-        """Note that a lease ended without finishing its message, which is ready from *since_ns* on."""
+        """Note that a lease ended without finishing its message, which is ready from
+        *since_ns* on.
+        """
         self._free[offset] = _Free(slot, since_ns)
 
     def waits(self, offset: int) -> None:
@@ -141,7 +143,9 @@ class GroupProgress:
     # ---- at the end -----------------------------------------------------------------------------
 
     def judge_end(self, leases: Iterable[Lease]) -> None:
-        """Judge all suspects and ready messages at the end of the histories, with *leases* alive."""
+        """Judge all suspects and ready messages at the end of the histories, with
+        *leases* alive.
+        """
         self.disowned(FOREVER_NS)
         for suspect in self._suspects.values():
             self._judge(suspect)

@@ -66,7 +66,9 @@ class Ownership:
         self.apply_rules(event)
 
     def was_asked_later(self, event: Event) -> bool:
-        """Return True if the epoch of this ``own+`` was requested after the newest one was granted."""
+        """Return True if the epoch of this ``own+`` was requested after the newest one
+        was granted.
+        """
         return _when(event, "asked_ns") > self._granted_ns
 
     def apply_rules(self, event: Event) -> None:

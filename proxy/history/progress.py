@@ -72,7 +72,9 @@ class Progress:
         self._group_progress.waits(offset)
 
     def finished(self, offset: int, slot: Slot, *, out_ns: int, t_ns: int) -> None:
-        """Note that a message, first delivered at *out_ns*, has finished; its successor is ready."""
+        """Note that a message, first delivered at *out_ns*, has finished; its successor
+        is ready.
+        """
         if t_ns - out_ns >= ns(self._facts.limits.isolation_s):
             self._was_stuck.append((offset, out_ns, t_ns))
         self._group_progress.finished(offset, slot, t_ns)

@@ -146,7 +146,9 @@ class Sends:
             message.outcome_unknown = True
 
     def saw(self, event: Event) -> str | None:
-        """Record the place of a message that was delivered or handled; return the key of its send."""
+        """Record the place of a message that was delivered or handled; return the key
+        of its send.
+        """
         if event.get("msg") is None:
             return None
         message = self._of(event)

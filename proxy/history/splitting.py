@@ -75,7 +75,7 @@ _REPORT_EVERY_NS = 10_000_000_000
 
 
 class Part(NamedTuple):
-    """Name of a part: its kind, and a topic and queue, a node and group, or a group and consumer."""
+    """A part's kind, and its topic and queue, node and group, or group and consumer."""
 
     kind: str
     of: str

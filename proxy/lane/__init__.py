@@ -1,1 +1,1 @@
-"""One group on this proxy: the place where upstream and downstream meet."""
+"""One group on this proxy: the layer shared by upstream and downstream."""

@@ -1,4 +1,4 @@
-"""What happened to the messages of a topic, in numbers, and how long it took."""
+"""Counters and times of the messages of a topic."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from proxy.core.pipeline.effects import Effects
 
 @dataclass(slots=True)
 class TopicCounts:
-    """What happened to one topic of one group since the proxy started; all in messages.
+    """Counts for one topic of one group since the proxy started, in messages.
 
-    ``dead_lettered`` is by reason: exhausted (all hand-outs failed), rejected (by its client, or an
-    action) or missing_key; ``missing_keys`` by the policy that was followed.
+    ``dead_lettered`` is by reason: exhausted (all deliveries failed), rejected (by the client or an
+    action) or missing_key; ``missing_keys`` is by the policy applied.
     """
 
     delivered: int = 0
@@ -38,54 +38,55 @@ class TopicCounts:
     recreated: int = 0
     """Take-overs that found the topic deleted and created again."""
     passed_over: int = 0
-    """Left out by the broker: their tags are not wanted."""
+    """Left out by the broker because the group does not want their tags."""
     filtered_in_a_row: int = 0
-    """Filtered, here or by the broker, since one was handed out the last time."""
+    """Filtered, here or by the broker, since the last delivery."""
     last_expired_ns: int = 0
-    """When a lease ran out the last time; 0: none did."""
+    """Time of the last lease expiry; 0: none."""
     dead_lettered: Counter[str] = field(default_factory=Counter)
     missing_keys: Counter[str] = field(default_factory=Counter)
     measures: Measures = field(default_factory=Measures, compare=False)
 
     @property
     def failed(self) -> int:
-        """Hand-outs that came to nothing for their message's or its client's sake."""
+        """Failed deliveries: nacked, expired, or failed at an action."""
         return self.nacked + self.expired + self.failed_actions
 
     def handed_out(self, messages: int) -> None:
-        """So many *messages* went to clients."""
+        """Count *messages* delivered to clients."""
         self.delivered += messages
         self.filtered_in_a_row = 0
 
     def passed(self, *, over: int) -> None:
-        """The broker left out so many."""
+        """Count messages left out by the broker."""
         self.passed_over += over
         self.filtered_in_a_row += over
 
     def deleted(self, messages: int) -> None:
-        """Retention deleted so many unread."""
+        """Count *messages* deleted unread by retention."""
         self.deleted_unread += messages
 
     def taken_over(self, *, recreated: bool = False, damaged: bool = False) -> None:
-        """A take-over found the topic *recreated*, or its records *damaged*."""
+        """Count a take-over that found the topic *recreated* or its records *damaged*."""
         self.recreated += recreated
         self.damaged_records += damaged
 
     def neared_retention(self) -> None:
-        """A key that is stuck came near the end of retention."""
+        """Count a stuck key that came near the end of retention."""
         self.near_retention += 1
 
     def voided(self, verdicts: int) -> None:
-        """So many verdicts were on a period of ownership that is not this proxy's."""
+        """Count verdicts on an ownership period that is not this proxy's."""
         self.fenced += verdicts
 
     def lease_expired(self, now_ns: int) -> None:
-        """A lease ran out."""
+        """Note the expiry of a lease."""
         self.last_expired_ns = now_ns
 
     def add(self, effects: Effects, *, missing: MissingKey) -> None:
-        """Count what one event of a pipeline led to, but for dead letters. *missing*: what happened
-        to messages without their key.
+        """Count the results of one event of a pipeline, except dead letters.
+
+        *missing*: the policy applied to messages without a key.
         """
         self.acked += len(effects.acked)
         if effects.missing_keys:
@@ -107,9 +108,9 @@ class TopicCounts:
                 self.deleted_unread += outcome is Outcome.DELETED
 
     def dead_letter(self, job: Job, policy: RetryPolicy) -> None:
-        """The copy of *job* was stored."""
+        """Count a stored dead letter."""
         if not job.attempts:
-            reason = "missing_key"  # nobody ever had it
+            reason = "missing_key"  # it was never delivered
         else:
             reason = "exhausted" if policy.gives_up(job.attempts) else "rejected"
         self.dead_lettered[reason] += 1

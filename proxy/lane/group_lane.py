@@ -1,8 +1,8 @@
-"""One group on this proxy: where upstream and downstream meet.
+"""One group on this proxy: the layer shared by upstream and downstream.
 
-The lane does what the pure core tells: it owns the group's buffer, keeps the one timer that ends
-leases and offers retries, writes histories, counts, and tells whoever registered what happened. It
-opens no socket.
+The lane executes the decisions of the pure core: it owns the group's buffer, keeps the timer that
+ends leases and offers retries, writes histories, counts, and notifies its listener. It opens no
+socket.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from proxy.settings.groups import GroupSettings, TopicSettings
 
 @dataclass(slots=True, eq=False)
 class GroupLane:
-    """The shell around one ``GroupBuffer``. Owned by the event loop's thread."""
+    """The shell around one ``GroupBuffer``. Belongs to the event loop's thread."""
 
     settings: GroupSettings
     memory: Budget
@@ -47,17 +47,19 @@ class GroupLane:
     listener: LaneListener[GroupLane]
     open_connections: Container[int]
     counts: dict[Topic, TopicCounts] = field(default_factory=lambda: defaultdict(TopicCounts))
-    take_overs: Histogram = field(default_factory=Histogram)  # from locks to their hand-outs
-    auto_created: bool = False  # made on the fly: further topics may join it
+    take_overs: Histogram = field(default_factory=Histogram)  # from locks to first deliveries
+    auto_created: bool = False  # created automatically: further topics may join it
     tracing: LaneTracing | None = None
-    refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)  # why; kept by upstream
-    denied: dict[QueueName, int] = field(default_factory=dict)  # since when; kept by upstream
+    # reason and time of the next attempt; kept by upstream
+    refused: dict[QueueName, tuple[str, int]] = field(default_factory=dict)
+    # time since the lock is denied; kept by upstream
+    denied: dict[QueueName, int] = field(default_factory=dict)
     presence: Presence = field(init=False)
-    leases_of_group: Budget = field(init=False)  # live ones over all topics, and how many may be
+    leases_of_group: Budget = field(init=False)  # live leases over all topics, and their limit
     rates: LaneRates = field(init=False)
     buffer: GroupBuffer = field(init=False)
     _notes: LaneHistory = field(init=False)
-    # By topic and qid: a suffix that is not the present period's finds nothing.
+    # By topic and qid: the suffix of another period finds nothing.
     _owned: dict[tuple[str, str], QueuePipeline] = field(default_factory=dict)
     _timer: EarliestTimer = field(init=False)
 
@@ -72,30 +74,32 @@ class GroupLane:
 
     @property
     def name(self) -> Group:
-        """The group."""
+        """The group's name."""
         return Group(self.settings.name)
 
-    # ---- is anybody there? ----------------------------------------------------------------------
+    # ---- demand ---------------------------------------------------------------------------------
 
     def seen(self) -> None:
-        """A client of the group is there: it acked or extended."""
+        """Note a client that acked or extended."""
         self.presence.seen()
         if not self.presence.joined:
             self.listener.on_wanted(self)
 
     def pulled(self, topics: Collection[Topic] | None) -> None:
-        """A client of the group pulled *topics* (None: any)."""
+        """Note a pull for *topics* (None: any)."""
         if self.presence.pulled(topics):
             self.listener.on_wanted(self)
 
     def leased_queues(self) -> set[QueueName]:
-        """Owned queues of which clients hold something, parked copies included. O(leases)."""
+        """Return the owned queues with live leases, parked copies included. O(leases)."""
         return {each.origin.queue for each in self.buffer if each.leases}
 
     def starves(self, pipeline: QueuePipeline, *, stuck: bool = False) -> bool:
-        """True if *pipeline* has little for clients that wait for its topic, or nothing for those
-        that asked for it lately. Whoever gets messages of other queues wants these, too: of a queue
-        that is *stuck* at its oldest message more than a little.
+        """Return True if *pipeline* has too few ready messages for clients that want its topic.
+
+        The minimum is ``READ_AHEAD`` while a pull waits, and 1 after a recent pull. Such a client
+        may get messages of other queues, so a queue that is *stuck* at its oldest message needs
+        ``READ_AHEAD`` as well.
         """
         starvation, topic = self.presence.starvation, pipeline.topic
         waiting = starvation.waiting(topic)
@@ -105,7 +109,7 @@ class GroupLane:
     # ---- ownership; caller: upstream ------------------------------------------------------------
 
     def add(self, pipeline: QueuePipeline) -> None:
-        """A queue was acquired."""
+        """Add an acquired queue."""
         self.buffer.add(pipeline)
         self.rates.gate.add(pipeline, now_ns=now_ns())
         self._owned[pipeline.topic, pipeline.qid] = pipeline
@@ -113,7 +117,7 @@ class GroupLane:
         self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))
 
     def remove(self, pipeline: QueuePipeline) -> None:
-        """A queue was lost or handed over."""
+        """Remove a queue that was lost or handed over."""
         if pipeline.twin is not None:
             self.remove(pipeline.twin)
         if self.tracing is not None:
@@ -127,10 +131,10 @@ class GroupLane:
         if self.settings.topic(pipeline.topic) is None:
             self._forget(pipeline.topic)
         self.listener.on_settled()
-        self._wake()  # the leases that ended with it may have been all that the group may have
+        self._wake()  # the leases that ended with it may have filled the group's limit
 
     def renewed(self, pipeline: QueuePipeline, trusted_until_ns: int) -> None:
-        """The orderly lock was renewed, and there is no doubt about the time before."""
+        """Record a renewal of the orderly lock that leaves no doubt about the time before."""
         now = now_ns()
         lapsed = pipeline.doubtful or pipeline.trusted_until_ns <= now
         if lapsed:
@@ -143,12 +147,12 @@ class GroupLane:
         if lapsed:
             self._after(pipeline)
             if pipeline.twin is not None:
-                self._after(pipeline.twin)  # it may hand out while its origin may
+                self._after(pipeline.twin)  # it may deliver while its origin may
 
     def on_messages(
         self, pipeline: QueuePipeline, messages: Iterable[StoredMessage], *, next_offset: int
     ) -> None:
-        """Messages of an owned queue were read."""
+        """Take messages read from an owned queue."""
         pipeline.at(now := now_ns())
         effects = pipeline.on_messages(messages, next_offset=next_offset)
         self._notes.read(pipeline, now_ns=now)
@@ -157,7 +161,7 @@ class GroupLane:
     def refilled(
         self, pipeline: QueuePipeline, refill: Refill, messages: Iterable[StoredMessage]
     ) -> None:
-        """Spilled messages of an owned queue were read again; nothing happens if it was lost."""
+        """Take spilled messages that were read again; do nothing if the queue was lost."""
         if not pipeline.closed:
             pipeline.at(now := now_ns())
             effects = pipeline.refilled(refill, messages)
@@ -165,41 +169,43 @@ class GroupLane:
             self._apply(pipeline, effects)
 
     def passed_over(self, pipeline: QueuePipeline, messages: int) -> None:
-        """The broker left out so many, whose tags are not wanted."""
+        """Count messages left out by the broker because of their tags."""
         self.counts[pipeline.topic].passed(over=messages)
 
     def deleted_unread(self, pipeline: QueuePipeline, offsets: range, *, lost: int) -> None:
-        """Retention deleted the messages at *offsets* of an owned queue before they were read;
+        """Record that retention deleted unread messages at *offsets* of an owned queue.
+
         *lost* of them had neither finished nor been spilled.
         """
         self.counts[pipeline.topic].deleted(lost)
         self._notes.deleted(pipeline, offsets)
 
     def dead_lettered(self, pipeline: QueuePipeline, job: Job) -> None:
-        """The copy of *job* is stored; nothing happens if the queue was lost meanwhile."""
+        """Finish *job*, whose dead letter is stored; do nothing if the queue was lost."""
         if not pipeline.closed:
             self.counts[pipeline.topic].dead_letter(job, pipeline.rules.retry)
             pipeline.at(now := now_ns())
             self._apply(pipeline, pipeline.dead_lettered(job), at_ns=now)
 
     def created_on_the_fly(self) -> None:
-        """No settings name the group, so further topics may join it."""
+        """Allow further topics to join: the group was created without settings."""
         self.auto_created = True
 
     def add_topics(self, added: Iterable[TopicSettings]) -> None:
-        """Join further topics."""
+        """Add topics to the group."""
         topics = (*self.settings.topics, *added)
         self.settings = self.settings.model_copy(update={"topics": topics})
         self.listener.on_wanted(self)
 
     def set_up(self, settings: GroupSettings) -> None:
-        """Settings name the group by now: go on by them, and let no other topics join."""
+        """Apply settings that now name the group, and let no further topics join."""
         self.auto_created = False
         self.apply(settings)
 
     def apply(self, settings: GroupSettings) -> None:
-        """Go on by other settings of the same group, without a lease, a chain or a lock being lost.
-        New topics are joined, those that went are handed over; another order key follows soon.
+        """Apply other settings of the same group, without losing a lease, chain or lock.
+
+        New topics are joined, removed ones are handed over; another order key follows soon.
         """
         self.settings = settings
         self.rates.follow(settings)
@@ -213,8 +219,8 @@ class GroupLane:
         self._wake()
 
     def apply_to(self, pipeline: QueuePipeline) -> bool:
-        """Have *pipeline* go by the settings as they are now; False if it did, or its topic is not
-        among them any more.
+        """Apply the current settings to *pipeline*; return False if it has them or its topic was
+        removed.
         """
         topic = self.settings.topic(pipeline.topic)
         if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
@@ -225,51 +231,52 @@ class GroupLane:
         return True
 
     def rules_hold(self, pipeline: QueuePipeline) -> None:
-        """What *pipeline* goes by changed: write it down."""
+        """Record the changed rules of *pipeline* in the history."""
         self._notes.rules(pipeline, max_leased=self.leases_of_group.limit)
 
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
-        """Its ownership record is stored at that place; it says what had finished at *made_ns*."""
+        """Record that an ownership record made at *made_ns* is stored at offset *at*."""
         self._notes.recorded(pipeline, at=at, made_ns=made_ns)
 
     def topic_recreated(self, pipeline: QueuePipeline) -> None:
-        """*pipeline* is the first of its queue in another incarnation of the topic."""
+        """Note that *pipeline* is the first of its queue after the topic was created again."""
         pipeline.began_recreated()
         self.counts[pipeline.topic].taken_over(recreated=True)
 
     def records_damaged(self, pipeline: QueuePipeline) -> None:
-        """The ownership records of *pipeline*'s queue left out what a new owner must know."""
+        """Note that damaged ownership records lack state that the owner of *pipeline* needs."""
         pipeline.began_with_damage()
         self.counts[pipeline.topic].taken_over(damaged=True)
 
     def near_retention(self, pipeline: QueuePipeline) -> None:
-        """A key of *pipeline* that fails, or is parked, was found near the end of retention."""
+        """Count a failing or parked key of *pipeline* that is near the end of retention."""
         self.counts[pipeline.topic].neared_retention()
 
     def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
-        """Upstream had *pipeline* do something about parked keys, which led to *effects*."""
+        """Apply the *effects* of an action of upstream on *pipeline*."""
         if not pipeline.closed:
             self._apply(pipeline, effects, at_ns=now_ns())
 
     # ---- clients; caller: downstream ------------------------------------------------------------
 
     def lease(self, wish: PullWish) -> list[Batch]:
-        """The answer to a pull; empty if nothing is ready for it."""
+        """Return the answer to a pull; empty if no message is ready for it."""
         now = now_ns()
         if self.presence.starvation.asks(wish.topics, now):
-            self.listener.on_settled()  # paused queues may be read on for it
+            self.listener.on_settled()  # it may resume paused reading
         batches = self.buffer.lease(wish, now_ns=now)
         if acted := self.buffer.take_acted():
             for pipeline, effects in acted:
                 self._tell(pipeline, effects, at_ns=now)
-            # More may be ready, for this pull too; but whoever asked has no answer yet.
+            # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
         for batch in batches:
             self.counts[batch.pipeline.topic].handed_out(len(batch.leases))
             if batch.pipeline.origin is batch.pipeline:
-                self._timer.set(batch.leases[0].deadline_ns)  # all have the same
+                # all leases of the batch have the same deadline
+                self._timer.set(batch.leases[0].deadline_ns)
             else:
-                self._arm(batch.pipeline)  # a redrive may have a pace
+                self._arm(batch.pipeline)  # a redrive may have a rate
         if not batches:
             self.rates.wait(self.buffer.limited_ns(wish.topics, now_ns=now))
         self._notes.delivered(batches, at_ns=now)
@@ -278,30 +285,35 @@ class GroupLane:
         return batches
 
     def pull_waits(self, wish: PullWish) -> None:
-        """A pull with nothing to get begins to wait."""
+        """Note a pull that begins to wait for messages."""
         self.presence.waits(wish.topics, 1)
         self._notes.pull("pull_wait", wish)
         if self.presence.starvation.asks(wish.topics, now_ns()):
-            self.listener.on_settled()  # paused queues may be read on for it
+            self.listener.on_settled()  # it may resume paused reading
 
     def pull_ends(self, wish: PullWish) -> None:
-        """It waits no longer: something is there for it, its time is over, or it was lost."""
+        """Note a pull that stops waiting: it has messages, timed out, or was lost."""
         self.presence.waits(wish.topics, -1)
         self.presence.starvation.asks(wish.topics, now_ns())
         self._notes.pull("pull_end", wish)
 
     def replayed(self, batches: Iterable[Batch]) -> None:
-        """The answer to a pull was given once more: its leases stay as they are."""
+        """Record a repeated answer to a pull; its leases stay unchanged."""
         self._notes.replayed(batches)
 
     def await_replay(self, batches: Iterable[Batch], *, connection: int) -> None:
-        """An answer was never written to *connection*; it may be asked for until its leases end."""
+        """Keep the leases of an answer never written to *connection*; it may be repeated until they
+        end.
+        """
         for lease in (lease for batch in batches for lease in batch.leases):
-            if lease.holder.connection == connection:  # else it went to another meanwhile
+            # otherwise it went to another connection meanwhile
+            if lease.holder.connection == connection:
                 lease.not_sent()
 
     def return_unsent(self, batches: Iterable[Batch]) -> None:
-        """An answer was never written: its jobs are offered again, uncounted."""
+        """Return the leases of an answer that was never written; they do not count as
+        deliveries.
+        """
         for pipeline, leases in batches:
             if not pipeline.closed:
                 live = pipeline.return_unsent(leases)
@@ -312,7 +324,7 @@ class GroupLane:
                 self.listener.on_settled()
 
     def settle(self, verdicts: Verdicts, *, connection: int) -> list[int]:
-        """Apply verdicts; returns the lease ids (or offsets) that were no longer held."""
+        """Apply verdicts; return the lease ids (or offsets) that were no longer held."""
         pipeline = self._owned.get((verdicts.topic, verdicts.qid))
         if pipeline is None or pipeline.has_ended:
             return self._fenced_elsewhere(verdicts)
@@ -338,7 +350,7 @@ class GroupLane:
         return not_held
 
     def extend(self, topic: str, qid: str, lease_ids: Sequence[LeaseId], *, ms: int) -> list[int]:
-        """Extend leases; returns the ids of those that were no longer held."""
+        """Extend leases; return the ids of those that were no longer held."""
         pipeline = self._owned.get((topic, qid))
         if pipeline is None or pipeline.has_ended:
             return list(lease_ids)
@@ -350,25 +362,25 @@ class GroupLane:
         return not_held
 
     def statistics(self) -> list[PipelineStatistics]:
-        """One frozen record an owned queue."""
+        """Return one frozen record per owned queue."""
         return [pipeline.statistics() for pipeline in self.buffer]
 
     def close(self) -> None:
-        """Stop the timers. The pipelines were handed over before."""
+        """Stop the timers. The pipelines must have been handed over."""
         self.rates.close()
         self._timer.stop()
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals ------------------------------------------------------------------------------
 
     def _forget(self, topic: Topic) -> None:
-        """The group does not consume *topic* any more: keep nothing of it with its last queue."""
+        """Forget a *topic* that the group no longer consumes, once its last queue is removed."""
         if all(each.topic != topic for each in self.buffer):
             self.counts.pop(topic, None)
             self.presence.forget(topic)
             self.buffer.forget(topic)
 
     def _fenced_elsewhere(self, verdicts: Verdicts) -> list[int]:
-        """Verdicts on an ownership period that is not, or no longer, ours: all are void."""
+        """Void verdicts on an ownership period that is not, or no longer, this proxy's."""
         named = verdicts.named
         if self.settings.topic(verdicts.topic) is not None:
             self.counts[Topic(verdicts.topic)].voided(len(named))
@@ -383,7 +395,9 @@ class GroupLane:
         nacks: Sequence[Nack] = (),
         at_ns: int = 0,
     ) -> None:
-        """*nacks* are the verdicts that led to *effects*, *at_ns* is when they were applied."""
+        """Execute *effects* and wake waiting pulls; *nacks* caused them, *at_ns* is when they were
+        applied.
+        """
         self._tell(pipeline, effects, nacks=nacks, at_ns=at_ns)
         self._wake()
 
@@ -395,7 +409,7 @@ class GroupLane:
         nacks: Sequence[Nack] = (),
         at_ns: int = 0,
     ) -> None:
-        """Do what *effects* ask for, but for those who wait for messages."""
+        """Execute *effects*, without waking waiting pulls."""
         self.counts[pipeline.topic].add(effects, missing=pipeline.keys.record.rule.missing)
         self._notes.effects(pipeline, effects, nacks=nacks, at_ns=at_ns)
         if self.tracing is not None:
@@ -403,7 +417,7 @@ class GroupLane:
         if effects.parking:
             self.listener.on_parking(self, pipeline)
         self.buffer.refresh(pipeline)
-        if effects.plain and effects.finished:  # acks: nothing is due earlier for them
+        if effects.plain and effects.finished:  # acks make nothing due earlier
             self.listener.on_settled()
             return
         self._arm(pipeline)
@@ -431,7 +445,7 @@ class GroupLane:
             self.listener.on_ready(self)
 
     def _arm(self, pipeline: QueuePipeline) -> None:
-        """Let the timer ring no later than the pipeline needs."""
+        """Set the timer no later than the pipeline's next due time."""
         if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
             self._timer.set(due_ns)
 

@@ -1,7 +1,7 @@
-"""What a group's lane writes into the history of its process (``docs/history.md``).
+"""Writes the events of a group's lane to the history of its process (``docs/history.md``).
 
-Beside what happened it notes when that was decided: a process may be stopped between the two, and
-its events would seem to be later than those of whoever took over meanwhile.
+Events contain the time of their decision as well: a process may be stopped between a decision and
+its event, which would then seem later than the events of the next owner.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.record import Snapshot
 from proxy.history.record import History
 
-#: How often the jobs in memory of a queue are noted; at once if they are more than they may be.
+#: Interval of ``window`` events of a queue; immediate if its jobs exceed the limit.
 _WINDOW_EVERY_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
 class LaneHistory:
-    """Events of one group. Nothing is collected unless ``history.enabled``."""
+    """Writes events of one group. Collects nothing unless ``history.enabled``."""
 
     history: History
     group: Group
-    _noted_ns: dict[QueueName, int] = field(default_factory=dict)  # when a window was, last
+    _noted_ns: dict[QueueName, int] = field(default_factory=dict)  # time of the last ``window``
 
     def delivered(self, batches: Iterable[Batch], *, at_ns: int) -> None:
-        """The answer to one pull: events of one time, decided at *at_ns*."""
+        """Record the answer to a pull, decided at *at_ns*."""
         if self.history.enabled:
             each = [
                 {
@@ -52,11 +52,11 @@ class LaneHistory:
                 self.history.write_many("deliver", each)
 
     def forget(self, pipeline: QueuePipeline) -> None:
-        """Its queue is not owned any more."""
+        """Forget a queue that is no longer owned."""
         self._noted_ns.pop(pipeline.queue, None)
 
     def replayed(self, batches: Iterable[Batch]) -> None:
-        """The answer to one pull was given once more, as far as its leases are alive."""
+        """Record the live leases of an answer that was repeated."""
         for batch in batches:
             named = [
                 {
@@ -71,7 +71,7 @@ class LaneHistory:
     def effects(
         self, pipeline: QueuePipeline, effects: Effects, *, nacks: Sequence[Nack], at_ns: int
     ) -> None:
-        """Ends of leases and jobs; *nacks* are among the verdicts that led to them at *at_ns*."""
+        """Record ends of leases and jobs, caused at *at_ns* by verdicts that include *nacks*."""
         if not self.history.enabled:
             return
         self._ended(pipeline, "expire", effects.expired)
@@ -112,7 +112,8 @@ class LaneHistory:
         how |= {offset: _skip(skip) for offset, skip in effects.skips.items()}
         for offset, each in effects.filtered_by.items():
             how[offset] = {"by": each.by, **_origin(pipeline, each.origin)}
-        decided = {"at_ns": at_ns} if at_ns else {}  # the process may stand still before it says so
+        # the process may be stopped before it writes the event
+        decided = {"at_ns": at_ns} if at_ns else {}
         self._record(
             pipeline,
             "finish",
@@ -137,56 +138,54 @@ class LaneHistory:
         self._record(pipeline, "act_fail", failed)
 
     def deleted(self, pipeline: QueuePipeline, offsets: range) -> None:
-        """Retention deleted what stood at *offsets*, and this owner had not read it."""
+        """Record messages at *offsets* that retention deleted before this owner read them."""
         self._record(pipeline, "deleted", [{"from": offsets.start, "to": offsets.stop}])
 
     def period(self, pipeline: QueuePipeline, event: str, **fields: object) -> None:
-        """A period of ownership begins, is to end, or ended."""
+        """Record the begin, drain or end of an ownership period."""
         self._record(pipeline, event, [fields])
 
     def rules(self, pipeline: QueuePipeline, *, max_leased: int) -> None:
-        """Other rules hold from now on; those of a lease, a retry or a limit that was used before
-        are what they were.
-        """
+        """Record changed rules; leases, retries and limits in use keep the earlier ones."""
         rules, jobs = rules_in_history(pipeline), pipeline.jobs.residency.taken
         self._record(pipeline, "rules", [{**rules, "max_leased": max_leased, "jobs": jobs}])
 
     def parking(
         self, pipeline: QueuePipeline, event: str, key: bytes, *, by: str, **fields: object
     ) -> None:
-        """*key* is parked, redriven or parked no more, by somebody or some rule."""
+        """Record that *key* is parked, redriven or no longer parked, by an operator or a rule."""
         self._record(pipeline, event, [{"order": key_text(key), "by": by, **fields}])
 
     def acted(
         self, pipeline: QueuePipeline, event: str, key: bytes | None, **fields: object
     ) -> None:
-        """Somebody paused or resumed *key* (None: all of the queue), or had it retried."""
+        """Record an operator's pause, resumption or retry of *key* (None: the whole queue)."""
         self._record(pipeline, event, [{"order": key_text(key), **fields}])
 
     def unsent(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
-        """Leases of an answer that was never written: ended, uncounted."""
+        """Record the ends of leases of an answer that was never written."""
         if self.history.enabled:
             self._ended(pipeline, "unsent", leases)
 
     def extended(
         self, pipeline: QueuePipeline, lease_ids: Iterable[LeaseId], *, ms: int, at_ns: int
     ) -> None:
-        """Leases that run on, from *at_ns*."""
+        """Record extensions of leases from *at_ns* on."""
         about = {"ms": ms, "at_ns": at_ns}
         self._record(pipeline, "extend", [{"lease": each, **about} for each in lease_ids])
 
     def fenced(self, topic: str, qid: str, numbers: Iterable[int]) -> None:
-        """Verdicts on an ownership period that is not, or no longer, this proxy's."""
+        """Record verdicts on an ownership period that is not, or no longer, this proxy's."""
         if self.history.enabled:
             place = {"group": self.group, "topic": topic, "queue": qid.partition("#")[0]}
             self.history.write_many("ack_fenced", [{**place, "lease": each} for each in numbers])
 
     def recorded(self, pipeline: QueuePipeline, *, at: int, made_ns: int) -> None:
-        """An ownership record is stored."""
+        """Record a stored ownership record."""
         self._record(pipeline, "record", [{"at": at, "made_ns": made_ns}])
 
     def read(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
-        """Messages came into memory."""
+        """Record the jobs in memory after a read."""
         if not self.history.enabled:
             return
         jobs, limit = pipeline.jobs.window.jobs, pipeline.rules.max_jobs
@@ -195,16 +194,16 @@ class LaneHistory:
             window: dict[str, object] = {"jobs": jobs, "limit": limit}
             if (memory := pipeline.jobs.window.memory).pressed:
                 window |= {"memory": memory.used, "memory_limit": memory.limit}
-                window["memory_full"] = True  # nothing is read ahead any more
+                window["memory_full"] = True  # reading ahead has stopped
             self._record(pipeline, "window", [window])
 
     def pull(self, event: str, wish: PullWish) -> None:
-        """A pull begins to wait (``pull_wait``), or waits no longer (``pull_end``)."""
+        """Record that a pull begins (``pull_wait``) or stops (``pull_end``) waiting."""
         if self.history.enabled:
             topics = None if wish.topics is None else sorted(wish.topics)
             self.history.write(event, group=self.group, topics=topics, consumer=wish.holder.client)
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals ------------------------------------------------------------------------------
 
     def _place(self, pipeline: QueuePipeline) -> dict[str, object]:
         return {
@@ -230,11 +229,9 @@ class LaneHistory:
 
 
 def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
-    """The rules by which a queue is judged: they stand in ``own+``, and in ``rules`` when they
-    change.
-    """
+    """Return the rules of a queue for its ``own+``, and for ``rules`` when they change."""
     rules, keys = pipeline.rules, pipeline.origin.keys.record
-    # What is handed out before a record names the switch is older than that.
+    # Messages delivered before a record names the switch are older than the switch.
     order_key = keys.before if pipeline.origin.keys.planned and keys.before else keys.rule
     exhausts = rules.retry.on_exhausted is not OnExhausted.BLOCK
     return {
@@ -249,8 +246,9 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
 
 
 def keys_in_history(queue: QueuePipeline | Snapshot) -> dict[str, object]:
-    """What is paused (null: all of the queue), what is parked, and how often the order key changed
-    when an ownership period begins, for its ``own+``.
+    """Return paused and parked keys and the version of the order key at the begin of a period.
+
+    They belong to ``own+``; a paused key of null stands for the whole queue.
     """
     keys = queue.keys if isinstance(queue, Snapshot) else queue.keys.record
     said: dict[str, object] = {
@@ -290,12 +288,12 @@ def _origin_of(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
 
 
 def _origin(pipeline: QueuePipeline, offset: int) -> dict[str, object]:
-    """Of a parked copy: where its message stands."""
+    """Return the offset of the original message, for a parked copy."""
     return {} if pipeline.origin is pipeline else {"origin_offset": offset}
 
 
 def key_change_in_history(pipeline: QueuePipeline) -> dict[str, object]:
-    """In an ``own+``: the switch of a change that is not through."""
+    """Return the switch of an unfinished change of the order key, for ``own+``."""
     record = pipeline.keys.record
     return {} if record.before is None else {"key_since": record.since}
 
@@ -312,7 +310,7 @@ def _order_key(pipeline: QueuePipeline) -> dict[str, object]:
 
 
 def _next_order(pipeline: QueuePipeline, lease: Lease) -> dict[str, object]:
-    """While the order key changes: the key of an older message by the new rule."""
+    """Return an older message's key by the new rule, while the order key changes."""
     record, message = pipeline.keys.record, lease.job.message
     if record.before is None or message is None or lease.job.offset >= record.since:
         return {}

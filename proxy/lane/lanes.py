@@ -1,4 +1,4 @@
-"""The groups of this proxy by name, and the rule for groups that nobody configured."""
+"""The groups of this proxy by name, and the creation of groups without settings."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from proxy.errors import Refused, UnknownName
 from proxy.lane.group_lane import GroupLane
 from proxy.settings.groups import GroupSettings, TopicSettings
 
-#: Clients of one broadcast group that a proxy serves at a time. Each costs what a group costs.
+#: Maximum clients of one broadcast group on a proxy. Each uses the resources of a group.
 MAX_MEMBERS = 1_000
-#: Order key of groups that are created on the fly: a message's own key, the safe choice.
+#: Order key of automatically created groups: a message's own key, the safe choice.
 AUTO_ORDER_KEY = "KEY"
 
 
 @dataclass(slots=True)
 class Lanes:
-    """Finds the lane of a group; ``make`` makes one from settings and starts what belongs to it."""
+    """Finds the lane of a group; ``make`` creates one from settings and starts its tasks."""
 
     make: Callable[[GroupSettings], GroupLane]
     auto_create: bool = False
     _lanes: dict[Group, GroupLane] = field(default_factory=dict)
     _member_of: dict[Group, Group] = field(default_factory=dict)  # clients of broadcast groups
-    # Those that are given up: clients get nothing more, but say what became of what they have.
+    # Groups being removed: their clients get no messages, but their verdicts still count.
     _retired: dict[Group, GroupLane] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[GroupLane]:
         return iter([*self._lanes.values(), *self._retired.values()])
 
     def add(self, settings: GroupSettings) -> GroupLane:
-        """Make the lane of a group."""
+        """Create the lane of a group."""
         lane = self.make(settings)
         self._lanes[lane.name] = lane
         return lane
 
     def find(self, group: str | None) -> GroupLane | None:
-        """The lane of *group*, None if there is none. It may be one that is given up."""
+        """Return the lane of *group*, perhaps one being removed; None if there is none."""
         name = Group(group or "")
         return self._lanes.get(name) or self._retired.get(name)
 
     def retire(self, group: str) -> GroupLane | None:
-        """Serve no pulls of *group* any more; its verdicts count until it is dropped. None if there
-        is no such group.
+        """Stop pulls of *group*; its verdicts count until ``drop``. Return None if there is no such
+        group.
         """
         lane = self._lanes.pop(Group(group), None)
         self._member_of.pop(Group(group), None)
@@ -54,19 +54,19 @@ class Lanes:
         return lane
 
     def drop(self, group: str) -> None:
-        """Forget a group that was retired."""
+        """Forget a retired group."""
         self._retired.pop(Group(group), None)
 
     def holder_of(self, group: str | None, client: str | None) -> GroupLane | None:
-        """The lane that holds what *client* got as one of *group*, None if there is none."""
+        """Return the lane with the leases that *client* got from *group*; None if there is none."""
         lane = self.find(group)
         if lane is None or lane.settings.mode != "broadcast":
             return lane
         return self.find(member_group(lane.name, client)) if client else None
 
     def asked_as(self, name: str) -> str:
-        """The group that clients name to get what *name* holds: of a client of a broadcast group
-        that group, of any other *name* itself.
+        """Return the group whose clients pull from *name*: for a client of a broadcast group that
+        group, otherwise *name*.
         """
         end = name.find("%")
         while end > 0:
@@ -77,13 +77,13 @@ class Lanes:
         return name
 
     def members(self, group: Group | None = None) -> list[GroupLane]:
-        """The clients of a broadcast group (None: of all) that are served."""
+        """Return the lanes of the clients of a broadcast group (None: of all)."""
         of = self._member_of.items()
         return [self._lanes[name] for name, each in of if group in (None, each)]
 
     def leave_member(self, lane: GroupLane) -> bool:
-        """Keep nothing of a client that is not here any more, until its next pull. False if its
-        group was removed meanwhile: whoever does that looks after it.
+        """Forget an absent client until its next pull; return False if its group is
+        being removed.
         """
         if self._lanes.get(lane.name) is not lane:
             return False
@@ -93,9 +93,11 @@ class Lanes:
     def serving(
         self, group: str | None, topics: Iterable[str] | None, client: str | None
     ) -> GroupLane:
-        """The lane that serves the pulls of *client*: that of *group*, or if it is broadcast, the
-        client's own, which is made at its first pull. Raises UnknownName as ``require``, and
-        Refused for a client that a broadcast group cannot tell from others.
+        """Return the lane that serves pulls of *client* for *group*; of a broadcast group, the
+        client's own.
+
+        The lane of a broadcast client is created at its first pull. Raises UnknownName like
+        ``require``, and Refused if a broadcast group cannot identify the client.
         """
         topics = None if topics is None else list(topics)
         lane = self.require(group, topics)
@@ -108,8 +110,8 @@ class Lanes:
             return lane
         if not client:
             raise Refused(
-                f"group {lane.name!r} is broadcast, each client has all messages: set clientId, by"
-                " which a client goes on where it was"
+                f"group {lane.name!r} is broadcast, so each client gets all messages: set"
+                " clientId to a lasting name, under which the client resumes"
             )
         return self._member(lane, member_group(lane.name, client))
 
@@ -117,20 +119,20 @@ class Lanes:
         if (lane := self._lanes.get(name)) is None:
             if len(self.members(of.name)) >= MAX_MEMBERS:
                 raise Refused(
-                    f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, more are not"
-                    " taken: does each have a lasting clientId?"
+                    f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, the limit: give each"
+                    " client a lasting clientId, or add proxies"
                 )
             lane = self.add(member_settings(of.settings, name))
             self._member_of[name] = of.name
         elif self._member_of.get(name) != of.name:
-            raise Refused(f"{name!r} is a group of its own here: take another clientId")
+            raise Refused(f"{name!r} is the name of another group: use a different clientId")
         return lane
 
     def require(self, group: str | None, topics: Iterable[str] | None) -> GroupLane:
-        """The lane of *group*, which has *topics* (None: any).
+        """Return the lane of *group*, which has *topics* (None: any).
 
-        With ``auto_create`` an unknown group subscribes the topics that it asks for, and a group
-        made so the further ones. Raises UnknownName, with what exists, for anything else.
+        With ``auto_create`` an unknown group is created with these topics, and a group created so
+        gets further ones. Otherwise raises UnknownName with the existing names.
         """
         wanted = list(topics) if topics is not None else []
         if not group:
@@ -148,7 +150,9 @@ class Lanes:
         return lane
 
     def named(self, group: str) -> GroupLane:
-        """The lane of *group*, for people, whose verbs create none. Raises UnknownName."""
+        """Return the lane of *group* for an operator's command, which creates none. Raises
+        UnknownName.
+        """
         lane = self._lanes.get(Group(group))
         if lane is None:
             raise self._unknown(group)
@@ -185,7 +189,7 @@ class Lanes:
 
 
 def topic_named(lane: GroupLane, name: str) -> Topic:
-    """The topic *name* of the group. Raises UnknownName, with those that it has."""
+    """Return the topic *name* of the group. Raises UnknownName with the group's topics."""
     if lane.settings.topic(name) is None:
         known = ", ".join(sorted(each.name for each in lane.settings.topics))
         raise UnknownName(f"group {lane.name!r} has no topic {_shown(name)}; its topics: {known}")
@@ -193,10 +197,10 @@ def topic_named(lane: GroupLane, name: str) -> Topic:
 
 
 def member_settings(settings: GroupSettings, name: Group) -> GroupSettings:
-    """Of one client of the broadcast group with *settings*."""
+    """Return the settings of one client of the broadcast group with *settings*."""
     return settings.model_copy(update={"name": name, "mode": "clustering"})
 
 
 def _shown(name: str) -> str:
-    """A name as errors show it: what came from a client may be megabytes."""
+    """Return *name* for an error, shortened: names from clients may be megabytes long."""
     return repr(name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…")

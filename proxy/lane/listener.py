@@ -1,4 +1,4 @@
-"""What passes between the lane of a group and those who work with it."""
+"""Events and verdicts passed between a group's lane and its upstream and downstream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Lane = TypeVar("Lane", contravariant=True)
 
 
 class Verdicts(NamedTuple):
-    """What a client says of one queue's leases. ``success`` and ``failed`` are offsets (DDMQ)."""
+    """A client's verdicts on the leases of one queue. ``success`` and ``failed`` are offsets
+    (DDMQ).
+    """
 
     topic: str
     qid: str
@@ -27,7 +29,7 @@ class Verdicts(NamedTuple):
 
     @property
     def named(self) -> list[int]:
-        """All lease ids and offsets in it."""
+        """All lease ids and offsets in the verdicts."""
         nacked = (nack.lease_id for nack in self.nacked)
         return [*self.acked, *nacked, *self.released, *self.success, *self.failed]
 
@@ -36,19 +38,19 @@ class LaneListener(Protocol[Lane]):
     """Receives events of a lane: upstream for dead letters and room, downstream for ready jobs."""
 
     def on_ready(self, lane: Lane) -> None:
-        """Jobs may have become ready."""
+        """Wake waiting pulls: jobs may have become ready."""
 
     def on_dead_letter(self, lane: Lane, pipeline: QueuePipeline, job: Job) -> None:
-        """*job* is given up: store its copy, then call ``lane.dead_lettered``."""
+        """Store the dead letter of *job*, then call ``lane.dead_lettered``."""
 
     def on_refill(self, lane: Lane, pipeline: QueuePipeline, refill: Refill) -> None:
         """Read the spilled messages of *refill*, then call ``lane.refilled``."""
 
     def on_parking(self, lane: Lane, pipeline: QueuePipeline) -> None:
-        """Keys of *pipeline*, or of that of its queue, are parked: something may be to do."""
+        """Process parked keys of *pipeline* or of its queue."""
 
     def on_wanted(self, lane: Lane) -> None:
-        """A client came for a topic that this proxy does not take part in yet."""
+        """Join a topic that a client wants and this proxy does not yet take part in."""
 
     def on_settled(self) -> None:
-        """Memory was freed, or a lease ended: paused readers and hand-overs look again."""
+        """Check paused readers and hand-overs: memory was freed or a lease ended."""

@@ -1,4 +1,4 @@
-"""Which topics of a group are wanted at this proxy, and whether somebody waits in vain."""
+"""Demand at this proxy: which topics of a group are wanted, and which pulls wait in vain."""
 
 from __future__ import annotations
 
@@ -10,22 +10,28 @@ from broker_core.names import Topic
 from proxy.core.jobs.starvation import Starvation
 from proxy.core.jobs.window import Budget
 
-#: Clients that handle what they have, and have no place for more, are there for so long, at least.
+#: Minimum presence of clients that are busy with leased messages and do not pull.
 _BUSY_S = 30.0
 
 
 @dataclass(slots=True, eq=False)
 class Presence:
-    """Demand for one group. A topic is wanted while a pull waits for it, was here lately, or the
-    proxy delivers it itself. A pull that names no topic wants all of them.
+    """Demand for one group.
 
-    ``leases`` are those of the group that live; ``delivers``: the topics of which the proxy is the
-    client; ``joined``: it takes part in the group, and other members see that it wants the topics
-    ``shown``; ``shows_all``: these are all that the group has.
+    A topic is wanted while a pull waits for it, for some time after a pull, and while the proxy
+    delivers it itself. A pull without topics wants all of them.
+
+    Attributes:
+        leases: Live leases of the group.
+        waiting_pulls: Number of waiting pulls; kept by the lane.
+        delivers: Topics that the proxy delivers to its own targets.
+        joined: Whether the proxy takes part in the group.
+        shown: Topics shown to the other members as wanted.
+        shows_all: Whether ``shown`` has all topics of the group.
     """
 
     leases: Budget
-    waiting_pulls: int = 0  # kept by the lane
+    waiting_pulls: int = 0
     delivers: frozenset[Topic] = frozenset()
     joined: bool = False
     shown: frozenset[Topic] = frozenset()
@@ -36,34 +42,34 @@ class Presence:
 
     @property
     def delivers_itself(self) -> bool:
-        """True if the proxy is the client of some topic."""
+        """Whether the proxy delivers a topic itself."""
         return bool(self.delivers)
 
-    # ---- taking part; caller: upstream ----------------------------------------------------------
+    # ---- membership; caller: upstream -----------------------------------------------------------
 
     def show(self, topics: Iterable[Topic], *, shows_all: bool) -> None:
-        """The proxy takes part, and shows that it wants *topics*; *shows_all*: of the group."""
+        """Join the group and show *topics* as wanted; *shows_all*: they are all of the group's."""
         self.joined = True
         self.shown, self.shows_all = frozenset(topics), shows_all
 
     def leave(self) -> None:
-        """The proxy takes no part any more."""
+        """Leave the group."""
         self.joined = self.shows_all = False
         self.shown = frozenset()
 
     def deliver(self, topics: Collection[Topic]) -> None:
-        """The proxy is the client of *topics*, and of no others; caller: the deliveries."""
+        """Set the *topics* that the proxy delivers itself; caller: the deliveries."""
         self.delivers = frozenset(topics)
 
-    # ---- what happens; caller: the lane ---------------------------------------------------------
+    # ---- events; caller: the lane ---------------------------------------------------------------
 
     def seen(self) -> None:
-        """A client of the group pulled, acked or extended."""
+        """Note a client that pulled, acked or extended."""
         self._last_seen_ns = now_ns()
 
     def pulled(self, topics: Collection[Topic] | None) -> bool:
-        """A client pulled *topics* (None: any), or settled what it had of them. True if upstream
-        does not know yet that they are wanted.
+        """Note a pull or verdict for *topics* (None: any); return True if upstream must learn that
+        they are wanted.
         """
         self._last_seen_ns = now = now_ns()
         if topics is None:
@@ -74,43 +80,48 @@ class Presence:
         return not (self.joined and self.shown.issuperset(topics))
 
     def waits(self, topics: Iterable[Topic] | None, change: int) -> None:
-        """A pull for *topics* (None: any) begins (1) or ends (-1) to wait."""
+        """Note that a pull for *topics* (None: any) begins (1) or stops (-1) waiting."""
         self.waiting_pulls += change
         self.starvation.waits(topics, change)
 
     def forget_clients(self) -> None:
-        """The process stood still: who was here before may have gone elsewhere, and what it sent
-        meanwhile says nothing. Pulls that still wait and leases count as before.
+        """Forget clients after the process was stopped: they may have gone elsewhere meanwhile.
+
+        Waiting pulls and leases still count.
         """
         self._last_seen_ns = 0
         self._seen_ns.clear()
 
     def forget(self, topic: Topic) -> None:
-        """The group does not consume *topic* any more."""
+        """Forget a topic that the group no longer consumes."""
         self._seen_ns.pop(topic, None)
         self.starvation.forget(topic)
 
-    # ---- what follows ---------------------------------------------------------------------------
+    # ---- results --------------------------------------------------------------------------------
 
     @property
     def seen_ago_s(self) -> float | None:
-        """How long ago a client was here; 0 while a pull waits, None: never, or it stood still."""
+        """Return the seconds since the last client; 0 while a pull waits, None: never, or the
+        process was stopped.
+        """
         if self.waiting_pulls:
             return 0.0
         return (now_ns() - self._last_seen_ns) / 1e9 if self._last_seen_ns else None
 
     def wanted(self, *, leave_after_s: float) -> bool:
-        """True while a pull waits, a lease lives, or a client was here lately; and always if the
-        proxy is the client.
+        """Return True while a pull waits, a lease is alive or a client was here recently, or if the
+        proxy delivers itself.
         """
         if self.delivers_itself or self.waiting_pulls or self.leases.used:
             return True
         return bool(self._last_seen_ns) and now_ns() - self._last_seen_ns < leave_after_s * 1e9
 
     def wants(self, topic: Topic, *, leased: bool, leave_after_s: float) -> bool:
-        """True while *topic* is wanted. *leased*: leases of it live here; then a client that pulls
-        no more may just be busy, and counts for ``_BUSY_S``, if that is longer. For how long it has
-        no place for more does not matter: others may.
+        """Return True while *topic* is wanted.
+
+        *leased*: it has live leases here. A client that stopped pulling may then be busy and counts
+        for at least ``_BUSY_S``; after that other proxies may serve the topic, even if the client
+        is still busy.
         """
         if topic in self.delivers or self.starvation.waiting(topic):
             return True

@@ -1,4 +1,4 @@
-"""The shell around the rate limits of one group: its timer, what it writes down and shows."""
+"""The shell around the rate limits of one group: timer, history and shares."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from proxy.settings.groups import GroupSettings
 
 @dataclass(slots=True, eq=False)
 class LaneRates:
-    """``wake`` is called when messages may go on that were held back."""
+    """Rate limits of one group; ``wake`` is called when held back messages may be delivered."""
 
     group: Group
     history: History
     wake: Callable[[], None]
     gate: RateGate = field(default_factory=RateGate)
     _limits: dict[Topic | None, float | None] = field(default_factory=dict)
-    queues: dict[Topic, int] = field(default_factory=dict)  # of each topic, wherever they are owned
+    # number of queues per topic, with any owner
+    queues: dict[Topic, int] = field(default_factory=dict)
     _timer: EarliestTimer = field(init=False)
 
     def __post_init__(self) -> None:
         self._timer = EarliestTimer(self.wake)
 
     def follow(self, settings: GroupSettings) -> None:
-        """Go by the limits in *settings* from now on."""
+        """Apply the limits in *settings*."""
         topics = {Topic(topic.name): topic.max_rate for topic in settings.topics}
         limits: dict[Topic | None, float | None] = {None: settings.max_rate}
         for name, rate in topics.items():
@@ -45,19 +46,21 @@ class LaneRates:
         self.gate.limit(settings.max_rate, topics, now_ns=now_ns())
 
     def route(self, topic: Topic, queues: Collection[QueueName]) -> None:
-        """These are the queues of *topic*, wherever they are owned."""
+        """Set the queues of *topic*, with any owner."""
         self.queues[topic] = len(queues)
         self.gate.route(topic, queues, now_ns=now_ns())
 
     def doubt(self, pipeline: QueuePipeline) -> None:
-        """Its lock may be forgotten: nothing is handed out, and it has no share of a limit."""
+        """Suspend a queue whose lock may be lost: it delivers nothing and has no share
+        of a limit.
+        """
         self.gate.before_change(now_ns())
         pipeline.doubt()
         self.gate.changed(now_ns())
 
     def wait(self, wait_ns: int | None) -> None:
-        """Messages are held back that somebody wants: wake in so long (None: something else will
-        have happened before).
+        """Wake after *wait_ns*, when held back messages may be delivered; None: another event comes
+        first.
         """
         if wait_ns is not None:
             self._timer.set(now_ns() + wait_ns)
@@ -67,17 +70,17 @@ class LaneRates:
         self._timer.stop()
 
     def shares(self) -> dict[Topic | None, float]:
-        """Messages a second that this proxy may hand out, of each topic that has a limit, and of
-        the group (None) if it has.
+        """Return this proxy's share of each limit in messages per second, by topic; None: the
+        group.
         """
         return dict(self.gate.shares(now_ns()))
 
     def limited_topics(self) -> list[Topic]:
-        """Those that a limit holds for, be it the group's."""
+        """Return the topics with a limit, including that of the group."""
         group = self._limits.get(None)
         limits = self._limits.items()
         return [name for name, rate in limits if name is not None and (rate or group) is not None]
 
     def held_back(self, ready: Collection[Topic]) -> set[Topic]:
-        """Those of the topics with *ready* messages that may hand out none now."""
+        """Return the topics with *ready* messages that must wait for a limit."""
         return {topic for topic in ready if self.gate.left(topic, now_ns()) == 0}

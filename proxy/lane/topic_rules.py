@@ -1,4 +1,4 @@
-"""From a topic's settings to the rules of the core."""
+"""Converts a topic's settings to the rules of the core."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proxy.settings.groups import TopicSettings
 
 @lru_cache(maxsize=1024)
 def rules_of(topic: TopicSettings) -> TopicRules:
-    """Compile the settings of one topic. They were checked when they were loaded."""
+    """Compile the settings of one topic, which were checked when loaded."""
     return TopicRules(
         order_key=compile_order_key(topic.order_key),
         missing_key=MissingKey(topic.missing_key),
@@ -45,7 +45,7 @@ def rules_of(topic: TopicSettings) -> TopicRules:
 
 
 def _actions_of(settings: Iterable[ActionSettings]) -> Actions:
-    """Those that decide what is handed out; their numbers are their places in the settings."""
+    """Return the actions that affect delivery, numbered by their place in the settings."""
     actions = []
     for number, each in enumerate(settings, start=1):
         if each.filter is not None and each.filter.where is not None:

@@ -1,11 +1,11 @@
-"""Spans of messages that came with the context of a sampled trace, for one group.
+"""Spans of messages with a sampled trace context, for one group.
 
-They go on from the producer's span, one beside the other in time: *in broker* (stored until read),
-*key wait* (behind an earlier message of its key, if there was one), *queue wait* (until it was
-handed out) and *lease* (until its client's verdict, or until it ended otherwise). Later hand-outs
-have the last two alone. What was spilled counts as in the broker until it was read again.
+They follow the producer's span, one after the other: *in broker* (stored until read), *key wait*
+(behind an earlier message of the key, if any), *queue wait* (until delivery) and *lease* (until its
+verdict or other end). Redeliveries have only the last two. A spilled message counts as in the
+broker until it is read again.
 
-No span names an order key, or what failed in words: these are the users' own data.
+No span contains an order key or an error text: these are user data.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import TracingSettings
 
-#: In the properties of nearly no message, if nobody traces.
+#: Occurs in the properties of traced messages only.
 _MARK = b"traceparent\x01"
 
 
 class Spans(Protocol):
-    """Where spans go; ``otel`` has one. Times are ns since 1970."""
+    """Destination of spans, such as ``otel``. Times are ns since 1970."""
 
     def context_of(self, properties: Mapping[str, str]) -> object | None:
-        """The context that a message has in its *properties*; None if its trace is not sampled."""
+        """Return the trace context in *properties*; None if the trace is not sampled."""
 
     def span(
         self,
@@ -47,10 +47,10 @@ class Spans(Protocol):
         attributes: Mapping[str, str | int],
         failed: bool = False,
     ) -> None:
-        """One span that is over, below the span of *context*."""
+        """Record a finished span below *context*."""
 
     def close(self) -> None:
-        """Send what is left; may take seconds."""
+        """Send the remaining spans; may take seconds."""
 
 
 class _Traced(NamedTuple):
@@ -61,7 +61,7 @@ class _Traced(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LaneTracing:
-    """Of one group. Kept is a little for each live lease of a traced message, and nothing else."""
+    """Traces one group. Keeps one entry per live lease of a traced message."""
 
     spans: Spans
     group: Group
@@ -70,7 +70,7 @@ class LaneTracing:
     )
 
     def delivered(self, batches: Iterable[Batch]) -> None:
-        """These leases were granted."""
+        """Record granted leases."""
         for pipeline, leases in batches:
             for lease in leases:
                 message = lease.job.message
@@ -82,7 +82,7 @@ class LaneTracing:
     def _delivered(
         self, pipeline: QueuePipeline, lease: Lease, message: StoredMessage, context: object
     ) -> None:
-        job, zero_ns = lease.job, wall_ns() - now_ns()  # when the proxy's clock was 0
+        job, zero_ns = lease.job, wall_ns() - now_ns()  # time at which the proxy's clock was 0
         granted_ns = zero_ns + lease.granted_ns
         attributes: dict[str, str | int] = {
             "messaging.system": "orderlane",
@@ -113,11 +113,11 @@ class LaneTracing:
         self._leases[pipeline][lease.lease_id] = _Traced(context, attributes, granted_ns)
 
     def effects(self, pipeline: QueuePipeline, effects: Effects) -> None:
-        """What ended leases of *pipeline*."""
+        """Record ends of leases of *pipeline*."""
         if pipeline not in self._leases:
             return
         self.ended(pipeline, effects.acked, "acked")
-        if not effects.plain:  # else none of the others was ever made
+        if not effects.plain:  # otherwise none of the others exists
             self.ended(pipeline, effects.nacked, "failed", failed=True)
             self.ended(pipeline, effects.released, "released")
             self.ended(pipeline, effects.expired, "expired", failed=True)
@@ -127,7 +127,7 @@ class LaneTracing:
     def ended(
         self, pipeline: QueuePipeline, leases: Iterable[Lease], how: str, *, failed: bool = False
     ) -> None:
-        """*leases* of *pipeline* ended so."""
+        """Record that *leases* of *pipeline* ended with outcome *how*."""
         traced = self._leases.get(pipeline)
         if not traced:
             return
@@ -144,14 +144,14 @@ class LaneTracing:
                 )
 
     def lost(self, pipeline: QueuePipeline, leases: Iterable[Lease]) -> None:
-        """*pipeline* is about to be dropped with its *leases*."""
+        """Record that *pipeline* is dropped with its *leases*."""
         self.ended(pipeline, leases, "lost", failed=True)
         self._leases.pop(pipeline, None)
 
 
 def spans_of(settings: TracingSettings, *, instance: str) -> Spans | None:
-    """Where *settings* have spans go to; None if nowhere. Raises SettingsError without the packages
-    that it takes.
+    """Return the destination in *settings*, or None. Raises SettingsError if packages
+    are missing.
     """
     if settings.endpoint is None:
         return None
@@ -161,11 +161,11 @@ def spans_of(settings: TracingSettings, *, instance: str) -> Spans | None:
         return spans_to(settings.endpoint, instance=instance)
     except ImportError as error:
         raise SettingsError(
-            "tracing.endpoint: spans need the packages of the extra tracing:"
+            "tracing.endpoint: spans need the extra tracing:"
             f" pip install 'orderlane[tracing]' ({error})"
         ) from None
 
 
 def tracing_of(spans: Spans | None, group: Group) -> LaneTracing | None:
-    """That of *group*, if there are spans."""
+    """Return the tracing of *group*, or None without spans."""
     return None if spans is None else LaneTracing(spans, group)

@@ -388,7 +388,7 @@ def test_examples_are_bounded_and_violations_all_counted() -> None:
     ("story", "what"), [(Story(), "no send"), (Story().sent(0), "no delivery")]
 )
 def test_an_empty_history_proves_nothing(story: Story, what: str) -> None:
-    with pytest.raises(HistoryError, match=f"hold {what}: there is nothing to judge"):
+    with pytest.raises(HistoryError, match=f"the histories contain {what}"):
         story.report()
 
 

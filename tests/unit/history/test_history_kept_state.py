@@ -35,8 +35,8 @@ def test_a_pause_whose_records_were_deleted() -> None:
     story = paused().own(2, key_version=1, forgotten=True)
     assert found(story) == {"K1", "R4"}
     assert story.report().violations["K1"].examples == [
-        "group billing, orders/broker-a_0: the owner of epoch 2 found no records: they had to say"
-        " what is paused"
+        "group billing, orders/broker-a_0: the owner of epoch 2 found no records: they contained"
+        " paused keys"
     ]
 
 
@@ -53,7 +53,8 @@ def test_a_parked_key_with_a_copy_that_its_next_owner_does_not_know() -> None:
     story = parked().own(2, key_version=1)
     assert found(story) == {"K1"}
     assert story.report().violations["K1"].examples == [
-        "group billing, orders/broker-a_0: key 'k' was parked, but its owner of epoch 2 does not know it"
+        "group billing, orders/broker-a_0: key 'k' was parked, but its owner of epoch 2"
+        " does not know it"
     ]
 
 

@@ -61,9 +61,13 @@ def test_what_a_client_holds_is_found_by_either_name() -> None:
 @pytest.mark.parametrize(
     ("group", "client", "sentence"),
     [
-        (GROUP, None, "group 'billing' is broadcast, each client has all messages: set clientId"),
+        (
+            GROUP,
+            None,
+            "group 'billing' is broadcast, so each client gets all messages: set clientId",
+        ),
         ("billing%a", "a", "is one client of the broadcast group 'billing': pull as that group"),
-        (GROUP, "c", "'billing%c' is a group of its own here: take another clientId"),
+        (GROUP, "c", "'billing%c' is the name of another group: use a different clientId"),
     ],
 )
 def test_who_cannot_be_served_is_told_why(group: str, client: str | None, sentence: str) -> None:
