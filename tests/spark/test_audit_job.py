@@ -13,8 +13,8 @@ import pytest
 from proxy.errors import OrderlaneError
 from proxy.history.check import verify
 from proxy.history.limits import Limits
-from proxy.history.splitting import QUEUE
 from proxy.history.reader import HistoryError
+from proxy.history.splitting import QUEUE
 from tests.mutants.bugs import MUTANTS
 from tests.mutants.scenarios import LIMITS, SCENARIOS
 from tests.mutants.world import Events

@@ -78,7 +78,9 @@ async def test_dead_letters_are_exported_with_all_that_they_hold(tmp_path: Path)
 
 async def test_what_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
-        none = f"answers 404: group '{GROUP}' has no dead letters: topic %DLQ%{GROUP} does not exist"
+        none = (
+            f"answers 404: group '{GROUP}' has no dead letters: topic %DLQ%{GROUP} does not exist"
+        )
         assert (await it.refused("dead-letters", "export", GROUP)).endswith(none)
         assert (await it.refused("dead-letters", "show", GROUP, "broker-a_0@0")).endswith(none)
         await die(it.gateway)
