@@ -59,7 +59,7 @@ class AsyncConsumer(BaseConsumer):
     *servers*: ``host:port``, several separated by commas, or a list; the next is tried when one
     fails. *topics*: None means every topic of the group. *concurrency*: messages handled at a time,
     8 by default. *prefetch*: messages that wait here meanwhile, as many by default; 0 leaves every
-    waiting message to other clients. *max_run*: so many consecutive messages of one order key may
+    waiting message to other clients. *max_run*: consecutive messages of one order key that may
     come together, to be handled one after the other; 1 by default. More makes a busy key faster: it
     needs no round trip a message. At the first that fails those behind it go back, unhandled and
     uncounted; *prefetch* is then twice as many by default. *client_id*: shown to operators.
@@ -284,7 +284,7 @@ class AsyncConsumer(BaseConsumer):
         self._changed.set()
 
     def _wake_one(self) -> None:
-        """One at a time, each the next: whoever is awake already may have taken all by then."""
+        """Wake one, which wakes the next: those awake already may have taken all by then."""
         while self._idle and not self._waking and self._session.takeable > 0:
             self._waking = _wake(self._idle.popleft())
 
@@ -358,7 +358,7 @@ class AsyncConsumer(BaseConsumer):
 
 
 def _wake(waiter: asyncio.Future[None]) -> bool:
-    """False if whoever waited was cancelled meanwhile."""
+    """Wake a task; False if it was cancelled meanwhile."""
     if waiter.done():
         return False
     waiter.set_result(None)

@@ -51,8 +51,8 @@ class _Alarm:
                 self._sleeper = None
 
     def turn(self) -> bool:
-        """Something changed: wake the task if something is due now, and return True; else see to it
-        that it wakes in time. Anyone may.
+        """Wake the task if something is due now, and return True; otherwise make sure that it wakes
+        in time. Caller: any code, after a change.
         """
         if self._sleeper is None or self._sleeper.done():
             return False
@@ -98,8 +98,8 @@ class AsyncFeeder:
     ) -> None:
         """*changed* is called after each answer and each failure."""
         self.failure: BaseException | None = None
-        #: A pull has become due, and is sent once the loop gets to it: whoever has the loop to
-        #: itself lets go meanwhile, so that the proxy can work at the same time.
+        #: A pull is due and leaves once the loop gets to it: a handler that keeps the loop busy
+        #: yields meanwhile, so that the proxy can work at the same time.
         self.hurry = False
         self._session = session
         self._servers = servers

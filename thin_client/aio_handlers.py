@@ -18,7 +18,7 @@ T = TypeVar("T", Message, KeyBatch)  # what one handler takes
 
 
 class ThreadGoesOn(Exception):
-    """The worker has to end, but its handler's thread has not: nobody may get the message yet."""
+    """The worker has to end before its handler's thread: its message stays leased meanwhile."""
 
 
 def traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:

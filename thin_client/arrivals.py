@@ -72,7 +72,7 @@ def _from_wire(message: consumer.Message) -> Lease:
 
 
 def _generated(struct: Any) -> tuple[Any, ...]:
-    """How the codec in C is told what a struct looks like."""
+    """The description of a struct for the codec in C."""
     specification: tuple[Any, ...] = struct.thrift_spec
     return specification
 

@@ -9,7 +9,7 @@ _FIRST_BACKOFF_NS, _MAX_BACKOFF_NS = 50 * _MS, 5_000 * _MS
 
 
 def backoff_ns(failures: int, jitter: float) -> int:
-    """How long to wait after so many *failures* in a row; *jitter* in [0, 1) spreads clients."""
+    """Pause after *failures* in a row, ns; *jitter* in [0, 1) spreads clients."""
     longest = min(_FIRST_BACKOFF_NS << min(failures - 1, 10), _MAX_BACKOFF_NS)
     return int(longest * (0.5 + jitter / 2))
 

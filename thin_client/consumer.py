@@ -237,7 +237,7 @@ class Consumer(BaseConsumer):
         return None
 
     def _wake_one(self) -> None:
-        """One at a time, each the next: whoever is awake already may have taken all by then."""
+        """Wake one, which wakes the next: those awake already may have taken all by then."""
         if self._idle and not self._waking and self._session.takeable:
             self._waking = True
             self._message_or_end.notify()

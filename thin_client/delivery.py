@@ -34,7 +34,7 @@ _LAST_QUEUE = 2**31 - 1
 _TRY_NS = 3_000_000_000
 
 #: Codes after which the same message is sent again under the same id: unknown error, time-out,
-#: too fast, shutting down, behind one that failed. After the first two nobody knows whether it was
+#: too fast, shutting down, behind one that failed. After the first two it is unknown whether it was
 #: stored.
 ADD, CANCEL = 1, 2  # DelayMessage.action
 _AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})

@@ -49,7 +49,7 @@ class Refused(ClientError):
 
 
 class SendFailed(ClientError):
-    """A message, or a part of a batch, was not stored, or nobody knows whether it was.
+    """A message, or a part of a batch, was not stored, or it is unknown whether it was.
 
     ``failures`` has why, by message id, for each message of the call that is not known to be
     stored; all others are. ``message_id`` is the first of them: sent again under its id, a consumer

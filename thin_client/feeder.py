@@ -129,7 +129,7 @@ class Feeder:
                     break
             self._pull_once(line)
             with self._lock:
-                if line.closed:  # nobody would end the thread of a home that is met now
+                if line.closed:  # the thread of a home met now would never end
                     break
                 self._meet_homes()
                 self._changed()
@@ -188,7 +188,7 @@ class Feeder:
                 if line.connection is None:
                     line.connection = self._open(home, pulled_from)
                     with self._lock:
-                        if line.closed:  # while it connected; nobody would end the call
+                        if line.closed:  # while it connected: the call would not be ended
                             break
                 answer = line.connection.call(calls.control(request), timeout_s=self._timeout_s)
             except ClientError as error:

@@ -61,7 +61,7 @@ def check_result(result: object) -> None:
     """Raise TypeError if *result*, which a handler returned, says that its work has not run, or may
     still run: an awaitable, a generator, a function, a future that is not done, or a list with such
     a thing in it. A future that is done raises what its work raised, and an exception that was
-    returned is raised: nobody returns a Retry to have an ack.
+    returned is raised: a handler that returns a Retry does not mean an ack.
     """
     if result is None:
         return

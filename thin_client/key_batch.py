@@ -43,7 +43,7 @@ class KeyBatch(Sequence[Message]):
         return self._messages[min(self.done, len(self) - 1)]
 
     def ok(self, messages: int = 1) -> None:
-        """The next *messages* are done. Raises ValueError if there are not so many."""
+        """The next *messages* are done. Raises ValueError if fewer are left."""
         if not 0 <= messages <= len(self) - self.done:
             left = len(self) - self.done
             raise ValueError(f"{messages} more messages cannot be done: {left} are left")

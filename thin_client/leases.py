@@ -1,4 +1,4 @@
-"""The messages a client holds: which may go to a handler. Pure; O(1) where nothing else is said."""
+"""Messages that a client holds, and those that may go to a handler. Pure; O(1) unless noted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from thin_client.verdicts import QueueName
 
 @dataclass(slots=True)
 class Leases:
-    """All leases of a client: open ones with handlers, ready ones, and those behind their key's."""
+    """All leases of a client: open ones, ready ones, and those behind another of their key."""
 
     concurrency: int
     open: int = 0
-    #: Wait for nothing but a handler.
+    #: Leases that wait only for a handler.
     ready: deque[Lease] = field(default_factory=deque)
     _count: int = 0  # of those in _held
     _held: dict[QueueName, dict[int, Lease]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Leases:
         return lease
 
     def take_batch(self, now_ns: int, *, most: int) -> list[Lease]:
-        """As ``take``, and with it up to *most* in all of those that came behind it in its run.
+        """Open the next ready lease and those behind it in its run, *most* in all.
 
         They count as one with a handler, until the last of them is closed.
         """
@@ -124,8 +124,8 @@ class Leases:
         return False
 
     def drop_rest(self, lease: Lease) -> list[Lease]:
-        """Forget and return what waits behind *lease*, which is with a handler, in its run; O(what
-        waits behind it).
+        """Forget and return the leases that wait behind *lease*, an open one, in its run. O(leases
+        behind it).
         """
         last = lease.last
         rest = []
@@ -193,7 +193,7 @@ class Leases:
         self._count -= 1
 
     def _next(self, lease: Lease) -> None:
-        """The lease is gone that was ahead of all others of its key: the next one gets ready."""
+        """Make the next lease of its key ready: *lease*, ahead of all others, is gone."""
         successor = lease.cut()
         if successor is not None:
             self.ready.append(successor)

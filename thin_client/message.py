@@ -144,7 +144,7 @@ class Message:
 
     @property
     def entered_by(self) -> object:
-        """Who entered its scope: a thread's number, or a task; None: nobody did."""
+        """The thread, by its number, or the task that entered its scope; None: neither did."""
         return self._entered
 
     def detach(self) -> bool:

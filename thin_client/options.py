@@ -52,7 +52,7 @@ class Observer:
         """Its handler or scope ended: ``ok``, ``retry``, ``reject`` or ``defer``."""
 
     def on_pulled(self, messages: int) -> None:
-        """A pull was answered with so many messages."""
+        """A pull was answered with N *messages*."""
 
     def on_settled(self, settled: int, not_held: int) -> None:
         """A settle was answered: it carried *settled* verdicts, *not_held* of them on leases that

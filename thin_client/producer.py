@@ -45,7 +45,7 @@ class _Sender:
         self._stamp = Stamp(token, (tracer or Tracer()).inject, wall_s)
 
     def forked(self) -> None:
-        """In a child process: begin anew. Calls under way belong to the parent's threads."""
+        """In a child process: begin again. Calls under way belong to the parent's threads."""
         self._order = SendOrder()
 
     def _deliveries(self, messages: Sequence[Outgoing]) -> list[Delivery]:
@@ -105,7 +105,7 @@ class Producer(_Sender):
         self._connection: Connection | None = None
 
     def forked(self) -> None:
-        """In a child process: begin anew, with a connection of its own."""
+        """In a child process: begin again, with a connection of its own."""
         super().forked()
         self._lock = threading.Lock()
         self._connection = None
@@ -230,7 +230,7 @@ class AsyncProducer(_Sender):
         self._loop: asyncio.AbstractEventLoop | None = None  # of both
 
     def forked(self) -> None:
-        """In a child process: begin anew, with a connection of its own."""
+        """In a child process: begin again, with a connection of its own."""
         super().forked()
         self._lock = asyncio.Lock()
         self._connection = None
@@ -308,7 +308,7 @@ class AsyncProducer(_Sender):
                         await asyncio.sleep(pause_s)
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A loop that has ended answers nobody any more: begin anew in *loop*."""
+        """Begin again in *loop*: a connection of a loop that has ended brings no answers."""
         before, self._loop = self._loop, loop
         if before is None:
             return

@@ -25,8 +25,8 @@ class Puller:
 
     Nothing is extended, retried or kept in order here: of several messages pulled, those of one
     ``order_key`` have to be handled one after the other, each before its ``seconds_left`` is over.
-    Every method raises ConnectionLost, Refused, ProxyFault or ProtocolError; another call connects
-    anew::
+    Every method raises ConnectionLost, Refused, ProxyFault or ProtocolError; the next call
+    connects again::
 
         with Puller("proxy:9713", group="billing") as puller:
             for message in puller.pull(max_messages=10):
@@ -58,7 +58,7 @@ class Puller:
         forks.register(self)
 
     def forked(self) -> None:
-        """In a child process: another call connects anew."""
+        """In a child process: the next call connects again."""
         self._connection = None
 
     def __enter__(self) -> Self:

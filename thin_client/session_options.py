@@ -1,4 +1,4 @@
-"""What a session is told once."""
+"""Options of a session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """What a session is told once."""
+    """Options of a session, set once."""
 
     group: str
     #: None: any topic of the group.
