@@ -64,6 +64,9 @@ class MemoryClient:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
         return sorted(self.brokers.topics[topic])
 
+    async def broker_names(self, topic: Topic) -> list[str]:
+        return sorted({queue.broker for queue in await self.queues(topic)})
+
     async def log_span(self, broker: str) -> LogSpan:
         """All stands in one file, which no retention deletes."""
         await self._step("log_span", broker)
