@@ -125,7 +125,7 @@ async def test_wrong_handoffs_get_one_sentence(tmp_path: Path) -> None:
             assert "already owns queue broker-a_0 of 'orders'" in await refused(
                 *ours, it.at.http, *WHY
             )
-            assert "takes no part in group 'billing' now" in await refused(*ours, there.http, *WHY)
+            assert "has no clients of group 'billing'" in await refused(*ours, there.http, *WHY)
             assert "no proxy 'x@y' owns a queue" in await refused(*ours, "x@y", *WHY)
             assert "check that it is running" in await refused(*ours, "127.0.0.1:1", *WHY)
             assert "its queues: broker-a_0" in await refused(

@@ -187,8 +187,8 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
             await eventually(lambda: bool(figures(proxy, gateway).trouble))
             assert figures(proxy, gateway).uncopied == 2
             told = (
-                "orders/broker-a_0: 2 messages of parked keys wait until copies of them can be"
-                r" stored in %PARK%[0-9a-f]{16}: .* you may not create topics"
+                "orders/broker-a_0: 2 messages of parked keys cannot be copied yet to"
+                r" %PARK%[0-9a-f]{16}: .* you may not create topics"
             )
             where = ("--http", at.http, "--nameserver", gateway.cluster.nameserver)
             _, out, _ = await orderlane("doctor", *where, "-o", "json")
@@ -273,7 +273,9 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
                 assert lane.counts[gateway.topic].near_retention == 2
             assert sum(figures.near_retention for figures in lane.statistics()) == 1
             (finding,) = doctor.findings(groups_view([lane])[gateway.group])
-            assert "1 keys have messages, blocked or parked, that the broker is" in finding
+            assert (
+                "1 key with blocked or parked messages that the broker will soon" in finding
+            )
     report = gateway.verify()
     assert report.clean == (policy == "park"), report.violations  # else the message is unfinished
 
