@@ -124,7 +124,7 @@ class BrokerSettings(BaseModel):
     `timerMaxDelaySec`."""
 
     def check_rules(self) -> CheckRules:
-        """Times of checks of undecided transactions."""
+        """Return the times of checks of undecided transactions."""
         return CheckRules(
             timeout_ms=int(self.transaction_timeout_s * 1000),
             interval_ms=int(self.transaction_check_interval_s * 1000),

@@ -191,7 +191,7 @@ class RemotingConnection:
         self._more.clear()
 
     def _keep(self, data: bytes, at: int) -> None:
-        """Continue *at* there, or with the next bytes."""
+        """Continue at position *at* of *data*, or with the next bytes."""
         if at == len(data):
             data, at = (self._more.pop(0) if self._more else b""), 0
         self._data, self._at = data, at

@@ -314,7 +314,7 @@ class TopicHeader(Header):
 
 @cache
 def v2_fields() -> tuple[HeaderField, ...]:
-    """Fields of SendMessageHeader with the one-letter names of codes 310 and 320."""
+    """Return the fields of SendMessageHeader with the one-letter names of codes 310 and 320."""
     named = fields_of(SendMessageHeader)
     return tuple(
         field._replace(wire_name=letter)

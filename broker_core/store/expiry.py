@@ -14,7 +14,7 @@ from broker_core.store.reader import StoreReader
 
 
 async def note_entries(checkpoint: Callable[[], Awaitable[None]]) -> None:
-    """Make a *checkpoint* before a segment is deleted, which no start could use any more.
+    """Make a *checkpoint*: no start can rebuild consume queues from a deleted segment.
 
     Raises OSError, except on a full disk, which the deletion is to relieve.
     """
