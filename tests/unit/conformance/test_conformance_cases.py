@@ -32,7 +32,7 @@ def test_every_case_of_the_suite_can_be_read() -> None:
         (
             "{start:",
             "{begin:",
-            "x.yaml, case one, step 2: ['begin'] is not an event: expected one of",
+            "x.yaml, case one, step 2: ['begin'] is not an event: expected one",
         ),
         ("{lease:", "{laese:", "x.yaml, case one, step 2: start has no 'laese': expected some of"),
         ("proves: Something.", "", "x.yaml, case one: proves: Field required"),
