@@ -62,7 +62,7 @@ def server_tls(**options: Path | str | None) -> ServerTls | None:
     except ValidationError as error:
         wrong = {f"--tls-{str(each['loc'][0]).replace('_', '-')}" for each in error.errors()}
         raise OrderlaneError(
-            f"invalid {', '.join(sorted(wrong))}: TLS needs --tls-certificate and --tls-key;"
+            f"{', '.join(sorted(wrong))}: TLS needs --tls-certificate and --tls-key;"
             " --tls-mode is enforcing, permissive or disabled"
         ) from None
 

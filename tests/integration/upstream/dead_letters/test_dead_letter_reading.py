@@ -85,11 +85,11 @@ async def test_what_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
         assert (await it.refused("dead-letters", "show", GROUP, "broker-a_0@0")).endswith(none)
         await die(it.gateway)
         wrong = {
-            "broker-a_0@4": f"there is no dead letter broker-a_0@4 of '{GROUP}': broker-a_0 has 0"
+            "broker-a_0@4": f"group '{GROUP}' has no dead letter broker-a_0@4: broker-a_0 has 0"
             " to 3",
             "broker-b_0@1": "'broker-b_0@1' names no dead letter: it should be a queue of"
             " broker-a_0, broker-a_1, '@' and an offset",
-            "ABC": f"there is no dead letter 'ABC' of '{GROUP}'",
+            "ABC": f"group '{GROUP}' has no dead letter 'ABC'",
         }
         for which, sentence in wrong.items():
             said = await it.refused("dead-letters", "show", GROUP, which)

@@ -274,7 +274,7 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
             assert sum(figures.near_retention for figures in lane.statistics()) == 1
             (finding,) = doctor.findings(groups_view([lane])[gateway.group])
             assert (
-                "1 key with blocked or parked messages that the broker will soon" in finding
+                "1 key with blocked or parked messages that the broker will soon delete" in finding
             )
     report = gateway.verify()
     assert report.clean == (policy == "park"), report.violations  # else the message is unfinished
