@@ -119,7 +119,7 @@ class Lanes:
         if (lane := self._lanes.get(name)) is None:
             if len(self.members(of.name)) >= MAX_MEMBERS:
                 raise Refused(
-                    f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, the limit: give"
+                    f"group {of.name!r} has {MAX_MEMBERS} clients at this proxy, the maximum: give"
                     " each client a lasting clientId, or add proxies"
                 )
             lane = self.add(member_settings(of.settings, name))

@@ -156,12 +156,12 @@ def spans_of(settings: TracingSettings, *, instance: str) -> Spans | None:
     if settings.endpoint is None:
         return None
     try:
-        from proxy.observe.otel import spans_to  # an extra, of whoever wants it
+        from proxy.observe.otel import spans_to  # an optional extra
 
         return spans_to(settings.endpoint, instance=instance)
     except ImportError as error:
         raise SettingsError(
-            "tracing.endpoint: spans need the extra tracing:"
+            "tracing.endpoint: spans need an optional package: run"
             f" pip install 'orderlane[tracing]' ({error})"
         ) from None
 

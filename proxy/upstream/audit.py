@@ -1,7 +1,7 @@
-"""The audit topic: what people changed through this proxy, and why; stored before it is done.
+"""The audit topic: operators' changes and their reasons, stored before each change is made.
 
-It has a queue at each broker. A group's records go to one of them, so they stand there in order;
-while that broker is away, to another. A change that cannot be written down is not made.
+The topic has a queue at each broker. The records of a group are in one of them, so they are in
+order; if that broker is down, another one is used. A change that cannot be recorded is refused.
 """
 
 from __future__ import annotations
@@ -41,49 +41,49 @@ from proxy.upstream.records.queue_range import read_range, shown_end
 
 _log = structlog.get_logger("audit")
 
-#: Names the reader to brokers; nothing is committed for it.
+#: Name of the reader at brokers; it commits nothing.
 _READER = Group("orderlane-audit")
-#: Records of a queue that one question looks at, the newest.
+#: Maximum records read per queue for one request, the newest ones.
 _MOST_READ = 10_000
 
 
 @dataclass(slots=True)
 class Entry:
-    """A change under way. ``id`` names its record, ``after`` is what follows."""
+    """A change in progress. ``id`` names its record, ``after`` is its result."""
 
     id: str
     after: Any
 
     def ended_as(self, after: Any) -> None:
-        """Something other than what was meant follows."""
+        """Set a result that differs from the intended one."""
         self.after = after
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Records, the oldest first, and where the next question goes on: offset by queue."""
+    """Records, oldest first, and the position of the next page: offset by queue."""
 
     records: list[AuditRecord]
     position: dict[str, int]
 
 
 class Audit:
-    """One per process."""
+    """Reads and writes the audit topic. One per process."""
 
     def __init__(self, client: BrokerClient, history: History) -> None:
         self._client = client
         self._history = history
         self._ids = MessageIds()
-        #: Ends of queues behind the newest record that this process stored and has not read yet.
+        #: End offsets after the newest record that this process stored and has not read yet.
         self._stored: dict[QueueName, int] = {}
 
     @asynccontextmanager
     async def change(self, change: Change) -> AsyncIterator[Entry]:
-        """Write *change* down, then let the caller do it. If that raises, or leaves another
-        ``after`` than was meant, a second record says so.
+        """Record *change*, then let the caller make it.
 
-        Raises Refused without a reason, Unavailable if no broker takes the record: then nothing
-        was changed.
+        If the caller raises, or sets another ``after``, a second record contains that. Raises
+        Refused without a reason, and Unavailable if no broker stores the record; nothing was
+        changed then.
         """
         change = replace(
             change,
@@ -92,13 +92,13 @@ class Audit:
             target=audit_text(change.target),
         )
         if not change.reason:
-            raise Refused(f"{change.verb} needs a reason, for the audit: say why it is done")
+            raise Refused(f"{change.verb} needs a reason for the audit: state why it is done")
         begun = AuditRecord(self._ids.new(), wall_ms(), self._client.client_id, change)
         try:
             await self._store(begun)
         except RemotingError as error:
             raise Unavailable(
-                f"{change.verb} was not done, for no broker takes its audit record: {error}"
+                f"{change.verb} was not done, because no broker stores its audit record: {error}"
             ) from None
         self._note(begun)
         entry = Entry(begun.id, change.after)
@@ -111,8 +111,9 @@ class Audit:
             await self._end(begun, after=entry.after)
 
     async def read(self, wish: AuditWish, *, position: dict[str, int] | None = None) -> AuditPage:
-        """The newest records that are wanted, of those from *position* on; what this process wrote
-        is among them. Raises RemotingError.
+        """Return the newest matching records from *position* on, including those of this process.
+
+        Raises RemotingError.
         """
         merged = Merged()
         ends: dict[str, int] = {}
@@ -126,10 +127,10 @@ class Audit:
             merged.add([each async for each in self._read(queue, wish, start=start, end=end)])
         return AuditPage(merged.newest(wish.limit), ends)
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals ------------------------------------------------------------------------------
 
     async def _end_of(self, queue: QueueName) -> int:
-        """Where *queue* ends, behind our own records unless it has lost them."""
+        """Return the end offset of *queue*, after our own records unless it has lost them."""
         stored = self._stored.get(queue, 0)
         end = await shown_end(self._client, queue, stored=stored)
         if self._stored.get(queue) == stored:
@@ -145,19 +146,19 @@ class Audit:
             try:
                 record = decode(message.body)
             except ValueError as error:
-                _log.warning("passed over", queue=str(queue), reason=str(error))
+                _log.warning("invalid audit record skipped", queue=str(queue), reason=str(error))
                 continue
             if wish.takes(record):
                 yield record
 
     async def _end(self, begun: AuditRecord, *, after: Any, failed: str = "") -> None:
-        """What became of it otherwise; it has a record anyhow, so this one may fail."""
+        """Record the actual result of a change; may fail, as the change is already recorded."""
         change = replace(begun.change, after=after)
         ended = AuditRecord(begun.id, wall_ms(), begun.proxy, change, Phase.END, audit_text(failed))
         try:
             await asyncio.shield(self._store(ended))
         except RemotingError as error:
-            _log.error("what became of a change is not on record", id=begun.id, reason=str(error))
+            _log.error("result of a change not recorded", id=begun.id, reason=str(error))
         self._note(ended)
 
     def _note(self, record: AuditRecord) -> None:
@@ -189,7 +190,7 @@ class Audit:
             except RemotingError as error:
                 if number == last:
                     raise
-                _log.warning("written at another broker", broker=queue.broker, reason=str(error))
+                _log.warning("trying another broker", broker=queue.broker, reason=str(error))
 
     async def _store_in(self, queue: QueueName, record: AuditRecord) -> None:
         try:
@@ -198,14 +199,14 @@ class Audit:
             if not error.illegal:
                 raise
             _log.warning(
-                "written without what was before and after", id=record.id, reason=str(error)
+                "audit record stored without before and after", id=record.id, reason=str(error)
             )
             receipt = await self._client.send(queue, _message(shortened(record)))
         self._stored[queue] = max(self._stored.get(queue, 0), receipt.offset + 1)
         check_on_disk([receipt])
 
     async def _queues(self) -> list[QueueName]:
-        """A queue of each broker; none if the topic was never made."""
+        """Return a queue of each broker; none if the topic does not exist."""
         try:
             return await self._client.queues(AUDIT_TOPIC)
         except BrokerError as error:

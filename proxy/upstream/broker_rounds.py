@@ -1,7 +1,6 @@
-"""What is done again and again for each queue that this proxy owns, at each broker by itself.
+"""Periodic work on owned queues, run separately at each broker.
 
-A broker that is slow, or does not answer, has its next round when the last one there has ended; the
-rounds of all others go on meanwhile.
+A slow or unreachable broker delays only its own next run.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from proxy.observe.logs import NoisyLog
 
 
 class Work(NamedTuple):
-    """What one round *does* with each queue in which it is *due*. *at_rest* is told of the others.
+    """Periodic work: *do* for each queue that is *due*, *at_rest* for the others.
 
     *what* names it in the log.
     """
@@ -31,37 +30,39 @@ class Work(NamedTuple):
 
 
 class BrokerRounds:
-    """Rounds of one kind, one at a time at each broker."""
+    """Tasks of one kind, at most one at a time per broker."""
 
     def __init__(self, what: str) -> None:
-        """*what* names their tasks."""
+        """*what* names the tasks."""
         self._what = what
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._begun: Counter[str] = Counter()
 
     def begun(self, broker: str) -> int:
-        """How many rounds were begun at *broker*."""
+        """Return the number of tasks started at *broker*."""
         return self._begun[broker]
 
     def begin(
         self, broker: str, one: Callable[..., Coroutine[Any, Any, None]], *arguments: Any
     ) -> None:
-        """Begin a round at *broker*, unless one is under way: *one*, with *arguments*."""
+        """Start *one* with *arguments* at *broker*, unless a task is running there."""
         if (task := self._under_way.get(broker)) is not None and not task.done():
             return
         self._begun[broker] += 1
         self._under_way[broker] = spawn(one(*arguments), name=f"{self._what} at {broker}")
 
     async def close(self) -> None:
-        """End those under way."""
+        """Cancel the running tasks."""
         await cancel_and_wait(*self._under_way.values())
 
 
 async def queue_rounds(
     lanes: Iterable[GroupLane], work: Callable[[int], Work], *, every_s: float
 ) -> None:
-    """Do *work* every *every_s* until cancelled; *work* is given the number of the round at its
-    broker, from 0 on. *lanes* is iterated anew each time.
+    """Run the work returned by *work* every *every_s* until cancelled.
+
+    *work* receives the number of the run at its broker, from 0. *lanes* is iterated again each
+    time.
     """
     rounds = BrokerRounds(work(0).what)
     try:
@@ -74,7 +75,9 @@ async def queue_rounds(
 
 
 def _by_broker(lanes: Iterable[GroupLane]) -> dict[str, list[tuple[GroupLane, QueuePipeline]]]:
-    """The owned queues; those that are handed over are not among them: that does all itself."""
+    """Return the owned queues by broker, without those being handed over, which need no periodic
+    work.
+    """
     owned: defaultdict[str, list[tuple[GroupLane, QueuePipeline]]] = defaultdict(list)
     for lane in lanes:
         for pipeline in lane.buffer:
@@ -84,10 +87,10 @@ def _by_broker(lanes: Iterable[GroupLane]) -> dict[str, list[tuple[GroupLane, Qu
 
 
 async def one_round(queues: Sequence[tuple[GroupLane, QueuePipeline]], work: Work) -> None:
-    """Do *work* at once for all *queues* in which it is due. Most queues of a proxy with thousands
-    are at rest, and cost no task.
+    """Run *work* concurrently for all *queues* that are due.
 
-    A bug with one queue is logged, and ends nothing for the others.
+    Most queues of a proxy with thousands are at rest and cost no task. A bug with one queue is
+    logged and does not affect the others.
     """
     results = await asyncio.gather(
         *(work.do(lane, pipeline) for lane, pipeline in queues if _is_due(pipeline, work)),
@@ -106,4 +109,4 @@ def _is_due(pipeline: QueuePipeline, work: Work) -> bool:
             work.at_rest(pipeline)
         return False
     except Exception:
-        return True  # a bug: it is seen where one with a queue is logged
+        return True  # a bug: the run logs it with its queue

@@ -1,12 +1,13 @@
-"""Forgets clients of broadcast groups that were not there for long.
+"""Forgets clients of broadcast groups that have been absent for ``forget_after_s``.
 
-1. Whoever was there since is told by the newest ownership record of its queues, by the brokers'
-   clocks. A client with dead letters or parked messages is kept as long as brokers keep these.
-2. It is looked at again under the orderly locks of all its queues, which are asked for anew before
-   each step: nobody serves it meanwhile. They are held by a name of their own, or this very
-   proxy could begin to serve it.
-3. Its offsets go first, for with them goes what fences the epochs that its records count. So that
-   it is still known if this is killed then, an offset of its records stands in for them.
+1. The newest ownership record of a client's queues, by the brokers' clocks, shows its last
+presence. A client with dead letters or parked messages is kept as long as brokers keep these.
+2. It is checked again under the orderly locks of all its queues, which are requested again before
+each step, so no proxy serves it meanwhile. The locks are held under a separate client id; otherwise
+this proxy itself could begin to serve the client.
+3. Its offsets are deleted first, because they include the fence for the epochs that its records
+count. So that the client is still listed if this process is killed then, an offset of its records
+stands in for them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _noisy = NoisyLog(_log)
 
 
 class _LockLost(Exception):
-    """Somebody else has a queue of the client, or a broker does not answer."""
+    """Another proxy has a queue of the client, or a broker does not answer."""
 
 
 @asynccontextmanager
@@ -49,26 +50,28 @@ async def _client(context: UpstreamContext) -> AsyncIterator[BrokerClient]:
 
 
 class ClientSweep:
-    """Looks at all broadcast groups of one proxy."""
+    """Checks all broadcast groups of one proxy."""
 
     def __init__(self, context: UpstreamContext, lanes: Lanes) -> None:
         self._context = context
         self._lanes = lanes
 
     async def run(self) -> None:
-        """Look every hour, until cancelled; not when all other proxies do."""
+        """Check about every hour until cancelled, at random times so that proxies do
+        not coincide.
+        """
         while True:
             await asyncio.sleep(_EVERY_S * chance.between(0.5, 1.5))
             await self.sweep(now_ms=wall_ms())
 
     async def sweep(self, *, now_ms: int) -> list[Group]:
-        """Look once; return whom it forgot. *now_ms* since 1970. What fails is in the log."""
+        """Check once and return the forgotten clients; *now_ms* since 1970. Errors are logged."""
         forgotten: list[Group] = []
         for lane in self._lanes:
             if lane.settings.mode != "broadcast" or lane.settings.forget_after_s is None:
                 continue
             since_ms = now_ms - int(lane.settings.forget_after_s * 1000)
-            # Connections of its own, of which brokers may think what they like.
+            # A separate client: brokers take it for another process.
             async with _client(self._context) as client:
                 forgotten += await self._sweep(lane, client, since_ms)
         return forgotten
@@ -79,7 +82,7 @@ class ClientSweep:
             consumers = await client.deletions.consumers()
             clients = clients_of(lane.name, consumers, await client.topics())
         except RemotingError as error:
-            _noisy.warning(lane.name, "clients not looked at", group=lane.name, reason=str(error))
+            _noisy.warning(lane.name, "clients not checked", group=lane.name, reason=str(error))
             return []
         for name, consumed in sorted(clients.items()):
             if self._lanes.find(name) is not None:
@@ -89,14 +92,14 @@ class ClientSweep:
                 if await _Gone(client, name, topics, since_ms).forget():
                     forgotten.append(name)
             except _LockLost:
-                _log.info("client not forgotten: its locks are not to be had", group=name)
+                _log.info("client not forgotten: its locks are not available", group=name)
             except RemotingError as error:
                 _noisy.warning(name, "client not forgotten yet", group=name, reason=str(error))
         return forgotten
 
 
 class _Gone:
-    """One client, perhaps gone."""
+    """One client that may have been absent too long."""
 
     def __init__(
         self, client: BrokerClient, group: Group, topics: Iterable[Topic], since_ms: int
@@ -108,8 +111,10 @@ class _Gone:
         self._queues: list[QueueName] = []
 
     async def forget(self) -> bool:
-        """Forget it if nobody served it since then, and nothing waits for it. Raises RemotingError,
-        and _LockLost if somebody serves it now.
+        """Forget the client if no proxy served it since then and no message is kept for it.
+
+        Return False otherwise. Raises RemotingError, and _LockLost if a proxy serves the client
+        now.
         """
         if await self._belongings() is None:
             return False
@@ -121,9 +126,9 @@ class _Gone:
                 return False
             await self._delete(left)
         finally:
-            with suppress(RemotingError):  # they run out by themselves
+            with suppress(RemotingError):  # the locks expire in time
                 await self._client.unlock(self._group, self._queues)
-        _log.warning("client forgotten: nobody pulled as it for long", group=self._group)
+        _log.warning("client forgotten: it has not pulled for forget_after_s", group=self._group)
         return True
 
     async def _delete(self, left: Belongings) -> None:
@@ -132,7 +137,7 @@ class _Gone:
         await client.deletions.delete_group(self._group)
         *first, last = sorted(left.records)
         for broker in await client.broker_names(last):
-            with suppress(BrokerError):  # of 5.3: who has no offsets is unknown there
+            with suppress(BrokerError):  # of 5.3: a group without offsets is unknown there
                 await client.commit_offset(self._group, QueueName(last, broker, 0), 0)
         for topic in (*first, *sorted(left.parked | left.letters), last):
             await self._hold()
@@ -146,7 +151,9 @@ class _Gone:
             raise _LockLost
 
     async def _belongings(self) -> Belongings | None:
-        """What is left of it; None if it has to be kept, or is none of ours."""
+        """Return the client's remaining topics; None if it must be kept or was never a
+        client here.
+        """
         left = belongings(self._group, self._topics, set(await self._client.topics()))
         if not left.records:
             return None
@@ -161,7 +168,7 @@ class _Gone:
         return left
 
     async def _last_ms(self, queue: QueueName) -> int:
-        """When the newest message of *queue* was stored; 0 if it holds none any more."""
+        """Return the time of the newest message of *queue*; 0 if it is empty."""
         end = await self._client.max_offset(queue)
         if end == 0:
             return 0

@@ -1,4 +1,4 @@
-"""What all parts of upstream share."""
+"""State shared by all modules of upstream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from proxy.upstream.records.take_overs import TakeOvers
 
 @dataclass(slots=True)
 class UpstreamContext:
-    """One per process. ``settled`` fires when memory was freed or a lease ended."""
+    """Shared state of one process. ``settled`` fires when memory was freed or a lease ended."""
 
     client: BrokerClient
     membership: Membership
@@ -28,9 +28,9 @@ class UpstreamContext:
     memory: Budget
     log: OwnershipLog
     recorder: Recorder
-    #: Where this proxy's HTTP port can be asked, as host:port; empty until it listens.
+    #: Address of this proxy's HTTP port, as host:port; empty until it listens.
     http: str = ""
-    #: Why this proxy takes no part in any group; empty: it does.
+    #: Reason why this proxy takes part in no group; empty: it takes part.
     away: str = ""
     settled: Signal = field(default_factory=Signal)
     batch_limits: BatchLimits = field(default_factory=BatchLimits)
@@ -39,11 +39,11 @@ class UpstreamContext:
     take_overs: TakeOvers = field(init=False)
 
     def serve_http(self, address: str) -> None:
-        """The HTTP port of this proxy can be asked at *address*, host:port."""
+        """Set the *address* of this proxy's HTTP port, host:port."""
         self.http = address
 
     def step_aside(self, reason: str) -> None:
-        """Take part in no group from now on, for *reason*."""
+        """Take part in no group from now on, because of *reason*."""
         self.away = reason
 
     def take_part(self) -> None:
@@ -53,6 +53,6 @@ class UpstreamContext:
     def __post_init__(self) -> None:
         self.audit = Audit(self.client, self.history)
         lock = self.settings.lock
-        # Beyond that no lock is trusted any more, whatever was owned.
+        # After that time no lock is trusted any more.
         self.clock_jumps = ClockJumps(int((lock.renewal_s + lock.trust_s) * 1e9))
         self.take_overs = TakeOvers(self.client)

@@ -1,12 +1,14 @@
-"""Changes of order keys: what has to be stored and read for those of owned queues.
+"""Changes of order keys: stores and reads the state of changes in owned queues.
 
-``proxy.core.jobs.key_change`` says what waits for what. Each step is done before the next begins:
+``proxy.core.jobs.key_change`` decides which messages wait for which. Each step ends before the next
+begins:
 
-1. the switch is chosen, and nothing is read;
-2. an ownership record names it, with both rules: whoever takes over knows as much;
-3. reading goes on; older messages that are not in memory are read once more, to be counted under
-   their new keys, and so are the copies of those that are parked;
-4. when the last older message has finished the next record says so, and the next change may begin.
+1. the switch is chosen, and reading stops;
+2. an ownership record contains the switch and both rules, so that the next owner knows them;
+3. reading continues; older messages that are not in memory are read again to be counted under their
+new keys, and so are the copies of parked ones;
+4. after the last older message has finished, the next record ends the change, and another one may
+begin.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.refills import Refills
 from proxy.upstream.records.queue_range import read_range
 
-#: How often each queue is looked at: so late a change begins, or goes on after a take-over.
+#: Interval at which queues are checked: the maximum delay of a change.
 _EVERY_S = 0.5
-#: Older messages that are read at once.
+#: Older messages read per request.
 _AT_ONCE = 1024
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 2.0
 
@@ -40,7 +42,7 @@ _log = structlog.get_logger("order_key")
 
 
 class KeyChanges:
-    """Those of all queues of this proxy; one task a queue while there is something to do."""
+    """Changes in all queues of this proxy; one task per queue while it has work."""
 
     def __init__(self, context: UpstreamContext, refills: Refills) -> None:
         self._context = context
@@ -48,7 +50,7 @@ class KeyChanges:
         self._tasks: dict[QueuePipeline, asyncio.Task[None]] = {}
 
     async def run(self, lanes: Iterable[GroupLane]) -> None:
-        """Look after them until cancelled. *lanes* is iterated anew each time."""
+        """Check the queues until cancelled. *lanes* is iterated again each time."""
         while True:
             await asyncio.sleep(_EVERY_S)
             for lane in lanes:
@@ -63,7 +65,7 @@ class KeyChanges:
         del self._tasks[pipeline]
 
     def tasks(self) -> set[asyncio.Task[None]]:
-        """Those under way."""
+        """Return the running tasks."""
         return set(self._tasks.values())
 
     async def _look_after(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
@@ -78,10 +80,10 @@ class KeyChanges:
                 else:
                     await self._count(lane, pipeline)
                 back_off_s = _FIRST_BACK_OFF_S
-            except Exception as error:  # whatever it is: no key may stand still in silence
+            except Exception as error:  # including bugs: no key may stop silently
                 bug = None if isinstance(error, RemotingError) else error
                 log.error(
-                    "the change of the order key waits; trying again",
+                    "the change of the order key is delayed; retrying",
                     state=pipeline.key_change_in_words,
                     reason=str(error),
                     exc_info=bug,
@@ -107,10 +109,10 @@ class KeyChanges:
         wanted = change.to_read(asked)
         messages = await self._refills.fetch(lane, pipeline, wanted) if wanted else {}
         lane.did(pipeline, pipeline.older_counted(asked, messages))
-        await asyncio.sleep(0)  # those in memory take no time to read, and some to be counted
+        await asyncio.sleep(0)  # messages in memory need no read, but counting takes time
 
     async def _copies(self, group: Group, pipeline: QueuePipeline) -> dict[bytes, set[bytes]]:
-        """New keys of the older messages whose copies stand in the parked twin, by parked key."""
+        """Return the new keys of older messages with copies in the parked twin, by parked key."""
         client, record = self._context.client, pipeline.keys.record
         found: dict[bytes, set[bytes]] = {}
         twin = pipeline.queue._replace(topic=parked_topic(group, pipeline.topic))

@@ -1,1 +1,1 @@
-"""Commits and hand-overs: what an ownership period leaves for the next one."""
+"""Commits and hand-overs: the state that an ownership period leaves for the next one."""

@@ -1,4 +1,4 @@
-"""Commits what may be committed: regularly, and at every hand-over."""
+"""Commits offsets at intervals and at every hand-over."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from proxy.observe.logs import NoisyLog
 from proxy.upstream.broker_rounds import Work, queue_rounds
 from proxy.upstream.context import UpstreamContext
 
-#: Every so many rounds unchanged offsets are sent as well: a broker that crashed forgets the last
-#: seconds of commits, and tells nobody.
+#: Every 12th run also sends unchanged offsets: a crashed broker may have lost the commits of the
+#: last seconds.
 _ROUNDS_UNTIL_ALL = 12
 
 _noisy = NoisyLog(structlog.get_logger("committer"))
 
 
 class Committer:
-    """One request in flight a queue: two could overtake each other and move the number back."""
+    """Commits with at most one request in flight per queue: a second one could be overtaken and
+    move the offset back.
+    """
 
     def __init__(self, context: UpstreamContext) -> None:
         self._context = context
         self._turns: WeakKeyDictionary[QueuePipeline, asyncio.Lock] = WeakKeyDictionary()
 
     async def run(self, lanes: Iterable[GroupLane]) -> None:
-        """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated anew each time."""
+        """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated again each time."""
         every_s = self._context.settings.commit_every_s
         await queue_rounds(lanes, self._work, every_s=every_s)
 
@@ -45,21 +47,23 @@ class Committer:
     async def commit(
         self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False
     ) -> bool:
-        """Commit *pipeline* now, if there is anything new; False if the broker did not take it."""
+        """Commit *pipeline* now if its offset has changed; return False if the broker did not store
+        it.
+        """
         async with self._turns.setdefault(pipeline, asyncio.Lock()):
             if pipeline.committable == pipeline.committed and not unchanged_too:
                 return True
             return await self._commit(lane, pipeline)
 
     async def at_rest(self, pipeline: QueuePipeline) -> None:
-        """Return once no commit of *pipeline*, which is closed, is under way."""
+        """Return once no commit of *pipeline*, which is closed, is in flight."""
         async with self._turns.setdefault(pipeline, asyncio.Lock()):
             return
 
     async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:
         offset = pipeline.committable
         if pipeline.closed or pipeline.origin.doubtful or pipeline.trusted_until_ns <= now_ns():
-            return False  # no owner any more, or not sure to be one: not ours to say
+            return False  # not, or perhaps not, the owner any more
         asked_ns = now_ns()
         try:
             await self._context.client.commit_offset(
@@ -70,8 +74,8 @@ class Committer:
             )
         except RemotingError as error:
             _noisy.warning(
-                f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
-                "commit failed; the next one makes up for it",
+                f"{lane.name} {pipeline.queue.broker}",  # one warning per broker and group
+                "commit failed; the next one will include it",
                 group=lane.name,
                 queue=str(pipeline.queue),
                 reason=str(error),
@@ -95,7 +99,7 @@ def _changed(pipeline: QueuePipeline) -> bool:
 
 
 def _nothing_left(pipeline: QueuePipeline) -> None:
-    pipeline.nothing_to_commit(now_ns())  # what is there to be committed later is younger
+    pipeline.nothing_to_commit(now_ns())  # later finishes start a new lag
 
 
 def _always(_: QueuePipeline) -> bool:

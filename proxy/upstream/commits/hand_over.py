@@ -1,4 +1,4 @@
-"""The end of an ownership period: wait for what is leased, write down what is finished."""
+"""The end of an ownership period: wait for leased messages, record finished ones."""
 
 from __future__ import annotations
 
@@ -21,22 +21,27 @@ _LOOK_AGAIN_S = 0.2
 async def drained(
     context: UpstreamContext, pipeline: ParkingPipeline, *, until_ns: Callable[[], int]
 ) -> None:
-    """Wait until nothing is leased; after ``drain_s`` no lease is extended any more, and what is
-    left of them is written down for the next owner. The lock is trusted *until_ns*.
+    """Wait until no message is leased, but at most while the lock is trusted, *until_ns*.
+
+    After ``drain_s`` leases are no longer extended, and the remaining ones are recorded for the
+    next owner.
     """
     deadline_ns = now_ns() + int(context.settings.ownership.drain_s * 1e9)
     while (now := now_ns()) < until_ns() and not pipeline.drained(now):
         if now >= deadline_ns:
             pipeline.refuse_extensions()
-            return  # a dead letter that no broker takes is the next owner's
+            return  # a dead letter that no broker stores is left to the next owner
         await context.settled.wait(_LOOK_AGAIN_S)
 
 
 async def write_end(
     context: UpstreamContext, lane: GroupLane, pipeline: ParkingPipeline, *, to: str
 ) -> bool:
-    """What is finished, and that the end was clean, if it was. *to*: the member that the queue is
-    given to by name, if it is. Verdicts that come later are refused: no record would have them.
+    """Write the last record of the period and, if it ended cleanly, a ``Clean``; return whether it
+    did.
+
+    *to*: the member that the queue is given to by name, or empty. Later verdicts are refused, as no
+    record would contain them.
     """
     pipeline.ended()
     try:
@@ -46,7 +51,7 @@ async def write_end(
             return True
     except RemotingError as error:
         _log.warning(
-            "no clean end written; the next owner may repeat",
+            "the end of the ownership period is not recorded; messages may be delivered again",
             group=lane.name,
             queue=str(pipeline.queue),
             reason=str(error),
@@ -55,8 +60,9 @@ async def write_end(
 
 
 async def last_record(context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline) -> None:
-    """Write what the next owner of *pipeline*'s queue must know, whenever it comes: all of it if
-    retention is near what was written before, or may be. Raises RemotingError.
+    """Record the state that the next owner of *pipeline*'s queue needs. Raises RemotingError.
+
+    Writes a whole snapshot if retention is near the previous one, or may be.
     """
     whole = False
     try:

@@ -1,7 +1,7 @@
-"""A queue whose broker lost its last messages: what its parked twin has to know of that.
+"""Records in a parked twin that its queue's broker has lost the last messages.
 
-Repeats among the copies are told by the offsets of their messages, and new messages get those of
-the lost ones.
+Repeated copies are recognized by the offsets of their messages, and new messages reuse the lost
+offsets.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from proxy.upstream.context import UpstreamContext
 
 _log = structlog.get_logger("parking")
 
-#: The twin is opened and read within moments of a take-over; a queue whose is not begins anew
-#: nevertheless.
+#: A twin is opened and read within moments of a take-over; a queue starts over even if its twin was
+#: not.
 _COPIES_READ_NS = 5_000_000_000
 _LOOK_AGAIN_S = 0.05
 
 
 async def copies_read(context: UpstreamContext, pipeline: ParkingPipeline) -> None:
-    """Wait until all copies that are there were read: they are of messages before the loss."""
+    """Wait until all existing copies are read: they are of messages before the loss."""
     until_ns = now_ns() + _COPIES_READ_NS
     while not pipeline.copies_known and now_ns() < until_ns:
         await context.settled.wait(_LOOK_AGAIN_S)
@@ -40,8 +40,9 @@ async def tell_twin(
     end: int,
     until_ns: Callable[[], int],
 ) -> None:
-    """Have it written down, if there is a twin, that the messages of *pipeline* from offset *end*
-    on are gone; tried again while the lock is trusted, *until_ns*.
+    """Record in the twin, if any, that the messages of *pipeline* from offset *end* on are lost.
+
+    Retries while the lock is trusted, *until_ns*.
     """
     if (twin := pipeline.twin) is None:
         return
@@ -51,5 +52,5 @@ async def tell_twin(
             await context.recorder.record(lane, twin)
             return
         except RemotingError as error:
-            _log.error("a lost tail is not written down", queue=str(twin.queue), reason=str(error))
+            _log.error("lost tail not recorded; retrying", queue=str(twin.queue), reason=str(error))
             await asyncio.sleep(_LOOK_AGAIN_S)

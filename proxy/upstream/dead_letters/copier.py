@@ -1,4 +1,4 @@
-"""Stores the copies of jobs that are given up: first the copy, then the job finishes."""
+"""Stores the dead letters of jobs that are given up; each job finishes once its copy is stored."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from proxy.upstream.records.durable import check_on_disk
 _log = structlog.get_logger("dead-letters")
 
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
-#: Reasons and keys longer than this are cut: properties of a message hold 32,767 bytes in all.
+#: Longer reasons and keys are cut: the properties of a message hold at most 32,767 bytes.
 _MAX_TEXT = 1024
 
 
 def dead_letter_topic(group: Group) -> Topic:
-    """``%DLQ%group``, as in RocketMQ."""
+    """Return ``%DLQ%group``, as in RocketMQ."""
     return Topic(DEAD_LETTER_PREFIX + group)
 
 
 class DeadLetters:
-    """Sends dead letters until the broker has them or the queue is lost."""
+    """Sends dead letters until the broker stores them or the queue is lost."""
 
     def __init__(self, context: UpstreamContext) -> None:
         self._context = context
@@ -66,7 +66,7 @@ class DeadLetters:
         task.add_done_callback(self._tasks.discard)
 
     def tasks(self) -> set[asyncio.Task[None]]:
-        """Those under way."""
+        """Return the running tasks."""
         return set(self._tasks)
 
     async def _store(
@@ -78,15 +78,15 @@ class DeadLetters:
         )
         refusal = await self._until_stored(queue, message, pipeline, log)
         for form in (Form.SHORT, Form.CUT):
-            if not refusal or job.message is None:  # or it was skipped meanwhile
+            if not refusal or job.message is None:  # or the message was skipped meanwhile
                 break
             if form is Form.CUT:
                 pipeline.not_whole(job)
-                log.error("the broker takes no dead letter that is so long", reason=refusal)
+                log.error("dead letter cut: the broker refuses it as too long", reason=refusal)
             message = copy_of(job, pipeline, to=queue.topic, form=form)
             refusal = await self._until_stored(queue, message, pipeline, log)
         if refusal:
-            log.error("given up without a dead letter", reason=refusal)
+            log.error("message given up without a dead letter", reason=refusal)
         if pipeline.closed:
             return
         log.warning(
@@ -101,8 +101,9 @@ class DeadLetters:
     async def _until_stored(
         self, queue: QueueName, message: OutgoingMessage, pipeline: QueuePipeline, log: Any
     ) -> str:
-        """Send *message* until the broker has it or the queue is lost: the empty text. Else why the
-        broker will never take it.
+        """Send *message* until the broker stores it or the queue is lost, and return an empty text.
+
+        Return the reason if the broker will never store it.
         """
         back_off_s = _FIRST_BACK_OFF_S
         while not pipeline.closed:
@@ -111,7 +112,7 @@ class DeadLetters:
             except RemotingError as error:
                 if error.illegal:
                     return str(error)
-                log.error("dead letter not stored; its key waits", reason=str(error))
+                log.error("dead letter not stored; its key waits; retrying", reason=str(error))
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
             else:
@@ -119,7 +120,7 @@ class DeadLetters:
         return ""
 
     async def _until_owned(self, pipeline: QueuePipeline) -> None:
-        """Until what finishes here counts; or the queue is lost, and it is its next owner's."""
+        """Wait until a finish takes effect here, or the queue is lost to its next owner."""
         while not (pipeline.closed or pipeline.is_owned(now_ns())):
             await self._context.settled.wait(_FIRST_BACK_OFF_S)
 
@@ -138,7 +139,7 @@ class DeadLetters:
 def copy_of(
     job: Job, pipeline: QueuePipeline, *, to: Topic, form: Form = Form.WHOLE
 ) -> OutgoingMessage:
-    """The message of *job* for the topic *to*, with all that is known of its failures."""
+    """Return the message of *job* for the topic *to*, with the data of its failures."""
     stored = job.message
     if stored is None:
         raise RuntimeError(f"{job} is given up without its message")
@@ -163,5 +164,5 @@ def copy_of(
 
 
 def _clean(text: str) -> str:
-    """Text without the two separators of a property string, cut to a sane length."""
+    """Replace the two separators of a property string by blanks, and cut the text."""
     return text.replace("\x01", " ").replace("\x02", " ")[:_MAX_TEXT]

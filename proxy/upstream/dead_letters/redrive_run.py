@@ -1,4 +1,4 @@
-"""Runs the redrive of a group, ``core/dead_letters/redrive.py``: requests, clock, history."""
+"""Executes the redrive of a group, ``core/dead_letters/redrive.py``: requests, clock, history."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _LONGEST_SEND_S = 3.0
 
 
 def progress_group(group: Group) -> Group:
-    """The consumer group whose offsets say how far the dead letters of *group* are redriven."""
+    """Return the consumer group whose offsets store the progress of a redrive of *group*."""
     return Group(dead_letter_topic(group))
 
 
 class RedriveRun:
-    """One redrive of *group*'s dead letters, from its making until it ends or is stopped."""
+    """One redrive of *group*'s dead letters, from construction until its end."""
 
     def __init__(
         self,
@@ -65,7 +65,18 @@ class RedriveRun:
         skip: Collection[tuple[QueueName, int]],
         counts: Counter[tuple[str, str]],
     ) -> None:
-        """*audit*: the id of its record. *counts*: messages sent back, by group and topic."""
+        """Start the redrive.
+
+        Args:
+            context: The proxy's brokers and settings.
+            group: The group whose dead letters are sent.
+            queues: Queues of its dead-letter topic.
+            by: The operator.
+            audit: Id of the audit record.
+            rate: Messages per second; 0: no limit.
+            skip: Queue and offset of each dead letter to skip.
+            counts: Messages sent back, by group and topic.
+        """
         lock = context.settings.lock
         self.group = group
         self.by = by
@@ -82,7 +93,7 @@ class RedriveRun:
         self._progress = progress_group(group)
         self._counts = counts
         self._audit = audit
-        self._lives: dict[QueueName, int | None] = {}  # of the topic, as it began there
+        self._lives: dict[QueueName, int | None] = {}  # of the topic, at the begin
         self._noted = ""
         self._begun = asyncio.Event()
         self._stop = asyncio.Event()
@@ -91,20 +102,20 @@ class RedriveRun:
 
     @property
     def running(self) -> bool:
-        """False once it has ended, and given its locks back."""
+        """Whether it is running or its locks are not released yet."""
         return not self._task.done()
 
     @property
     def state(self) -> RedriveState:
-        """As that of ``redrive``; running until its locks are given back."""
+        """State of the redrive; running until its locks are released."""
         return RedriveState.RUNNING if self.running else self.redrive.state
 
     async def begun(self) -> None:
-        """Return once it is known whether it can begin."""
+        """Return once the redrive has begun or failed to begin."""
         await self._begun.wait()
 
     async def stop(self) -> None:
-        """End it behind the message that is on its way."""
+        """Stop after the message that is being sent."""
         self.redrive.stop()
         self._stop.set()
         await asyncio.wait([self._task])
@@ -115,11 +126,11 @@ class RedriveRun:
         try:
             while not isinstance(step := redrive.step(now_ns()), End):
                 await self._do_or_wait(step)
-        except Exception as bug:  # it must not end in silence
+        except Exception as bug:  # it must not end silently
             self._log.error("redrive of dead letters failed", reason=str(bug), exc_info=bug)
             redrive.failed(f"a bug: {bug!r}")
         finally:
-            with contextlib.suppress(RemotingError):  # the locks run out by themselves
+            with contextlib.suppress(RemotingError):  # the locks expire in time
                 await self._context.client.unlock(self._progress, self._queues)
             self._told(redrive.state)
             self._begun.set()
@@ -141,7 +152,7 @@ class RedriveRun:
                 self._begun.set()
         if redrive.note != self._noted:
             self._noted = redrive.note
-            self._log.error("dead letters are not what they were", what=redrive.note)
+            self._log.error("dead letters have changed during the redrive", what=redrive.note)
 
     async def _do(self, step: Step) -> None:
         redrive, client = self.redrive, self._context.client
@@ -188,8 +199,8 @@ class RedriveRun:
             raise RequestTimeout(f"{brokers} did not answer a request for locks")
         else:
             self.redrive.refused(
-                f"another proxy redrives the dead letters of {self.group!r}; or one that did was"
-                " killed, then its locks run out within a minute"
+                f"dead letters of {self.group!r} are being redriven by another proxy; if it was"
+                " killed, its locks expire within a minute"
             )
 
     async def _read(self, step: Read) -> None:
@@ -213,13 +224,14 @@ class RedriveRun:
         )
 
     def _is_of_another_life(self, queue: QueueName, life: int | None) -> bool:
-        """True if *queue* is in another *life* than when it was seen first: that ends it all, for
-        what is to be sent and committed is of the former one.
+        """Return True and end the redrive if *queue* is in another *life* than at first.
+
+        Messages and offsets of the previous life do not apply to it.
         """
         if self._lives.setdefault(queue, life) == life:
             return False
         self.redrive.failed(
-            f"topic {queue.topic} was deleted and created again: begin the redrive anew"
+            f"topic {queue.topic} was deleted and created again: start the redrive again"
         )
         return True
 
@@ -233,7 +245,7 @@ class RedriveRun:
         first = message.properties.get(FIRST_ID) or step.stored.message_id
         history.write("send", **about, key=message.key, first=first, **tagged)
         if step.doubtful:
-            history.write("send_info", **about, error="a redrive before may have sent it")
+            history.write("send_info", **about, error="an earlier redrive may have sent it")
         try:
             receipt = await self._stored(step, message)
         except (ConnectionLost, RequestTimeout) as error:
@@ -266,15 +278,15 @@ class RedriveRun:
         except RemotingError as error:
             moved = queue is not None and await has_moved(client, queue, error)
             if moved or error.retriable:
-                raise  # to be tried again
+                raise  # to be retried
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
-            why = f"there is no topic {message.topic} now" if unknown else str(error)
+            why = f"topic {message.topic} does not exist" if unknown else str(error)
             raise NotSendable(why) from None
         check_on_disk([receipt])
         return receipt
 
     def _told(self, state: RedriveState | str, **fields: object) -> None:
-        """Whoever acts on messages is on record."""
+        """Record the progress in history and log, with the operator."""
         redrive = self.redrive
         about = {
             "state": str(state),

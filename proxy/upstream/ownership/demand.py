@@ -1,4 +1,4 @@
-"""Who takes part in a group, and wants which of its topics, as brokers see it now."""
+"""Members of a group and their demand for its topics, as seen by the brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker_core.tasks import spawn
 from proxy.core.ownership.demand_signs import shows_signs, sign_of
 from proxy.core.ownership.group_share import Present
 
-#: Strangers are asked again after so long: what they subscribe seldom changes.
+#: Interval between requests to strangers: their subscriptions rarely change.
 _ASK_AGAIN_NS = 60_000_000_000
 
 
@@ -28,10 +28,9 @@ class GroupMembers:
         self._members: dict[tuple[str, ...], list[str]] = {}
 
     async def wanting(self, topic: Topic) -> Present:
-        """Return the members, and which of them want *topic*; strangers count as its subscribers.
+        """Return the members and those that want *topic*; strangers count as its subscribers.
 
-        The signs of demand are not asked for if this proxy is the only member. Raises
-        RemotingError.
+        Signs of demand are not requested if this proxy is the only member. Raises RemotingError.
         """
         client, brokers = self._client, tuple(await self._client.broker_names(topic))
         if (members := self._members.get(brokers)) is None:
@@ -46,8 +45,10 @@ class GroupMembers:
 
 
 class Strangers:
-    """What members of *group* without signs subscribe. They are asked beside all else, by a broker;
-    until one has answered it counts as a subscriber of all topics. *news* is called when one has.
+    """Subscriptions of members of *group* without signs of demand.
+
+    Strangers are asked in the background, through a broker; until one has answered it counts as a
+    subscriber of all topics. *news* is called after a changed answer.
     """
 
     def __init__(self, client: BrokerClient, group: Group, news: Callable[[], None]) -> None:
@@ -58,7 +59,7 @@ class Strangers:
         self._topics: dict[str, Collection[Topic]] = {}
 
     def told(self, there: Present, topic: Topic) -> Present:
-        """*there* with what is known of its strangers. Asks those of whom that is old."""
+        """Return *there* with the known subscriptions of its strangers; ask again for old ones."""
         for gone in self._asked_ns.keys() - set(there.members):
             del self._asked_ns[gone]
             self._topics.pop(gone, None)
@@ -76,7 +77,7 @@ class Strangers:
         try:
             topics = await self._client.subscribed(self._group, stranger, topic)
         except RemotingError:
-            return  # it counts as before
+            return  # it keeps its previous subscriptions
         if stranger in self._asked_ns and self._topics.get(stranger) != topics:
             self._topics[stranger] = topics
             self._news()

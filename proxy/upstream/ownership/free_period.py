@@ -1,4 +1,4 @@
-"""A queue that no proxy owns is owned for a moment, so that somebody may write its records."""
+"""A short ownership period of a queue without an owner, for changes to its records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = structlog.get_logger("ownership")
 
 
 class FreePeriod:
-    """One such moment; nothing is handed out in it."""
+    """One such period; it delivers nothing."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class FreePeriod:
         lock_requests: asyncio.Lock,
         changes: bool = True,
     ) -> None:
-        """*lock_requests* is held over lock and unlock, as for all queues of the group there.
-        *changes*: False if the records will say the same, so that older settings may say it, too.
+        """*lock_requests* is held over lock and unlock, as for all queues of the group at the
+        broker. *changes*: False if the records keep their contents, so that older settings suffice.
         """
         self._context = context
         self._lane = lane
@@ -47,8 +47,9 @@ class FreePeriod:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[int]:
-        """Take the lock; gives until when it is trusted. ``begun`` gives it back. Raises WrongState
-        if another has it.
+        """Take the lock and yield the time until which it is trusted; ``begun`` releases it.
+
+        Raises WrongState if another proxy has the lock.
         """
         lock = self._context.settings.lock
         async with self._lock_requests:
@@ -58,20 +59,21 @@ class FreePeriod:
             )
         if self._queue not in answer.granted:
             raise WrongState(
-                f"another proxy has the lock of queue {self._queue.qid}, or had it until a moment"
-                " ago: ask again in a moment"
+                f"another proxy has the lock of queue {self._queue.qid}, or had it a moment ago:"
+                " try again in a moment"
             )
         yield before_ns + int(lock.trust_s * 1e9)
 
     @asynccontextmanager
     async def begun(self, reason: str) -> AsyncIterator[Begun]:
-        """The period, begun under the lock and ended after it, *reason* being in its history.
+        """Begin the period under the lock and end it after the context; *reason* is for the
+        history.
 
         Raises WrongState, OlderSettings, RemotingError.
         """
         topic = self._lane.settings.topic(self._queue.topic)
         if topic is None:
-            raise WrongState(f"{self._queue.topic!r} is no topic of the group any more")
+            raise WrongState(f"{self._queue.topic!r} is not a topic of the group any more")
         start = PeriodStart(
             self._context, self._lane, self._queue, hold_until_ns=0, hands_out=self._changes
         )
@@ -79,7 +81,7 @@ class FreePeriod:
         owner, hold_ns = self._context.client.client_id, start.hold_until_ns
         last = None if begun.last is None else begun.last.snapshot
         keys = {} if last is None else keys_in_history(last)
-        if last is not None:  # leases that outlived the hand-over of the owner before
+        if last is not None:  # leases that outlived the previous owner's hand-over
             hold_ns = max((hold_ns, *(now_ns() + ms * MS for ms in last.leases.values())))
         self.note(begun.epoch, "own+", owner=owner, hold_until_ns=hold_ns, **keys)
         try:
@@ -89,7 +91,9 @@ class FreePeriod:
             await self._end(begun, clean=hold_ns <= now_ns())
 
     async def _end(self, begun: Begun, *, clean: bool) -> None:
-        """*clean*: no lease of an owner before may be alive; else the lock runs out by itself."""
+        """End the period; *clean*: no earlier lease may be alive, otherwise the lock expires in
+        time.
+        """
         group = self._lane.name
         if not clean:
             return
@@ -98,10 +102,10 @@ class FreePeriod:
             async with self._lock_requests:
                 await self._context.client.unlock(group, [self._queue], timeout_s=self._timeout_s)
         except RemotingError as error:
-            _log.warning("not unlocked; the lock runs out by itself", reason=str(error))
+            _log.warning("unlock failed; the lock expires in time", reason=str(error))
 
     def note(self, epoch: Epoch, event: str, **fields: object) -> None:
-        """Write *event* of this period into the history."""
+        """Write *event* of this period to the history."""
         queue = self._queue
         place = {"group": self._lane.name, "topic": queue.topic, "queue": queue.qid}
         self._context.history.write(event, **place, epoch=epoch, **fields)

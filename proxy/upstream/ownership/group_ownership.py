@@ -1,9 +1,8 @@
-"""Which queues of a group this proxy should own, and the renewal of those it owns.
+"""The local share of a group's queues, and the renewal of their locks.
 
-A proxy takes part in a group while it has clients for it, and shows of which topics these want
-messages. Every member computes its share of each topic by averaging over the members that want it,
-as brokers list them, asks for the orderly locks of what is missing, and hands over what is too
-much.
+A proxy takes part in a group while it has clients for it, and shows which topics these want. Every
+member computes its share of each topic by averaging over the members that want it, as listed by the
+brokers, requests the orderly locks of missing queues, and hands over excess ones.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ _log = structlog.get_logger("ownership")
 
 _UNLOCKED = (QueueState.UNLOCKING, QueueState.GONE)
 
-#: A group is left once all its queues are handed over, or after that time.
+#: Maximum wait for hand-overs before leaving the group.
 _LEAVE_WITHIN_S = 0.5
-#: A broker that does not list a sign for so long never will.
+#: A broker that does not list a sign within that time never will.
 _UNSEEN_NS = 30_000_000_000
-#: After standing still: until all that came meanwhile must have been read.
+#: Time after a stop of the process in which input that arrived meanwhile is read.
 _ANEW_AFTER_S = 0.5
 
 
@@ -55,17 +54,18 @@ class GroupOwnership:
         self._committer = committer
         self._lane = lane
         self._queues: dict[QueueName, OwnedQueue] = {}
-        #: Of queues that were owned here: until when their leases may live.
+        #: Of queues owned here earlier: latest end of their leases.
         self._hold_until_ns: dict[QueueName, int] = {}
         self._given_queues = GivenQueues(context, lane)
         self._share = GroupShare(context.client.client_id, self._given_queues.known)
         self._wake = asyncio.Event()
-        # A broker each: one that is slow to answer delays the renewals at no other.
+        # One per broker, so that a slow one does not delay renewals elsewhere.
         self._lock_requests: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._leased: set[QueueName] = set()  # of which clients hold something, by the last look
+        self._leased: set[QueueName] = set()  # queues with live leases at the last look
         self._strangers = Strangers(context.client, lane.name, self.wake)
-        self._unseen_ns: dict[Topic, int] = {}  # since when brokers do not list the sign of it
-        self._moving: set[QueueName] = set()  # that nobody owns, and of which records are written
+        self._unseen_ns: dict[Topic, int] = {}  # time since which brokers do not list the sign
+        # queues without an owner whose records are being written
+        self._moving: set[QueueName] = set()
         self._noisy = NoisyLog(_log)
         self._closing = False
         self._tasks = [
@@ -74,57 +74,57 @@ class GroupOwnership:
         ]
 
     def wake(self) -> None:
-        """Something changed: members of the group, its topics, or a first client came."""
+        """Check the share: members, topics or clients have changed."""
         self._wake.set()
 
     def broker_lost(self, broker: str) -> None:
-        """The connection to *broker* ended: if it restarted, it may know nothing of our locks."""
+        """Doubt the locks of *broker*, which may have forgotten them in a restart."""
         for queue, owned in self._queues.items():
             if queue.broker == broker:
                 owned.connection_lost()
         self.wake()
 
     def on_parking(self, pipeline: QueuePipeline) -> None:
-        """Something may be to do about parked keys of *pipeline*, or of that of its queue."""
+        """Process the parked keys of *pipeline* or of its queue."""
         if (parking := self.parking(pipeline.origin.queue)) is not None:
             parking.wake()
 
     def parking(self, queue: QueueName) -> Parking | None:
-        """The parked keys of *queue*, if it is owned here."""
+        """Return the parked keys of *queue*, if it is owned here."""
         owned = self._queues.get(queue)
         return None if owned is None else owned.parking
 
     def parkings(self, topic: str | None = None) -> Iterator[Parking]:
-        """The parked keys of all queues of *topic* (None: any) that are owned here."""
+        """Yield the parked keys of all queues of *topic* (None: any) that are owned here."""
         for queue, owned in sorted(self._queues.items()):
             if topic in (None, queue.topic) and owned.parking is not None:
                 yield owned.parking
 
     @property
     def topics(self) -> list[Topic]:
-        """The group's."""
+        """Return the topics of the group."""
         return [Topic(topic.name) for topic in self._lane.settings.topics]
 
     @property
     def held(self) -> int:
-        """How many queues it has the locks of."""
+        """Number of queues whose locks this proxy holds."""
         return sum(owned.state is not QueueState.GONE for owned in self._queues.values())
 
     def owned(self, queue: QueueName) -> OwnedQueue | None:
-        """*queue*, if this proxy has its lock."""
+        """Return *queue* if this proxy has its lock."""
         owned = self._queues.get(queue)
         return None if owned is None or owned.state is QueueState.GONE else owned
 
     async def reset_free(self, queue: QueueName, move: Moving) -> None:
-        """Have *move* done under the lock of *queue*, which nobody owns. Raises WrongState if
-        somebody does.
+        """Run *move* under the lock of *queue*, which has no owner. Raises WrongState if it has
+        one.
         """
         async with self._moved(queue) as requests:
             await FreeReset(self._context, self._lane, queue, lock_requests=requests).run(move)
 
     async def renew_free(self, queue: QueueName) -> None:
-        """Write the last records of *queue*, which nobody owns, anew. Raises WrongState if somebody
-        does, RemotingError.
+        """Write the last records of *queue*, which has no owner, again. Raises WrongState,
+        RemotingError.
         """
         async with self._moved(queue) as requests:
             await renew_records(self._context, self._lane, queue, lock_requests=requests)
@@ -137,18 +137,18 @@ class GroupOwnership:
                 raise NoOwnerNow(queue)
             self._moving.add(queue)
         try:
-            # Not under that lock: until this is stored all other queues there would go unrenewed.
+            # Outside of the lock, or all other queues there would go unrenewed meanwhile.
             yield requests
         finally:
             self._moving.discard(queue)
         self.wake()
 
     def consumes(self, topic: str) -> bool:
-        """True if *topic* is one of the group's."""
+        """Return True if *topic* is one of the group's."""
         return self._lane.settings.topic(topic) is not None
 
     async def close(self) -> None:
-        """Hand everything over, then leave the group."""
+        """Hand over all queues, then leave the group."""
         self._closing = True
         self.wake()
         await asyncio.wait(self._tasks[:1])
@@ -171,7 +171,7 @@ class GroupOwnership:
                     await self._leave()
             except Exception as error:
                 settled = False
-                self._complain("no share computed; trying again", error)
+                self._complain("share not computed; retrying", error)
             await self._pause(*self._share.next_look_s(settled=settled))
 
     @property
@@ -194,7 +194,7 @@ class GroupOwnership:
             await asyncio.sleep(rest_s - (now_ns() - began_ns) / 1e9)
 
     async def _take_part(self) -> bool:
-        """One round; False if something is still to come: a lock, a member, a hand-over."""
+        """Run once; return False if locks, members or hand-overs are still pending."""
         group, settings = self._lane.name, self._lane.settings
         topics = [Topic(topic.name) for topic in settings.topics]
         self._leased = self._lane.leased_queues()
@@ -218,7 +218,7 @@ class GroupOwnership:
         return sure and self._share.settled(owned=self._queues.keys())
 
     def _show(self, topics: list[Topic]) -> list[Group]:
-        """Decide which of *topics* this proxy wants now; returns its signs of them."""
+        """Decide which *topics* this proxy wants and return its signs of them."""
         presence, leave_after_s = self._lane.presence, self._leave_after_s
         leased = {queue.topic for queue in self._leased}
         wanted = [
@@ -230,7 +230,7 @@ class GroupOwnership:
         return [sign_of(self._lane.name, topic) for topic in wanted]
 
     def _refused(self, share: set[QueueName]) -> set[QueueName]:
-        """Queues that our settings are too old for, and that were looked at lately."""
+        """Return the queues for which our settings are too old, unless it is time to try again."""
         refused, now = self._lane.refused, now_ns()
         for queue in refused.keys() - share:
             del refused[queue]
@@ -239,7 +239,7 @@ class GroupOwnership:
         return {queue for queue, (_, until_ns) in refused.items() if now < until_ns}
 
     async def _look_at(self, topic: Topic, members: GroupMembers) -> None:
-        """Find out which queues of *topic* are for this proxy, if that can be said now."""
+        """Compute which queues of *topic* belong to this proxy, if it can be known now."""
         client = self._context.client
         try:
             queues = await client.queues(topic)
@@ -251,9 +251,9 @@ class GroupOwnership:
                 self._lane.rates.route(topic, ())
             self._noisy.warning(
                 topic,
-                "the topic does not exist yet: waiting for it"
+                "the topic does not exist yet; waiting for it"
                 if unknown
-                else "no share of the topic computed; trying again",
+                else "share of the topic not computed; retrying",
                 group=self._lane.name,
                 topic=topic,
                 reason=str(error),
@@ -275,8 +275,9 @@ class GroupOwnership:
             self._context.membership.unlisted()
 
     def _with_own_sign(self, topic: Topic, there: Present) -> Present | None:
-        """*there*, if this proxy's own sign is seen or not to be; None if it has to be shown again.
-        A broker that never lists it keeps no signs: then members count as if they wanted all.
+        """Return *there* if this proxy's own sign is as expected; None if it must be shown again.
+
+        If a broker never lists the sign it keeps none; members then count as wanting all topics.
         """
         shown = topic in self._lane.presence.shown
         if not shown or there.wanting is None or self._context.client.client_id in there.wanting:
@@ -288,7 +289,7 @@ class GroupOwnership:
 
     async def _lock(self, broker: str, queues: set[QueueName]) -> None:
         async with self._lock_requests[broker]:
-            queues = queues - self._moving  # else this very process would own them twice
+            queues = queues - self._moving  # otherwise this process would own them twice
             before_ns = now_ns()  # trust counts from before the request: the answer may be late
             answer = await self._context.client.lock(
                 self._lane.name, queues, timeout_s=self._context.settings.lock.request_timeout_s
@@ -304,7 +305,7 @@ class GroupOwnership:
                 lock_requests=self._lock_requests[broker],
                 handoffs=self._given_queues.known,
             )
-        # Of what nobody wants it does not matter who has it.
+        # The owner of a queue that no member wants does not matter.
         refused = queues - answer.granted - answer.unanswered - self._share.spare
         for queue in answer.granted:
             self._lane.denied.pop(queue, None)
@@ -312,17 +313,17 @@ class GroupOwnership:
             self._lane.denied.setdefault(queue, before_ns)
         self._given_queues.locked(broker, answer.granted, refused)
 
-    # ---- queues that people give to members by name ---------------------------------------------
+    # ---- queues that operators give to members by name ------------------------------------------
 
     def expect(self, queue: QueueName) -> None:
-        """*queue* is about to be given to this proxy, which does not have it."""
-        if self.owned(queue) is None:  # else its record would not say that it was given
+        """Expect *queue*, which is about to be given to this proxy."""
+        if self.owned(queue) is None:  # otherwise its record would not contain the gift
             self._given_queues.known.expect(queue, now_ns=now_ns())
         self.wake()
 
     def give(self, queue: QueueName, to: str) -> asyncio.Task[None]:
-        """Hand *queue* over to *to*; the task ends when that is done. Raises WrongState if it is
-        not owned here now.
+        """Hand *queue* over to *to* and return the task. Raises WrongState if it is not owned here
+        now.
         """
         owned = self.owned(queue)
         if owned is None:
@@ -336,15 +337,15 @@ class GroupOwnership:
         try:
             await asyncio.wait([handing_over])
         finally:
-            # It has yet to come for it.
+            # The member has yet to request the lock.
             self._given_queues.known.give(queue, to, now_ns=now_ns())
             self.wake()
 
     async def _leave(self) -> None:
-        """Hand all queues over and leave; a client that comes meanwhile is served after it.
+        """Hand all queues over and leave; clients that arrive meanwhile are served afterwards.
 
-        Whoever leaves last tells the others when everything is theirs. But if a queue waits for
-        what is leased, they may have the rest before.
+        Leaving last makes other members look only when all queues are free. But if a queue waits
+        for leased messages, they may take the others before.
         """
         if tasks := [owned.hand_over() for owned in self._queues.values()]:
             _, waiting = await asyncio.wait(tasks, timeout=_LEAVE_WITHIN_S)
@@ -369,7 +370,7 @@ class GroupOwnership:
                     self._hold_until_ns[queue] = owned.hold_until_ns
 
     def _complain(self, what: str, error: Exception) -> None:
-        """Nothing ends these loops, a bug neither: without them the group stands still."""
+        """Log an error, even a bug, without ending the loop: otherwise the group would stop."""
         bug = None if isinstance(error, RemotingError) else error
         self._noisy.warning(what, what, group=self._lane.name, reason=str(error), exc_info=bug)
 
@@ -380,7 +381,7 @@ class GroupOwnership:
         return int(self._context.settings.lock.trust_s * 1e9)
 
     async def _renew(self) -> None:
-        """Each broker for itself: one that does not answer delays the renewals at no other."""
+        """Renew locks separately at each broker, so that a slow one does not delay the others."""
         lock = self._context.settings.lock
         rounds = BrokerRounds(f"renew {self._lane.name}")
         try:
@@ -388,7 +389,7 @@ class GroupOwnership:
                 before_ns = now_ns()
                 await asyncio.sleep(lock.renewal_s)
                 if now_ns() - before_ns > (lock.renewal_s + lock.trust_s) * 1e9:
-                    # What arrived meanwhile is read first.
+                    # Input that arrived meanwhile is read first.
                     asyncio.get_running_loop().call_later(_ANEW_AFTER_S, self._begin_anew)
                 for broker in dict.fromkeys(queue.broker for queue in self._queues):
                     rounds.begin(broker, self._renew_once, broker)
@@ -396,7 +397,7 @@ class GroupOwnership:
             await rounds.close()
 
     def _begin_anew(self) -> None:
-        """The process stood still for longer than its locks are trusted."""
+        """Forget clients after the process was stopped for longer than its locks are trusted."""
         self._lane.presence.forget_clients()
         self.wake()
 
@@ -405,7 +406,7 @@ class GroupOwnership:
             timeout_s = self._context.settings.lock.request_timeout_s
             await self._renew_at(broker, timeout_s=timeout_s)
         except Exception as error:
-            self._complain("locks not renewed; trying again", error)
+            self._complain("locks not renewed; retrying", error)
 
     async def _renew_at(self, broker: str, *, timeout_s: float) -> None:
         async with self._lock_requests[broker]:
@@ -426,15 +427,16 @@ class GroupOwnership:
         if answer.unanswered:
             self._noisy.warning(
                 f"renewal at {broker}",
-                "lock not renewed: the broker did not answer",
+                "locks not renewed: the broker did not answer; retrying",
                 group=self._lane.name,
                 broker=broker,
                 queues=len(answer.unanswered),
             )
 
     async def _renewals_refused(self, refused: Collection[QueueName]) -> None:
-        """Renewals of *refused* were not granted: another proxy has the locks. But a queue that is
-        not there any more may come back, so what is finished of it is written down.
+        """Drop the queues whose renewals were *refused*, as another proxy has their locks.
+
+        A queue that was deleted may come back, so its finished messages are recorded.
         """
         removed: set[QueueName] = set()
         for topic in sorted({queue.topic for queue in refused}):
@@ -449,5 +451,5 @@ class GroupOwnership:
             if queue in removed:
                 owned.hand_over()
             else:
-                await owned.lose("the broker gave the lock to another, or the topic is gone")
+                await owned.lose("another proxy has the lock, or the topic was deleted")
         self.wake()

@@ -1,18 +1,18 @@
-"""Ownership records are written anew before retention reaches them.
+"""Writes ownership records again before retention deletes them.
 
-They say what has to hold for as long as a queue does: what is paused and parked, how often messages
-failed, by which rule they have their order keys, what is finished above the committed offset. Yet
-brokers delete whole files of their log, of all topics together, so the records of a quiet queue go
+Records contain state that must live as long as the queue: paused and parked keys, numbers of
+attempts, the rule for order keys, messages finished above the committed offset. But brokers delete
+whole files of their log, of all topics together, so the records of a quiet queue are deleted along
 with the messages of a busy one.
 
-1. Of a queue that is owned here the snapshot that its records build on is watched, whoever wrote
-   it, whether or not anybody pulls; so is that of its parked twin. The owner knows all that they
-   say, so one that was deleted nevertheless is written as well.
-2. A queue that nobody owns is looked at by each proxy that has its group. One of them owns it for a
-   moment, to write the last snapshot once more.
-3. An owner looks at its hand-over, too (``handing_over.last_record``).
+1. For an owned queue, and for its parked twin, the snapshot that its records build on is watched,
+with or without pulls and regardless of its writer. The owner knows its contents, so it can also replace a
+deleted snapshot.
+2. A queue without an owner is checked by each proxy that has its group. One of them owns it for a
+moment to write the last snapshot again.
+3. An owner also checks at its hand-over (``hand_over.last_record``).
 
-What nobody does while no proxy of the group runs is not done: ``docs/guarantees.md`` says so.
+Nothing is checked while no proxy of the group runs (``docs/guarantees.md``).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from proxy.upstream.broker_rounds import BrokerRounds
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 
-#: Between two looks, about. Brokers look what to delete every ten seconds or less often.
+#: Approximate interval of checks. Brokers delete every ten seconds or less often.
 _EVERY_S = 5.0
-#: Queues without an owner that are looked at in one round at a broker, and at the same time.
+#: Queues without an owner checked per run at a broker, and concurrently.
 _FREE_A_ROUND, _AT_ONCE = 256, 16
 
 _noisy = NoisyLog(structlog.get_logger("kept_records"))
@@ -55,7 +55,7 @@ class _AtBroker:
 
 
 class KeptRecords:
-    """Those of all groups of one proxy."""
+    """Watches the records of all groups of one proxy."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class KeptRecords:
         lanes: Iterable[GroupLane],
         ownerships: Mapping[Group, GroupOwnership],
     ) -> None:
-        """*lanes* is iterated anew each time."""
+        """*lanes* is iterated again each time."""
         self._context = context
         self._lanes = lanes
         self._ownerships = ownerships
-        # Where the last snapshot of a queue without an owner here stands; or, if it has none, where
-        # the log ended when that was seen: whatever is written later stands behind it.
+        # For queues without an owner here: log offset of the last snapshot, or without one the end
+        # of the log when that was seen. Later records have a higher log offset.
         self._free: dict[tuple[Group, QueueName], int] = {}
 
     async def run(self) -> None:
-        """Look every few seconds, until cancelled; at each broker for itself."""
+        """Check every few seconds until cancelled, separately at each broker."""
         rounds = BrokerRounds("kept records")
         try:
             while True:
@@ -98,7 +98,7 @@ class KeptRecords:
         return found
 
     async def _free_of(self, lane: GroupLane) -> list[QueueName]:
-        """Queues that this proxy might look after and does not own."""
+        """Return the queues that this proxy may check and does not own."""
         ownership = self._ownerships.get(lane.name)
         if ownership is None or self._context.away or lane.settings.mode == "broadcast":
             return []
@@ -122,7 +122,7 @@ class KeptRecords:
             log = await self._context.log.ranges.of(broker)
         except RemotingError as error:
             _noisy.warning(
-                broker, "nobody knows what the broker keeps", broker=broker, reason=str(error)
+                broker, "the broker's log range is unknown", broker=broker, reason=str(error)
             )
             return
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -132,7 +132,7 @@ class KeptRecords:
                 try:
                     await look()
                 except WrongState:
-                    pass  # somebody owns it by now
+                    pass  # it has an owner by now
                 except Exception as error:
                     self._complain(lane, error)
 
@@ -153,8 +153,9 @@ class KeptRecords:
         return place is None or is_to_be_renewed(place, log)
 
     async def _look_at_free(self, lane: GroupLane, queue: QueueName, log: LogRange) -> None:
-        """See where the last records of *queue* stand; write them anew if it is time, and nobody
-        owns it. Raises RemotingError, OrderlaneError.
+        """Find the last records of *queue*; write them again if it is time and it has no owner.
+
+        Raises RemotingError, OrderlaneError.
         """
         name = lane.name, queue
         self._free.pop(name, None)
@@ -164,7 +165,7 @@ class KeptRecords:
             if not last.clean and last.own.owner in await self._context.client.consumer_ids(
                 lane.name, queue.topic
             ):
-                return  # it sees to it
+                return  # the owner takes care of it
             if (ownership := self._ownerships.get(lane.name)) is None:
                 return  # the group was removed
             await ownership.renew_free(queue)
@@ -172,8 +173,8 @@ class KeptRecords:
         self._free[name] = log.end if place is None else place
 
     async def _oldest(self, group: Group, queue: QueueName, last: LastOwner | None) -> int | None:
-        """Where the oldest snapshot that counts stands, of *queue* or of its parked twin; None
-        without any.
+        """Return the log offset of the oldest snapshot in effect, of *queue* or its parked twin;
+        None if there is none.
         """
         found: list[int] = []
         log, records = self._context.log, last
@@ -192,7 +193,7 @@ class KeptRecords:
         bug = None if isinstance(error, RemotingError | OrderlaneError) else error
         _noisy.warning(
             lane.name,
-            "ownership records not looked at; trying again",
+            "ownership records not checked; retrying",
             group=lane.name,
             reason=str(error),
             exc_info=bug,

@@ -1,7 +1,7 @@
-"""Until when the orderly lock of a queue is trusted, and what is done where trust had lapsed.
+"""Trust in the orderly lock of a queue, and the check after it lapsed.
 
-If it lapsed, or the connection to the broker was lost, somebody else may have owned the queue: only
-the ownership records can tell, and until they have, nothing is handed out.
+After a lapse or a lost connection another proxy may have owned the queue. Nothing is delivered
+until the ownership records show that none has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOK_AGAIN_S = 0.2
 
 
 class LockTrust:
-    """That of one ownership period. A pipeline's own trust follows it, once there is one."""
+    """Trust of one ownership period. The pipeline's own trust follows it, once there is one."""
 
     def __init__(
         self,
@@ -37,8 +37,15 @@ class LockTrust:
         lose: Callable[[str], Awaitable[None]],
         ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
-        """*lose* is awaited, with the reason, if another proxy owned the queue meanwhile; *ended*
-        is told of the end of each check.
+        """Set the callbacks.
+
+        Args:
+            context: Brokers and settings.
+            lane: The group.
+            queue: The queue.
+            until_ns: End of the first trust.
+            lose: Awaited with the reason if another proxy has owned the queue.
+            ended: Called with the task of each check when it ends.
         """
         self._trust = Trust(until_ns)
         self._context = context
@@ -53,69 +60,73 @@ class LockTrust:
 
     @property
     def until_ns(self) -> int:
-        """The lock is trusted until then."""
+        """Time until which the lock is trusted."""
         return self._trust.until_ns
 
     @property
     def doubtful(self) -> bool:
-        """Someone else may have had the lock since it was granted; no renewal came since."""
+        """Whether another proxy may have had the lock since it was granted, and no renewal
+        followed.
+        """
         return self._trust.doubtful
 
     @property
     def is_sure(self) -> bool:
-        """Nothing makes doubt of it."""
+        """Whether ownership is certain."""
         return not self.doubtful and self._checking is None
 
     def renewed(self, until_ns: int, pipeline: ParkingPipeline | None) -> None:
-        """The broker granted the lock again."""
+        """Extend the trust after the broker granted the lock again; check the records
+        if in doubt.
+        """
         self._trust.granted(until_ns, now_ns=now_ns())
         if pipeline is None:
             return
         if self._trust.doubtful:
             self._trust.cleared()
             if self._checking is not None:
-                self._checking.cancel()  # what it read may be of before this lapse
+                self._checking.cancel()  # it may have read the state before this lapse
             self._checking = spawn(self._check(pipeline), name=f"check {self._queue}")
             self._checking.add_done_callback(self._ended)
         elif self._checking is None:
             self._lane.renewed(pipeline, self.until_ns)
 
     def connection_lost(self, pipeline: ParkingPipeline | None) -> None:
-        """The broker may have restarted without our lock: hand out nothing until the next grant."""
+        """Deliver nothing until the next grant: the broker may have restarted without our lock."""
         self._trust.connection_lost()
         if self._checking is not None:
-            self._checking.cancel()  # what it reads may be of before this loss
+            self._checking.cancel()  # it may have read the state before this loss
             self._checking = None
         if pipeline is not None:
             self._lane.rates.doubt(pipeline)
 
     async def check_no_more(self) -> None:
-        """The queue is to be given up: what a check would find concerns nobody."""
+        """Cancel the check: the queue is being released."""
         await cancel_and_wait(self._checking)
 
     async def _last_owner(self, pipeline: ParkingPipeline) -> LastOwner | None:
         log, group = self._context.log, self._lane.name
-        # Written first, for what is below it is surely seen; and the next owner has use for it.
+        # Written first: lower records are then certain to be seen, and the next owner can use it.
         written = await self._context.recorder.record(self._lane, pipeline, whole=True)
         last, _ = await log.last(group, self._queue, before=written)
         return last
 
     async def _check(self, pipeline: ParkingPipeline) -> None:
-        """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
+        """Trust the lock again after a lapse if no other proxy has owned the queue."""
         while True:
             try:
-                # Thousands of queues lapse at once: all their checks together would hold up the
-                # next renewals until trust lapses again, and none would ever be through.
+                # Thousands of queues lapse at once: all checks together would delay the next
+                # renewals until trust lapses again, and no check would ever end.
                 async with self._context.take_overs.turn(self._queue.broker):
                     last = await self._last_owner(pipeline)
                 break
             except RemotingError as error:
-                self._log.warning("still not sure to own the queue", reason=str(error))
+                self._log.warning("ownership not confirmed yet; retrying", reason=str(error))
                 await asyncio.sleep(_LOOK_AGAIN_S)
         self._checking = None
         us = self._context.client.client_id
         if last is None or (last.epoch, last.own.owner) != (pipeline.epoch, us):
             await self._lose("another proxy owned the queue meanwhile")
             return
-        self._log.info("lock granted again after a lapse or a lost connection; going on")
+        self._log.info("lock granted again after a lapse or a lost connection; continuing")
         self._lane.renewed(pipeline, self.until_ns)

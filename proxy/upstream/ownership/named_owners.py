@@ -1,4 +1,4 @@
-"""What this proxy knows of a group's queues that people gave to proxies by name."""
+"""Queues of a group that operators gave to proxies by name, as known to this proxy."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from proxy.upstream.broker_rounds import BrokerRounds
 from proxy.upstream.context import UpstreamContext
 
 _S = 1_000_000_000
-#: For so long, at most, a queue waits for the proxy that was named.
+#: Maximum wait of a queue for the named proxy.
 _WAIT_S = 30.0
-#: Before the first look at who has the lock of a queue, and between two; mostly it comes soon.
+#: Delay before the first check of a denied lock's owner, and interval of checks; the lock is
+#: usually granted sooner.
 _LOOK_NS = 2 * _S
 _LOOKS_AT_ONCE = 16
 
 
 def handoffs_of(settings: Settings) -> Handoffs:
-    """A queue waits no longer than after a crash: until a lock would have run out. The one that was
-    named comes for it for as long as a hand-over may take, and then that.
+    """Return the hand-offs with times from *settings*.
+
+    A queue waits at most as long as after a crash: until a lock would have expired. The named proxy
+    tries for the duration of a hand-over and of that wait.
     """
     wait_s = min(_WAIT_S, settings.lock.broker_lock_expiry_s)
     expect_s = settings.ownership.drain_s + _WAIT_S
@@ -32,19 +35,23 @@ def handoffs_of(settings: Settings) -> Handoffs:
 
 
 class GivenQueues:
-    """One group's: ``known`` decides, and this looks at the records of those that others have."""
+    """Given queues of one group: ``known`` decides, this class reads the records of
+    other owners.
+    """
 
     def __init__(self, context: UpstreamContext, lane: GroupLane) -> None:
         self._context = context
         self._lane = lane
         self.known = handoffs_of(context.settings)
-        self._look_from_ns: dict[QueueName, int] = {}  # not before then who has it
+        self._look_from_ns: dict[QueueName, int] = {}  # earliest time of the next check
         self._looks = BrokerRounds(f"owners of {lane.name}")
 
     def locked(
         self, broker: str, granted: Collection[QueueName], refused: Collection[QueueName]
     ) -> None:
-        """Locks were asked for at *broker*. Look now and then who has those that were refused."""
+        """Note granted and refused locks at *broker*; check the owners of refused ones at
+        intervals.
+        """
         for queue in granted:
             self._look_from_ns.pop(queue, None)
         now = now_ns()
@@ -53,23 +60,23 @@ class GivenQueues:
             for queue in sorted(refused)
             if self._look_from_ns.setdefault(queue, now + _LOOK_NS) <= now
         ]
-        if due:  # nobody waits for it: the broker may be slow, and others ask for locks meanwhile
+        if due:  # in the background: the broker may be slow, and renewals must not wait
             self._looks.begin(broker, self._look_at_all, due[:_LOOKS_AT_ONCE])
 
     async def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop the checks."""
         await self._looks.close()
 
     async def _look_at_all(self, queues: Iterable[QueueName]) -> None:
         await asyncio.gather(*map(self._look_at, queues))
 
     async def _look_at(self, queue: QueueName) -> None:
-        """Another has the lock of *queue*: if people gave it to that one, leave it alone."""
+        """Leave *queue* alone if operators gave it to the member that has its lock."""
         self._look_from_ns[queue] = now_ns() + _LOOK_NS
         try:
             last = await self._context.log.owner(self._lane.name, queue)
         except RemotingError:
-            return  # the lock is asked for again anyhow
+            return  # the lock is requested again anyway
         if last is None or last.clean or not last.own.by_name:
             return
         if last.own.owner != self._context.client.client_id:

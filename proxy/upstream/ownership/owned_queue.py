@@ -1,4 +1,4 @@
-"""The life of one queue at this proxy: lock, take over, read, hand over or lose."""
+"""The ownership period of one queue at this proxy: lock, take over, read, hand over or lose."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from proxy.upstream.parking.parked_keys import Parking
 from proxy.upstream.parking.parked_recovery import parked_in_twin
 from proxy.upstream.reading.queue_reader import read_queue
 
-#: Acquiring: locked, its pipeline being built. Unlocking: not served any more, and its lock not to
-#: be renewed. Gone: neither.
+#: ACQUIRING: locked, its pipeline being built. UNLOCKING: not served any more, its lock not to be
+#: renewed. GONE: neither.
 QueueState = Enum("QueueState", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
-#: A queue that older settings must not serve is looked at again after so long.
+#: Delay before a queue refused because of older settings is tried again.
 _REFUSED_NS = 5_000_000_000
 
 
 class OwnedQueue:
-    """A queue whose orderly lock this proxy was granted. One object an ownership period."""
+    """A queue whose orderly lock this proxy was granted. One object per ownership period."""
 
     def __init__(
         self,
@@ -59,9 +59,19 @@ class OwnedQueue:
         lock_requests: asyncio.Lock,
         handoffs: Handoffs,
     ) -> None:
-        """*lock_requests* is held over every lock, renewal and unlock of the group at the queue's
-        broker: a renewal that overtook an unlock would keep the lock for nobody.
-        *hold_until_ns* is that of the period before, if this process was the owner.
+        """Start the take-over.
+
+        Args:
+            context: Brokers and settings.
+            committer: Commits its offsets.
+            lane: The group.
+            queue: The queue.
+            trusted_until_ns: End of the trust in the lock.
+            hold_until_ns: End of earlier leases, if this process was the previous owner; otherwise
+                0.
+            lock_requests: Held over every lock, renewal and unlock of the group at the broker: a
+                renewal that overtook an unlock would keep the lock without an owner.
+            handoffs: Queues given by name.
         """
         self.queue = queue
         self.state = QueueState.ACQUIRING
@@ -75,16 +85,16 @@ class OwnedQueue:
             lose=self.lose,
             ended=self._begin_anew_after_a_bug,
         )
-        self._asked_ns = 0  # when the epoch was asked for
+        self._asked_ns = 0  # time of the request for the epoch
         self._locked_ns = now_ns()
-        #: Leases of this period, or of those before, may live until then.
+        #: Leases of this period, or of earlier ones, may live until then.
         self.hold_until_ns = hold_until_ns
         self._lock_requests = lock_requests
         self._handoffs = handoffs
-        self._to = ""  # the member that it is given to by name
+        self._to = ""  # member that the queue is given to by name
         self._pipeline: ParkingPipeline | None = None
         self._own: Own | None = None  # the record that began the period
-        self._forgotten = False  # retention had deleted the records before it
+        self._forgotten = False  # retention had deleted the earlier records
         self.parking: Parking | None = None
         self._reader: asyncio.Task[None] | None = None
         self._read_tags: frozenset[str] | None = None
@@ -97,21 +107,21 @@ class OwnedQueue:
 
     @property
     def is_sure(self) -> bool:
-        """It is owned, and nothing makes doubt of it."""
+        """Whether it is certainly owned."""
         return self.state is QueueState.OWNED and self._trust.is_sure
 
-    # ---- what the renewals say ------------------------------------------------------------------
+    # ---- renewals -------------------------------------------------------------------------------
 
     def renewed(self, trusted_until_ns: int) -> None:
-        """The broker granted the lock again."""
+        """Extend the trust after the broker granted the lock again."""
         self._trust.renewed(trusted_until_ns, self._pipeline)
 
     def connection_lost(self) -> None:
-        """The broker may have restarted without our lock."""
+        """Doubt the lock: the broker may have restarted without it."""
         self._trust.connection_lost(self._pipeline)
 
     async def lose(self, reason: str) -> None:
-        """The lock is not ours: drop everything at once."""
+        """Drop everything at once: another proxy has the lock."""
         if self.state is QueueState.GONE:
             return
         self._log.warning("queue lost", reason=reason)
@@ -126,16 +136,16 @@ class OwnedQueue:
             pipeline = await self._take_over()
         except OlderSettings as error:
             self._lane.refused[self.queue] = str(error), now_ns() + _REFUSED_NS
-            self._log.error("not served", reason=str(error))
+            self._log.error("queue not served: the settings are older", reason=str(error))
             await self._unlock_or_leave()
             return
         except GivenToAnother as error:
-            self._log.info("left to another", reason=str(error))
+            self._log.info("queue left to another proxy", reason=str(error))
             await self._unlock_or_leave()
             return
         except Exception as error:
             bug = None if isinstance(error, RemotingError) else error
-            self._log.warning("take-over failed; trying again", reason=str(error), exc_info=bug)
+            self._log.warning("take-over failed; retrying", reason=str(error), exc_info=bug)
             await self._unlock_or_leave()
             return
         if self._trust.doubtful:
@@ -146,7 +156,7 @@ class OwnedQueue:
         self._tell_of_ownership(pipeline)
         self.parking = Parking(self._context, self._committer, self._lane, pipeline)
         self._lane.add(pipeline)
-        self._lane.apply_to(pipeline)  # they may be others by now
+        self._lane.apply_to(pipeline)  # the settings may have changed
         hands_out_ns = max(now_ns(), pipeline.hold_until_ns)
         self._lane.take_overs.note(hands_out_ns - self._locked_ns)
         self._read()
@@ -197,17 +207,18 @@ class OwnedQueue:
             found = await parked_in_twin(context, self._lane.name, pipeline)
             pipeline.found_parked(found)
             if found or (begun.last is not None and begun.last.damage is not None):
-                self._lane.records_damaged(pipeline)  # of a queue long idle they may just be gone
+                # the records of a queue long idle may just be deleted
+                self._lane.records_damaged(pipeline)
         self._report(begun, pipeline)
         unknown = begun.last is None or begun.forgotten
         if unknown and (pause := self._lane.buffer.paused_whole) is not None:
-            pipeline.pause(EVERYTHING, pause)  # a new queue of a group that is paused
+            pipeline.pause(EVERYTHING, pause)  # a new queue of a paused group
         self._own, self._forgotten = begun.own, begun.forgotten
         context.recorder.begin(pipeline, begun.last, begun.own, lose=self.lose)
         return pipeline
 
     def _report(self, begun: Begun, pipeline: ParkingPipeline) -> None:
-        """Log what became of an earlier life of the topic, and of its records."""
+        """Log a new life of the topic and deleted ownership records."""
         if begun.last is not None and begun.last.begins_life:
             self._log.warning(
                 "the topic was deleted and created again: beginning at its first message",
@@ -217,8 +228,8 @@ class OwnedQueue:
             self._lane.topic_recreated(pipeline)
         if begun.forgotten:
             self._log.warning(
-                "ownership records were deleted by retention: what was paused, which order keys"
-                " it had, and what had finished above the committed offset is not known"
+                "ownership records were deleted by retention: paused keys, order keys and messages"
+                " finished above the committed offset are unknown"
             )
 
     async def _begin_period(self, rules: TopicRules) -> Begun:
@@ -236,7 +247,9 @@ class OwnedQueue:
             self.hold_until_ns, self._asked_ns = start.hold_until_ns, start.asked_ns
 
     def follow_tags(self) -> None:
-        """Ask by the tags that are wanted now: the broker may hold a read that asks by others."""
+        """Restart the read if the wanted tags changed: the broker may hold one with the previous
+        tags.
+        """
         if self._reader is not None and self._owned().rules.tags != self._read_tags:
             self._reader.cancel()
             self._read()
@@ -254,16 +267,17 @@ class OwnedQueue:
         self._reader.add_done_callback(self._begin_anew_after_a_bug)
 
     def _begin_anew_after_a_bug(self, task: asyncio.Task[Any]) -> None:
-        """A bug ended it: no queue may stand still in silence."""
+        """Lose the queue after a bug in *task*: no queue may stop silently."""
         if not task.cancelled() and (error := task.exception()) is not None:
             spawn(self.lose(f"{task.get_name()} failed: {error!r}"), name=f"lose {self.queue}")
 
     def lost_tail(self, offset: int) -> None:
-        """The broker's queue ends at *offset*, below what was read: end the period. The next one
-        has what is left of the queue.
+        """End the period, as the broker's queue ends at *offset*, below what was read.
+
+        The next period reads the rest of the queue.
         """
         if self._handing_over is not None:
-            return  # whoever comes next finds out as well
+            return  # the next owner notices it as well
         pipeline = self._owned()
         if pipeline.copies_known:
             self._end_now(pipeline)
@@ -271,28 +285,30 @@ class OwnedQueue:
         self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
 
     def _end_life(self) -> None:
-        """The topic was deleted and created again: end the period without a word. What its records
-        say counts for nothing any more, and the next period finds that out by itself.
+        """End the period without a last record: the topic was deleted and created again.
+
+        The records of this life no longer count; the next period notices that itself.
         """
         if self._handing_over is not None:
             return
-        self._log.error("the topic was deleted and created again: its queue begins anew")
-        if self._owned().life is None:  # nobody would find out by the records
+        self._log.error("the topic was deleted and created again: its queue starts over")
+        if self._owned().life is None:  # the records would not show it
             self.lost_tail(0)
             return
         self._end_now(self._owned())
         self._handing_over = spawn(
-            self._give_back("the topic was created again"), name=f"begin {self.queue} anew"
+            self._give_back("the topic was created again"), name=f"restart {self.queue}"
         )
         self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
 
     def _end_now(self, pipeline: ParkingPipeline) -> None:
-        pipeline.drain()  # what it would commit is wrong
-        pipeline.ended()  # verdicts that come now would be in no record
+        pipeline.drain()  # its commit would be wrong
+        pipeline.ended()  # no record would contain later verdicts
 
     async def _end_at(self, pipeline: ParkingPipeline, end: int) -> bool:
-        """End the period of a queue whose messages from offset *end* on are gone. The twin, if
-        there is one, is told first: once *left* is written nobody finds out any more.
+        """End the period of a queue whose messages from offset *end* on are lost.
+
+        The twin, if any, is updated first: once *left* is stored, no owner would notice the loss.
         """
         await copies_read(self._context, pipeline)
         self._end_now(pipeline)
@@ -304,22 +320,22 @@ class OwnedQueue:
 
     @property
     def pipeline(self) -> ParkingPipeline | None:
-        """What is known of the queue; None before that is known."""
+        """The pipeline of the queue; None before it is known."""
         return self._pipeline
 
     def for_reset(self) -> ParkingPipeline:
-        """The pipeline, if a person may move the group in this queue now. Raises WrongState."""
+        """Return the pipeline, if an operator may reset the queue now. Raises WrongState."""
         if self._pipeline is None or self._handing_over is not None or not self.is_sure:
             raise NoOwnerNow(self.queue)
         return self._pipeline
 
     async def reset_to(self, offset: int, **why: object) -> None:
-        """End the period and have the group go on at *offset*; *why* stands in the history.
+        """End the period and move the group to *offset*; *why* is recorded in the history.
 
-        Raises WrongState, Unavailable if that could not be stored.
+        Raises WrongState, and Unavailable if the reset could not be stored.
         """
         pipeline = self.for_reset()
-        why = {"from": pipeline.committable, "to": offset, **why}  # before anything goes on
+        why = {"from": pipeline.committable, "to": offset, **why}  # taken before anything continues
         self.state = QueueState.HANDING_OVER
         pipeline.drain()
         moving = spawn(self._move(pipeline, offset, why), name=f"reset {self.queue} by a person")
@@ -334,12 +350,13 @@ class OwnedQueue:
     async def _end_with(
         self, pipeline: ParkingPipeline, last: Snapshot, why: dict[str, object] | None = None
     ) -> bool:
-        """End the period with *last* as its last word; *why* stands in the history. False if that
-        could not be stored. Raises Overtaken.
+        """End the period with *last* as its last record; *why* is recorded in the history.
+
+        Return False if it could not be stored. Raises Overtaken.
         """
         assert self._own is not None, "it has a pipeline"
         await self._end("reset")
-        self._pipeline = self.parking = None  # nothing more is written of what it held
+        self._pipeline = self.parking = None  # its state is not recorded any more
         await self._committer.at_rest(pipeline)
         await self._context.recorder.at_rest(pipeline)
         stored = False
@@ -357,8 +374,8 @@ class OwnedQueue:
     # ---- handing over ---------------------------------------------------------------------------
 
     def hand_over(self, *, to: str = "") -> asyncio.Task[None]:
-        """Give the queue back (or to a member by name) without loss or repetition; the task ends
-        when it is done.
+        """Release the queue, perhaps to member *to*, without loss or repetition; the task ends
+        then.
         """
         if self._handing_over is None:
             self._to = to
@@ -374,18 +391,18 @@ class OwnedQueue:
         pipeline = self._pipeline
         pipeline.drain()
         self._history("drain")
-        # A check that waits for its broker would hold up the last record.
+        # A check that waits for its broker would delay the last record.
         await cancel_and_wait(self._reader)
         await self._trust.check_no_more()
         await drained(self._context, pipeline, until_ns=lambda: self._trust.until_ns)
         twin_clean = self.parking is None or await self.parking.hand_over()
         if not await self._committer.commit(self._lane, pipeline):
-            self._log.warning("the last commit failed; the ownership record makes up for it")
+            self._log.warning("the last commit failed; the ownership record contains the offset")
         clean = twin_clean and await write_end(self._context, self._lane, pipeline, to=self._to)
         await self._give_back("handed over", clean=clean)
 
     async def _give_back(self, reason: str, *, clean: bool = False) -> None:
-        """*clean*: the records say which leases are alive."""
+        """End the period and unlock; *clean*: the records contain the live leases."""
         hold_until_ns = self.hold_until_ns
         await self._end(reason)
         if clean:
@@ -393,7 +410,7 @@ class OwnedQueue:
         await self._unlock_or_leave()
 
     async def _unlock_or_leave(self) -> None:
-        """A lock with leases under it runs out by itself: whoever gets it then knows that much."""
+        """Unlock, or with live leases let the lock expire so that the next owner waits for them."""
         if self.hold_until_ns <= now_ns():
             await self._unlock()
         self.state = QueueState.GONE
@@ -407,10 +424,10 @@ class OwnedQueue:
                     self._lane.name, [self.queue], timeout_s=timeout_s
                 )
             except RemotingError as error:
-                self._log.warning("not unlocked; the lock runs out by itself", reason=str(error))
+                self._log.warning("unlock failed; the lock expires in time", reason=str(error))
 
     async def _end(self, reason: str) -> None:
-        """Serve the queue no longer."""
+        """Stop serving the queue."""
         await cancel_and_wait(self._reader)
         await self._trust.check_no_more()
         if self.parking is not None:
@@ -419,9 +436,9 @@ class OwnedQueue:
             self.hold_until_ns = max(self.hold_until_ns, self._pipeline.leases_end_ns)
             self._history("own-", reason=reason)
             self._lane.remove(self._pipeline)
-            self._log.info("queue given up", reason=reason, committed=self._pipeline.committed)
+            self._log.info("queue released", reason=reason, committed=self._pipeline.committed)
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals ------------------------------------------------------------------------------
 
     @property
     def _us(self) -> str:

@@ -1,4 +1,4 @@
-"""Who owns the queues of a group, by their ownership records: any proxy can tell it of all."""
+"""Owners of a group's queues, by their ownership records, which any proxy can read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from proxy.core.records.replay import LastOwner
 from proxy.errors import OwnedElsewhere, UnknownName
 from proxy.upstream.records.ownership_log import OwnershipLog
 
-#: Questions of one kind at a time: each is a read or two.
+#: Concurrent requests; each is a read or two.
 _AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerRow:
-    """A queue and its newest ownership period, None if it never had one. ``member``: its owner is
-    a member of the group still; ``since_ms``: when the period began, by the broker's clock.
+    """A queue and its newest ownership period, None if it never had one.
+
+    ``member``: its owner is still a member of the group; ``since_ms``: begin of the period, by the
+    broker's clock.
     """
 
     queue: QueueName
@@ -31,14 +33,14 @@ class OwnerRow:
 
     @property
     def state(self) -> str:
-        """``owned``; ``gone``: its owner left no word, and its lock runs out; ``free``."""
+        """``owned``; ``gone``: its owner left without a record, and its lock expires; ``free``."""
         if self.last is None or self.last.clean:
             return "free"
         return "owned" if self.member else "gone"
 
 
 class OwnerBook:
-    """Reads the records of all groups."""
+    """Reads the owners of all groups."""
 
     def __init__(self, client: BrokerClient, log: OwnershipLog) -> None:
         self._client = client
@@ -46,7 +48,7 @@ class OwnerBook:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def queues(self, group: Group, topic: Topic) -> list[QueueName]:
-        """The queues of *topic*. Raises UnknownName if it is not there, RemotingError."""
+        """Return the queues of *topic*. Raises UnknownName if it does not exist, RemotingError."""
         try:
             return await self._client.queues(topic)
         except BrokerError as error:
@@ -55,7 +57,9 @@ class OwnerBook:
             raise UnknownName(f"topic {topic!r} of group {group!r} does not exist yet") from None
 
     async def queue(self, group: Group, topic: Topic, qid: str) -> QueueName:
-        """The queue *qid* of *topic*. Raises UnknownName, with those that it has; RemotingError."""
+        """Return the queue *qid* of *topic*. Raises UnknownName with the existing queues;
+        RemotingError.
+        """
         queues = await self.queues(group, topic)
         for queue in queues:
             if queue.qid == qid:
@@ -64,7 +68,7 @@ class OwnerBook:
         raise UnknownName(f"topic {topic!r} has no queue {qid!r:.200}; its queues: {known}")
 
     async def rows(self, group: Group, queues: Iterable[QueueName]) -> list[OwnerRow]:
-        """Who owns each of *queues*. Raises RemotingError."""
+        """Return the owner of each of *queues*. Raises RemotingError."""
         wanted = list(queues)
         topics = {queue.topic for queue in wanted}
         members = {topic: await self._client.consumer_ids(group, topic) for topic in sorted(topics)}
@@ -81,7 +85,8 @@ class OwnerBook:
         own = row.last.own
         place = f"HTTP {own.http}" if own.http else "address unknown"
         raise OwnedElsewhere(
-            f"queue {queue.qid} of {queue.topic!r} is owned by {own.owner} ({place}): ask there",
+            f"queue {queue.qid} of {queue.topic!r} is owned by {own.owner} ({place}): send the"
+            " request there",
             addresses=(own.http,) if own.http else (),
         )
 

@@ -1,4 +1,4 @@
-"""How an ownership period of a queue begins: with a record that makes this proxy the owner."""
+"""Begins an ownership period of a queue: with a record that makes this proxy the owner."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ from proxy.upstream.records.anchors import in_life
 
 
 class OlderSettings(OrderlaneError):
-    """Ours want an order key that the queue had before: whoever has newer ones serves it."""
+    """The local settings have an earlier order key of the queue; newer settings must
+    serve it.
+    """
 
 
 class GivenToAnother(OrderlaneError):
-    """People gave the queue to another member, which is there and may still come for it."""
+    """An operator gave the queue to another member, which is present and may still take it."""
 
 
 class TrustLapsed(RemotingError):
-    """The lock may be another's by now, whose records one of ours would make count for nobody."""
+    """The lock may have another owner by now, whose records a record of ours would invalidate."""
 
     retriable = True
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An ownership period that has just begun. ``last``: what the records below its own say."""
+    """An ownership period that has just begun. ``last``: state in the records before its own."""
 
     own: Own
     epoch: Epoch
@@ -51,15 +53,15 @@ class Begun:
 
     @property
     def knows_parked(self) -> bool:
-        """Whether the records say for certain which keys are parked."""
+        """Whether the records contain the complete list of parked keys."""
         if self.last is None:
-            return self.epoch == 0  # else retention deleted them, or nobody can read them
+            return self.epoch == 0  # otherwise the records are deleted or unreadable
         return self.last.damage is None and not self.last.forgotten
 
     @property
     def forgotten(self) -> bool:
-        """Whether there were records that are gone: retention deleted them, or the snapshot that
-        they build on.
+        """Whether earlier records, or the snapshot that they build on, were deleted by
+        retention.
         """
         return self.epoch > 0 if self.last is None else self.last.forgotten
 
@@ -78,9 +80,16 @@ class PeriodStart:
         trusted: Callable[[], bool] = lambda: True,
         hands_out: bool = True,
     ) -> None:
-        """Without *handoffs* it is begun whoever the queue was given to. *trusted*: whether the
-        lock certainly is ours. *hands_out*: False if nothing will be, so that older settings
-        do as well.
+        """Set the conditions.
+
+        Args:
+            context: Brokers and settings.
+            lane: The group.
+            queue: The queue.
+            hold_until_ns: Latest known end of earlier leases.
+            handoffs: Queues given by name; None: ignore these.
+            trusted: Returns whether the lock is still trusted.
+            hands_out: False if nothing will be delivered, so that older settings suffice.
         """
         self._context = context
         self._lane = lane
@@ -88,32 +97,36 @@ class PeriodStart:
         self._handoffs = handoffs
         self._trusted = trusted
         self._hands_out = hands_out
-        #: Leases of periods before may live until then.
+        #: Latest end of the leases of earlier periods.
         self.hold_until_ns = hold_until_ns
-        #: When the epoch was asked for.
+        #: Time of the request for the epoch.
         self.asked_ns = 0
         self._log = structlog.get_logger("ownership").bind(
             group=lane.name, topic=queue.topic, queue=queue.qid
         )
 
     async def begin(self, rules: TopicRules) -> Begun:
-        """Write the record that makes us the owner. Raises RemotingError, OlderSettings,
-        GivenToAnother.
+        """Write the record that makes this proxy the owner.
+
+        Raises RemotingError, OlderSettings, GivenToAnother.
         """
         async with self._context.take_overs.turn(self._queue.broker):
             return await self.begin_now(rules)
 
     async def begin_now(self, rules: TopicRules) -> Begun:
-        """As ``begin``, without a turn: for who holds a lock that nobody renews."""
+        """Begin like ``begin`` without waiting for a free slot, as nothing renews the caller's
+        lock.
+        """
         context, group = self._context, self._lane.name
         place = context.client, group, self._queue
         held_ns = self.hold_until_ns
         epoch: Epoch | None = None
         while True:
             broker_start_ms = await context.take_overs.broker_start_ms(self._queue.broker)
-            # Our own record of the turn before may not be shown yet, but it is nobody else's.
+            # Our own record of the previous attempt may not be visible yet, but its offset is
+            # taken.
             stored = 0 if epoch is None else epoch + 1
-            # First of all: if the topic is created anew meanwhile, the first read shows it.
+            # Read first: if the topic is created again meanwhile, the first read shows it.
             life = await context.client.life(self._queue)
             last, end = await context.log.last(group, self._queue, stored=stored)
             if epoch is None:
@@ -137,11 +150,11 @@ class PeriodStart:
             now = await in_life(*place, last, life=life)
             self._check_order_key(rules, now)
             if seen is not None and last is not None and seen.epoch == last.epoch:
-                # The last words of that owner were not to be seen yet.
+                # The last records of that owner were not visible yet.
                 self.hold_until_ns = held_ns
                 self._hold(self._wait_ns(own, last, end))
                 return replace(begun, last=now)
-            # Someone wrote after we had read: an owner of whom we know nothing yet.
+            # Another owner wrote a record after our read: read again.
             self._hold(longest_ns(own))
             held_ns = self.hold_until_ns
 
@@ -160,14 +173,14 @@ class PeriodStart:
     def _own_record(
         self, rules: TopicRules, last: LastOwner | None, end: int, *, broker_start_ms: int
     ) -> Own:
-        self.asked_ns = now_ns()  # it is sent at once
+        self.asked_ns = now_ns()  # the request is sent at once
         known = last is not None and last.damage is None
         return Own(
             owner=self._context.client.client_id,
             trust_ms=int(self._context.settings.lock.trust_s * 1000),
             longest_lease_ms=rules.visibility_ns // 1_000_000,
             broker_start_ms=broker_start_ms,
-            # Else there may have been periods whose records are gone: each had one, at least.
+            # Otherwise earlier periods may have deleted records: at least one record each.
             period=last.own.period + 1 if known and last is not None else end + 1,
             http=self._context.http,
             by_name=self._handoffs is not None and self._handoffs.expects(self._queue),
@@ -178,22 +191,20 @@ class PeriodStart:
         if self._hands_out and keys is not None and keys.is_newer_than(rules):
             raise OlderSettings(
                 f"the order key of {self._queue} is {keys.rule} since offset {keys.since}, and"
-                f" {KeyRule.of(rules)} in the settings of this proxy is older: bring them up to"
-                f" date, or set order_key_version: {keys.setting + 1} to go back to that order key"
+                f" {KeyRule.of(rules)} in this proxy's settings is older: update the settings, or"
+                f" set order_key_version: {keys.setting + 1} to return to that order key"
             )
 
     @property
     def _waits_ms(self) -> int:
-        """For how long leases may live that this period waits for: they outlive it if it ends at
-        once.
-        """
+        """Remaining time of earlier leases that this period waits for; they may outlive it."""
         return max(0, -((now_ns() - self.hold_until_ns) // 1_000_000))
 
     def _hold(self, for_ns: int) -> None:
         self.hold_until_ns = max(self.hold_until_ns, now_ns() + for_ns)
 
     def _wait_ns(self, own: Own, last: LastOwner | None, end: int) -> int:
-        """How long leases of the owner before *own*, *last*, may live; counted from now."""
+        """Return how long leases of the previous owner *last* may live from now on."""
         expiry_s = self._context.settings.lock.broker_lock_expiry_s
         wait = wait_ns(own, last, end=end, broker_lock_expiry_s=expiry_s)
         if wait and last is not None:

@@ -1,7 +1,7 @@
-"""Writes the last records of a queue that nobody owns once more, before retention deletes them.
+"""Writes the last records of a queue without an owner again, before retention deletes them.
 
-They say the same again, in a period of their own. Nothing is read or handed out in it, and a client
-that comes meanwhile waits for a few requests at most.
+The records keep their contents, in a period of their own. Nothing is read or delivered in it, and a
+client that comes meanwhile waits for a few requests at most.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _log = structlog.get_logger("ownership")
 async def renew_records(
     context: UpstreamContext, lane: GroupLane, queue: QueueName, *, lock_requests: asyncio.Lock
 ) -> None:
-    """Do it; damaged records are left as they are, for an owner to mend. *lock_requests*: as in
-    ``FreePeriod``.
+    """Renew the records of *queue*; damaged ones are left for an owner to repair.
 
-    Raises WrongState if another has the lock or the records name a later owner, RemotingError.
+    *lock_requests*: see ``FreePeriod``. Raises WrongState if another proxy has the lock or the
+    records name a later owner, RemotingError.
     """
     period = FreePeriod(context, lane, queue, lock_requests=lock_requests, changes=False)
     async with period.locked(), period.begun("records renewed") as begun:
         if (last := _sound(begun.last)) is None:
             return
-        if last.parked:  # first: the records of the queue say that they are there
+        if last.parked:  # first, as the queue's records refer to them
             await _renew_twin(context, lane, queue, begun)
         kept = replace(last, epoch=begun.epoch)
         stored = await context.log.append_snapshot(lane.name, queue, kept, begun.own)
@@ -55,7 +55,7 @@ async def _renew_twin(
     before = await log.owner(group, twin)
     if before is None or _sound(before) is None:
         return
-    # The twin has lives of its own: its next owner finds out whether this is still the one.
+    # The twin has lives of its own: its next owner checks whether this is the current one.
     own = replace(
         begun.own,
         broker_start_ms=0,

@@ -1,8 +1,8 @@
-"""A person has a group go on at another offset of a queue: how that is written down.
+"""Moves a group to another offset of a queue for an operator.
 
-An empty snapshot at the new place, then the committed offset, and only then does anybody read: so a
-crash in between leaves either the old place or the new one. Who finds an offset below the base of
-the records without such a snapshot takes it for a lost commit.
+An empty snapshot at the new offset is stored, then the committed offset, and only then is the queue
+read: a crash in between leaves either the old or the new position. A committed offset below the
+base of the records without such a snapshot counts as a lost commit.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _LOOK_AGAIN_S = 0.2
 
 
 class NoOwnerNow(WrongState):
-    """Nobody can say where the group stands in a queue."""
+    """The group's position in a queue is unknown, because no proxy certainly owns it."""
 
     def __init__(self, queue: QueueName) -> None:
         super().__init__(
-            f"queue {queue.qid} is being taken over or handed over: ask again in a moment"
+            f"queue {queue.qid} is being taken over or handed over: try again in a moment"
         )
 
 
 class NotStored(Unavailable):
-    """The broker of a queue took no record of a reset while it might be written."""
+    """The broker stored no record of a reset in time."""
 
     def __init__(self, queue: QueueName) -> None:
         super().__init__(
-            f"the reset of queue {queue.qid} is not stored, for its broker does not answer"
+            f"the reset of queue {queue.qid} is not stored, because its broker does not answer"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a group stands in a queue: ``base`` is the next offset that it needs."""
+    """A group's position in a queue: ``base`` is the next offset that it needs."""
 
     base: int
     parked: int
@@ -59,30 +59,31 @@ class Place:
 
 
 class Overtaken(WrongState):
-    """The records name a later owner, so what ours say of a reset counts for nobody."""
+    """The records name a later owner, so ours do not count for a reset."""
 
     def __init__(self, queue: QueueName) -> None:
         super().__init__(
             f"the records of queue {queue.qid} name a later owner than this proxy, so the group was"
-            " not moved there: ask again in a moment"
+            " not moved there: try again in a moment"
         )
 
 
-#: Given where the group stands, says where it is to go on, or raises; what it is to do lasts as
-#: long as its context, and its value is what histories say of it.
+#: Receives the group's position and yields the new offset and the fields for the history, or
+#: raises. Its context covers the reset.
 Moving = Callable[[Place], AbstractAsyncContextManager[tuple[int, dict[str, object]]]]
 
 
 def moved_to(pipeline: QueuePipeline, offset: int) -> Snapshot:
-    """What is to be written of a queue that goes on at *offset*."""
+    """Return the snapshot of a queue whose group continues at *offset*."""
     return pipeline.snapshot(now_ns=now_ns()).moved_to(offset)
 
 
 async def store_reset(
     context: UpstreamContext, group: Group, queue: QueueName, moved: Snapshot, own: Own
 ) -> bool:
-    """Write down that *group* goes on by *moved*, as the last word of the period that *own* began;
-    False after a while if not. Raises Overtaken.
+    """Store that *group* continues with *moved*, as the last record of the period begun by *own*.
+
+    Return False after a pause if that failed. Raises Overtaken.
     """
     try:
         stored = await context.log.append_snapshot(group, queue, moved, own)
@@ -90,7 +91,8 @@ async def store_reset(
         if last is None or last.epoch != moved.epoch:
             raise Overtaken(queue)
         if last.snapshot_at is None or last.snapshot_at < stored[0]:
-            return False  # what an earlier try had sent came in between, and none of it counts
+            # a part of an earlier attempt came in between, which invalidates the snapshot
+            return False
         await context.client.commit_offset(
             *(group, queue, moved.base),
             epoch=moved.epoch,
@@ -98,18 +100,21 @@ async def store_reset(
             life=own.life,
         )
     except RemotingError as error:
-        _log.error("reset not written down", group=group, queue=str(queue), reason=str(error))
+        _log.error("reset not stored; retrying", group=group, queue=str(queue), reason=str(error))
         await asyncio.sleep(_LOOK_AGAIN_S)
         return False
     return True
 
 
 def place_of(begun: Begun) -> Place:
-    """Where the group stands by the records of a queue that nobody owned. Raises WrongState if they
-    do not say which keys are parked.
+    """Return the group's position by the records of a queue without an owner.
+
+    Raises WrongState if they do not contain the parked keys.
     """
     if not begun.knows_parked:
-        raise WrongState("its ownership records are damaged: let a client pull first, to mend them")
+        raise WrongState(
+            "the ownership records are damaged: let a client pull first, which repairs them"
+        )
     last = None if begun.last is None else begun.last.snapshot
     if last is None:
         return Place(begun.start_offset, parked=0)
@@ -117,7 +122,7 @@ def place_of(begun: Begun) -> Place:
 
 
 class FreeReset:
-    """A queue that no proxy owns is owned for as long as a reset takes."""
+    """A short ownership period for the reset of a queue that no proxy owns."""
 
     def __init__(
         self,
@@ -127,14 +132,16 @@ class FreeReset:
         *,
         lock_requests: asyncio.Lock,
     ) -> None:
-        """*lock_requests*: as in ``FreePeriod``."""
+        """*lock_requests*: see ``FreePeriod``."""
         self._context = context
         self._lane = lane
         self._queue = queue
         self._period = FreePeriod(context, lane, queue, lock_requests=lock_requests)
 
     async def run(self, move: Moving) -> None:
-        """Do it. Raises WrongState if another has the lock or the records name a later owner,
+        """Reset the queue.
+
+        Raises WrongState if another proxy has the lock or the records name a later owner,
         Unavailable, RemotingError.
         """
         async with self._locked() as trusted_until_ns, self._period.begun("reset") as begun:

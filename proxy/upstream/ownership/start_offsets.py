@@ -1,4 +1,4 @@
-"""Where a group begins in a queue."""
+"""The offset at which a group begins to read a queue."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ async def start_offset(
     *,
     last: LastOwner | None = None,
 ) -> tuple[int, int]:
-    """The committed offset (as the broker stores it) and the offset to start from. *last*: what
-    the records say of the owner before.
+    """Return the committed offset, as the broker stores it, and the offset to start from.
 
-    A group that never owned a queue of the topic begins at ``start_from``, in all of the topic's
-    queues at once and committed at once: a crash before the first message must not move "latest".
-    All that comes before the first ownership record, so whoever sees a record sees these offsets
-    too. A queue that came later begins with its first message. Each owner writes down where it
-    began, so a broker that forgets the commit does not move it. The first owner in another
-    incarnation of the topic begins with the first message: what is committed there may have come
-    late, of a message that is gone. Raises RemotingError.
+    *last*: state in the records of the previous owner. Raises RemotingError.
 
-    Stored messages that the group needs and that are deleted by now are left to the reader, which
-    says so.
+    A group that never owned a queue of the topic begins at ``start_from``, in all queues of the
+    topic at once, and commits that: a crash before the first message must not move "latest". This
+    precedes the first ownership record, so an owner that sees a record also sees these offsets. A
+    queue added later begins with its first message. Each owner records where it began, so a broker
+    that loses the commit does not move it. The first owner in another life of the topic begins with
+    the first message: the committed offset may be a late one of the previous life.
+
+    Stored messages that the group needs and retention has deleted are left to the reader, which
+    reports them.
     """
     client, name = context.client, Group(group.name)
     committed = await client.committed_offset(name, queue)
@@ -39,7 +39,7 @@ async def start_offset(
         committed = await client.committed_offset(name, queue)
     begins_life = last is not None and last.begins_life
     if last is not None and last.life is not None:
-        begins_life &= last.own.life != last.life  # what owners in this life committed counts
+        begins_life &= last.own.life != last.life  # commits of owners in this life count
     if committed is None or begins_life:
         start = await client.min_offset(queue)
     else:
@@ -48,7 +48,7 @@ async def start_offset(
 
 
 def _began(last: LastOwner | None) -> int:
-    """Where the owner before began, if no record says more."""
+    """Return where the previous owner began, unless a record contains more."""
     if last is None or last.snapshot is not None or last.damage is not None:
         return 0
     return last.own.start if last.own.start is not None and last.own.life == last.life else 0

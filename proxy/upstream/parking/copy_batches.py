@@ -1,4 +1,4 @@
-"""Copies of parked messages, those of many keys in one request."""
+"""Gathers copies of parked messages of many keys into one request."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from broker_core.errors import BrokerError, LocalProtocolError, RemotingError
 from broker_core.remoting.compression import SYS_COMPRESSED
 from proxy.core.jobs.chains import Job
 
-#: What one request stores at most: so many copies, and bytes of their messages.
+#: Maximum copies, and bytes of their messages, in one request.
 AT_ONCE, AT_ONCE_BYTES = 256, 128 << 10
-#: What a copy takes beside body and properties of its message, about.
+#: Approximate bytes of a copy besides its message's body and properties.
 _BESIDE_BYTES = 512
 
-#: The next jobs of one key, in order; they may be none.
+#: The next jobs of each key, in order; a list may be empty.
 Runs = Iterable[list[Job]]
 
 
 def batches(runs: Runs) -> Iterator[list[list[Job]]]:
-    """*runs*, gathered for one request each. A run is looked at when its turn comes; one too long
-    for a request has one of its own. So has one with compressed bodies, which no batch takes.
+    """Yield *runs* gathered into requests, taking each run only when it is needed.
+
+    A run that is too long for a request has one of its own, and so has one with compressed bodies,
+    which batches do not support.
     """
     batch: list[list[Job]] = []
     jobs = size = 0
@@ -45,8 +47,10 @@ def batches(runs: Runs) -> Iterator[list[list[Job]]]:
 async def copy_each(
     runs: Runs, copy: Callable[[Sequence[Job]], Awaitable[None]]
 ) -> dict[bytes, RemotingError]:
-    """Have *copy* store all *runs*, and return why it failed, by key. What a broker refuses for one
-    key keeps no other one waiting: each of them is tried by itself then.
+    """Store all *runs* by *copy* and return the errors by key.
+
+    If a broker refuses a batch, each of its keys is tried separately, so that one key does not
+    delay others.
     """
     failed: dict[bytes, RemotingError] = {}
     for batch in batches(runs):

@@ -1,13 +1,13 @@
-"""The parked keys of one owned queue: their records, the copies in its parked twin, redrives.
+"""The parked keys of one owned queue: their records, the copies in the parked twin, redrives.
 
-One task a queue, from its first parked key on. Each step is stored before the next begins, so a
-crash between any two leaves something that the next owner can go on from:
+One task per queue, from its first parked key on. Each step is stored before the next begins, so the
+next owner can continue after a crash at any point:
 
-1. an ownership record lists the key; from then on nobody hands its messages out;
+1. an ownership record lists the key; from then on its messages are not delivered;
 2. copies of its messages are appended to the twin, in order, and each message then finishes;
-3. a redrive is written down in the records of the twin, and its copies are handed out;
-4. when the twin holds none of the key an ownership record lists it no longer, then one of the twin
-   forgets it, and its further messages are handed out again.
+3. a redrive is recorded in the records of the twin, and the copies are delivered;
+4. once the twin has no copies of the key left, an ownership record no longer lists it, a record of
+the twin forgets it, and its newer messages are delivered again.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from proxy.upstream.records.anchors import in_life
 from proxy.upstream.records.durable import check_on_disk
 
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 5.0
-#: Keys that one line of the log names.
+#: Maximum keys named in a log line.
 _KEYS_IN_LOG = 5
 
 
 class Parking:
-    """What is parked of one queue in one ownership period."""
+    """Parked keys of one queue in one ownership period."""
 
     def __init__(
         self,
@@ -78,22 +78,22 @@ class Parking:
 
     @property
     def lane(self) -> GroupLane:
-        """Its group."""
+        """The group."""
         return self._lane
 
     @property
     def pipeline(self) -> ParkingPipeline:
-        """The pipeline whose keys it parks."""
+        """The pipeline whose keys are parked."""
         return self._pipeline
 
     def wake(self) -> None:
-        """Something may be to do."""
+        """Check for work, starting the task if necessary."""
         if self._task is None and not self._pipeline.closed:
             self._task = spawn(self._run(), name=f"parking {self._pipeline.queue}")
         self._wake.set()
 
     def keys(self) -> dict[bytes, bool]:
-        """The parked keys, and whether they are redriven."""
+        """Return the parked keys, and whether each is being redriven."""
         twin = self._pipeline.twin
         redriven = () if twin is None else twin.redrives.keys
         return {key: key in redriven for key in self._pipeline.parked}
@@ -104,7 +104,7 @@ class Parking:
         return self._pipeline.place
 
     def view(self, key: bytes) -> dict[str, Any]:
-        """What is to be known of *key*: ``copies`` are those in the twin."""
+        """Return the state of *key* for operators; ``copies`` are those in the twin."""
         pipeline, twin = self._pipeline, self._pipeline.twin
         state, parked = "not parked", pipeline.parked.get(key)
         if parked is not None:
@@ -123,18 +123,19 @@ class Parking:
             "redriven_by": copied.by if copied is not None and state == "redriven" else "",
         }
 
-    # ---- what operators ask for -----------------------------------------------------------------
+    # ---- operators' requests --------------------------------------------------------------------
 
     def park(self, key: bytes, *, by: str, reason: str) -> bool:
-        """Park *key*; False if it is parked already, or nothing of it is unfinished here."""
+        """Park *key*; return False if it is already parked or has no unfinished messages here."""
         if not (self.may_act and self._pipeline.parking.park(key, by=by, reason=reason)):
             return False
         self._lane.did(self._pipeline, Effects().note_parking())
         return True
 
     def redrive(self, key: bytes, *, by: str, audit: str, rate: float = 0.0) -> bool:
-        """Hand out what is parked of *key*, *rate* messages a second at most (0: no limit); False
-        if it is not parked, or not ready for that. One that is redriven gets another rate.
+        """Deliver the parked messages of *key*; return False if it is not parked or not ready.
+
+        *rate*: maximum messages per second; 0: no limit. A running redrive gets the new rate.
         """
         twin = self._pipeline.twin
         if not self.may_act or twin is None or key not in self._pipeline.parking.recorded:
@@ -150,7 +151,7 @@ class Parking:
         return True
 
     def may_redrive(self) -> list[bytes]:
-        """Parked keys that are ready to be redriven, and are not."""
+        """Return the parked keys that can be redriven and are not."""
         twin = self._pipeline.twin
         if not self.may_act or twin is None:
             return []
@@ -159,7 +160,7 @@ class Parking:
         return sorted(key for key in recorded if key not in redriven and key not in stopping)
 
     def redrive_all(self, *, by: str, audit: str, rate: float = 0.0) -> None:
-        """Hand out what is parked of all keys that are ready for that; else as ``redrive``."""
+        """Redrive all parked keys that are ready, like ``redrive``."""
         if keys := self.may_redrive():
             twin = self._twin()
             for key in keys:
@@ -170,7 +171,7 @@ class Parking:
             self._lane.did(twin, twin.redrive_all(keys, rate=rate, by=by))
 
     def stop(self, key: bytes, *, by: str) -> bool:
-        """Redrive *key* no longer; False if it is not redriven."""
+        """Stop the redrive of *key*; return False if there is none."""
         twin = self._pipeline.twin
         if not self.may_act or twin is None or key not in twin.redrives.keys:
             return False
@@ -181,13 +182,13 @@ class Parking:
 
     @property
     def may_act(self) -> bool:
-        """False once the last record is on its way, and while another may own the queue."""
+        """Whether changes are allowed: not during the last record or without certain ownership."""
         return not self._pipeline.draining and self._pipeline.is_owned(now_ns())
 
     # ---- the end of the period ------------------------------------------------------------------
 
     async def hand_over(self) -> bool:
-        """Write down what the twin's next owner must know; False if that is not stored."""
+        """Record the state for the twin's next owner; return False if it is not stored."""
         await cancel_and_wait(self._task, self._reader)
         twin = self._pipeline.twin
         if twin is None:
@@ -196,17 +197,17 @@ class Parking:
         if self._pipeline.extensions_refused:
             twin.refuse_extensions()
         await self._committer.commit(self._lane, twin)
-        twin.ended()  # no record would have what is said of it later
+        twin.ended()  # no record would contain later verdicts
         try:
             await last_record(self._context, self._lane, twin)
             await self._context.recorder.end(self._lane, twin)
         except RemotingError as error:
-            self._log.warning("no end of the twin written", reason=str(error))
+            self._log.warning("end of the twin's period not recorded", reason=str(error))
             return False
         return True
 
     async def end(self, reason: str) -> None:
-        """The queue is served no longer."""
+        """Stop serving the queue."""
         await cancel_and_wait(self._task, self._reader)
         if (twin := self._pipeline.twin) is not None and not twin.closed:
             self._notes.period(twin, "own-", reason=reason)
@@ -220,7 +221,7 @@ class Parking:
             self._wake.clear()
             if self._pipeline.draining:
                 return
-            if not self._pipeline.is_owned(now_ns()):  # another may be at work on its keys
+            if not self._pipeline.is_owned(now_ns()):  # another proxy may be processing its keys
                 await asyncio.sleep(_FIRST_BACK_OFF_S)
                 self._wake.set()
                 continue
@@ -228,11 +229,11 @@ class Parking:
                 await self._look_after()
                 back_off_s = _FIRST_BACK_OFF_S
                 self._pipeline.parking.copying_fails("")
-            except Exception as error:  # whatever it is: no key may stand still in silence
+            except Exception as error:  # including bugs: no key may stop silently
                 bug = None if isinstance(error, RemotingError) else error
                 self._pipeline.parking.copying_fails(f"{self._queue.topic}: {error}")
                 self._log.error(
-                    "messages of parked keys wait until copies of them can be stored; trying again",
+                    "copies of parked messages not stored, so their keys wait; retrying",
                     parked_topic=self._queue.topic,
                     messages=self._pipeline.statistics().uncopied,
                     reason=str(error),
@@ -256,7 +257,7 @@ class Parking:
             raise reason
 
     async def _copy_all(self, keys: Collection[bytes]) -> Mapping[bytes, RemotingError]:
-        """Store the next copies of *keys*; returns why not, for those of which it failed."""
+        """Store the next copies of *keys*; return the errors by key."""
         pipeline = self._pipeline
         runs = (pipeline.to_copy(key, jobs=AT_ONCE, body_bytes=AT_ONCE_BYTES) for key in keys)
         try:
@@ -315,7 +316,7 @@ class Parking:
                 if not second.illegal:
                     raise
                 self._log.error(
-                    "the broker takes no copy of a message; it is dead-lettered",
+                    "message dead-lettered: the broker refuses its parked copy",
                     offset=job.offset,
                     reason=str(second),
                 )
@@ -329,7 +330,7 @@ class Parking:
         twin = self._twin()
         twin.copies_end_at(at[-1] + 1)
         if not self._pipeline.is_owned(now_ns()):
-            # What the next owner does with them counts; if it is us, they are copied again.
+            # The next owner decides about these copies; if it is this proxy, they are stored again.
             self._pipeline.parking.look_again(job.key for job in jobs if job.key is not None)
             return
         self._lane.did(self._pipeline, self._pipeline.copied(jobs, at=at))
@@ -350,7 +351,7 @@ class Parking:
     # ---- the twin -------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Own the twin, too: whoever owns the queue does. Its records have a log of their own."""
+        """Own the twin along with its queue. Its records have a log of their own."""
         twin, last, own = await self._take_over()
         if last is not None and last.damage is not None:
             self._lane.records_damaged(twin)
@@ -367,7 +368,7 @@ class Parking:
             **rules_in_history(twin),
         )
         self._lane.add(twin)
-        self._lane.apply_to(twin)  # they may be others by now
+        self._lane.apply_to(twin)  # the settings may have changed
         self._reader = spawn(self._read(twin), name=f"read {self._queue}")
 
     async def _read(self, twin: TwinPipeline) -> None:
@@ -379,8 +380,8 @@ class Parking:
                     on_new_life=self._end_life,
                 )
                 return
-            except Exception as bug:  # no parked key may stand still in silence
-                self._log.error("copies not read; trying again", reason=str(bug), exc_info=bug)
+            except Exception as bug:  # no parked key may stop silently
+                self._log.error("copies not read; retrying", reason=str(bug), exc_info=bug)
                 await asyncio.sleep(_LONGEST_BACK_OFF_S)
 
     async def _take_over(self) -> tuple[TwinPipeline, LastOwner | None, Own]:
@@ -392,7 +393,7 @@ class Parking:
             owner=context.client.client_id,
             trust_ms=int(context.settings.lock.trust_s * 1000),
             longest_lease_ms=pipeline.rules.visibility_ns // 1_000_000,
-            broker_start_ms=0,  # how long leases may live is the queue's own business
+            broker_start_ms=0,  # the queue's own period waits for leases
             period=pipeline.epoch,
             life=life,
         )
@@ -400,7 +401,8 @@ class Parking:
         last, _ = await context.log.last(group, self._queue, before=epoch, by_period=True)
         last = await in_life(context.client, group, self._queue, last, life=life)
         start = await self._start(last, committed)
-        # Records are shown in the order in which they and all else was stored: it is the whole end.
+        # Records become visible in the order in which they and all else was stored, so this is the
+        # actual end.
         must_read = await context.client.max_offset(self._queue)
         twin = TwinPipeline(
             twin_of=pipeline,
@@ -422,11 +424,11 @@ class Parking:
         return twin, last, own
 
     async def _start(self, last: LastOwner | None, committed: int | None) -> int:
-        """Where to begin to read copies: of *last*, and what was *committed*."""
+        """Return the offset from which copies are read."""
         if last is not None and last.begins_life:
             self._log.error("the parked topic was deleted and created again: its copies are gone")
             return await self._context.client.min_offset(self._queue)
-        return committed or 0  # what is gone by now is left to the reader, which says so
+        return committed or 0  # deleted copies are left to the reader, which reports them
 
     async def _create(self) -> None:
         client, queue = self._context.client, self._pipeline.queue
@@ -445,11 +447,11 @@ class Parking:
         await client.create_topic(self._queue.topic, queues=count, broker=queue.broker)
 
     def lost_tail(self, offset: int) -> None:
-        """The broker's queue of copies ends below what was read: begin anew with what is left."""
+        """Start over with the remaining copies: the broker's queue ends below what was read."""
         spawn(self._restart_at(offset), name=f"reset {self._queue}")
 
     def _end_life(self) -> None:
-        """The parked topic was deleted and created again."""
+        """Start over: the parked topic was deleted and created again."""
         self.lost_tail(0)
 
     async def _restart_at(self, offset: int) -> None:
@@ -469,7 +471,7 @@ class Parking:
                 )
                 break
             except RemotingError as error:
-                self._log.error("reset of the twin not written; trying again", reason=str(error))
+                self._log.error("reset of the twin not stored; retrying", reason=str(error))
                 await asyncio.sleep(_FIRST_BACK_OFF_S)
         self._pipeline.drop_twin()
         self.wake()
@@ -481,5 +483,5 @@ class Parking:
 
 
 def _named(keys: Sequence[bytes]) -> dict[str, Any]:
-    """*keys* for the log: how many, and the first of them."""
+    """Return the number of *keys* and the first of them, for the log."""
     return {"keys": len(keys), "first": [key_text(key) for key in keys[:_KEYS_IN_LOG]]}

@@ -1,4 +1,4 @@
-"""Finds the parked keys of a queue among their copies, where its ownership records are damaged."""
+"""Recovers the parked keys of a queue from their copies when its ownership records are damaged."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _log = structlog.get_logger("parking")
 async def parked_in_twin(
     context: UpstreamContext, group: Group, pipeline: QueuePipeline
 ) -> dict[bytes, ParkedKey]:
-    """Keys with copies in the twin of *pipeline*'s queue that have not ended, whose ``own`` record
-    is stored: whoever owned it before makes no copies that count. Raises RemotingError.
+    """Return the keys with unfinished copies in the twin of *pipeline*'s queue.
+
+    The queue's ``own`` record must be stored, so that copies of previous owners no longer count.
+    Raises RemotingError.
     """
     client = context.client
     twin = pipeline.queue._replace(topic=parked_topic(group, pipeline.topic))
@@ -45,7 +47,7 @@ async def parked_in_twin(
         found.see(copy)
     if found.keys:
         _log.warning(
-            "keys are taken for parked, for copies of them are; redrive those that should go on",
+            "keys with copies count as parked, as the records are damaged; redrive them if needed",
             group=group,
             topic=pipeline.topic,
             queue=pipeline.place,

@@ -1,4 +1,6 @@
-"""Looks now and then whether retention comes near to keys that fail, before it deletes them."""
+"""Checks regularly whether retention is near the messages of failing keys, before it
+deletes them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _noisy = NoisyLog(_log)
 async def watch_retention(
     context: UpstreamContext, parkings: Callable[[], Iterable[Parking]]
 ) -> None:
-    """Look at all queues every minute, until cancelled; at those of each broker for themselves."""
+    """Check all queues every minute until cancelled, separately at each broker."""
     rounds = BrokerRounds("retention")
     try:
         while True:
@@ -49,15 +51,16 @@ async def _look_at_all(context: UpstreamContext, parkings: Iterable[Parking]) ->
         try:
             await look_at(context, parking)
         except RemotingError as error:
-            _noisy.warning("look", "retention not looked at", reason=str(error))
-        except Exception as error:  # a bug with one queue must not end the look at others
-            _noisy.warning("bug", "look failed", reason=str(error), exc_info=error)
+            _noisy.warning("look", "retention not checked; retrying", reason=str(error))
+        except Exception as error:  # a bug with one queue must not end the check of others
+            _noisy.warning("bug", "retention check failed", reason=str(error), exc_info=error)
 
 
 async def look_at(context: UpstreamContext, parking: Parking) -> None:
-    """Park the keys of one queue that fail and whose first message nears the end of retention; or
-    (``block``) say so. Say so as well of parked keys whose copies do. Nothing is near where the
-    broker never deleted anything. Raises RemotingError.
+    """Park failing keys of one queue whose first message is near the end of retention.
+
+    With ``block`` they are reported instead, and so are parked keys with such copies. Nothing is
+    near the end at a broker that never deleted messages. Raises RemotingError.
     """
     pipeline, lane = parking.pipeline, parking.lane
     twin = pipeline.twin
@@ -93,7 +96,7 @@ async def _look_at_copies(
     if twin.jobs.unfinished and near_ms > 0:
         end = await context.client.offset_at(twin.queue, int(near_ms))
         store_ms = await _stored_ms(context, lane, twin, end)
-        end += store_ms is not None and store_ms < near_ms  # brokers mean the nearest one
+        end += store_ms is not None and store_ms < near_ms  # brokers return the nearest offset
         near = [
             key
             for key, chain in twin.jobs.spilled_chains
@@ -109,8 +112,9 @@ async def _look_at_copies(
 async def _oldest_ms(
     context: UpstreamContext, lane: GroupLane, *pipelines: QueuePipeline | None
 ) -> int | None:
-    """When the oldest message that the broker keeps was stored, as far as the queues of *pipelines*
-    show; None if it never deleted anything there.
+    """Return the time of the oldest message kept by the broker, as far as *pipelines* show it.
+
+    None if nothing was ever deleted there.
     """
     oldest: list[int] = []
     deleted = False
@@ -135,7 +139,7 @@ async def _stored_ms(
 
 def _alarm(what: str, pipeline: QueuePipeline, lane: GroupLane, key: bytes) -> None:
     _log.error(
-        f"{what}: its messages are going to be deleted",
+        f"{what}: its messages will be deleted",
         group=lane.name,
         topic=pipeline.topic,
         queue=pipeline.place,

@@ -1,1 +1,1 @@
-"""Reading owned queues: long polls, refills, and what retention is about to delete."""
+"""Reads owned queues: long polls, refills of spilled chains, and samples."""

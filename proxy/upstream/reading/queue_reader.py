@@ -23,7 +23,7 @@ _MAX_MESSAGES = 256
 _SUSPEND_MS = 15_000
 _FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
 _LOOK_AGAIN_S = 1.0
-#: A queue that is not read, for there is no room: how often its broker is asked for its life.
+#: Interval at which a broker is asked for the life of a queue that is not read for lack of room.
 _ASK_LIFE_NS = 2_000_000_000
 _FREED_WITHIN_S = 0.005
 _MOVED_BACK = "the broker's queue ends below the read position: it was reset or lost its tail"
@@ -39,13 +39,15 @@ async def read_queue(
     on_reset: Callable[[int], None],
     on_new_life: Callable[[], None],
 ) -> None:
-    """Read until cancelled. *on_reset* is told where the broker says that the queue begins anew,
-    and reading ends; so it does where the topic is another one of that name, *on_new_life*.
+    """Read until cancelled, or until the queue starts over.
+
+    *on_reset* receives the end of a queue that has lost messages; *on_new_life* is called if the
+    topic was deleted and created again.
     """
     log = queue_log("reader", group=lane.name, queue=pipeline.queue)
     back_off_s = _FIRST_BACK_OFF_S
     patience = Patience()
-    doubtful = False  # it may have begun another one while nobody looked
+    doubtful = False  # the queue may have begun another life while it was not read
 
     while True:
         room = await _room(context, lane, pipeline, patience)
@@ -65,7 +67,7 @@ async def read_queue(
             return
         doubtful = False
         if pipeline.rules.tags != asked_by:
-            continue  # the broker passed over what is wanted now
+            continue  # the broker left out messages that are wanted now
         if _is_moved_back(pipeline, result):
             log.error(_MOVED_BACK, position=pipeline.position, end=result.next_offset)
             on_reset(result.next_offset)
@@ -96,8 +98,10 @@ async def _is_other_life(
     *,
     doubtful: bool,
 ) -> bool:
-    """True if *result* is of another life of the topic. A broker that tells none apart is looked
-    through where it moved back, and (*doubtful*) where it did not answer before.
+    """Return True if *result* is from another life of the topic.
+
+    A broker without lives is checked by the log offset of a message when it moved back, and
+    (*doubtful*) after it did not answer.
     """
     if is_other_life(pipeline, result.life):
         return True
@@ -111,7 +115,7 @@ async def _is_other_life(
 async def _pulled(
     context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, *, max_messages: int
 ) -> PullResult | None:
-    """What the broker has from the read position on; None, and a warning, if it does not say."""
+    """Return the broker's messages from the read position on; None, with a warning, if it fails."""
     try:
         return await context.client.pull(
             pipeline.queue,
@@ -124,8 +128,8 @@ async def _pulled(
         )
     except RemotingError as error:
         _noisy.warning(
-            f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
-            "read failed; trying again",
+            f"{lane.name} {pipeline.queue.broker}",  # one warning per broker and group
+            "read failed; retrying",
             group=lane.name,
             queue=str(pipeline.queue),
             reason=str(error),
@@ -136,7 +140,9 @@ async def _pulled(
 async def _room(
     context: UpstreamContext, lane: GroupLane, pipeline: QueuePipeline, patience: Patience
 ) -> int:
-    """How many messages may be read, once there are some; 0 if the topic begins another life."""
+    """Return how many messages may be read, waiting for room; 0 if the topic begins
+    another life.
+    """
 
     def look() -> int:
         now, oldest = now_ns(), pipeline.committable
@@ -159,7 +165,7 @@ async def _room(
     while not (room := look()):
         await context.settled.wait(look_again_s, until=lambda: look() > 0)
         look_again_s = _LOOK_AGAIN_S
-        if now_ns() - asked_ns >= _ASK_LIFE_NS:  # no read tells meanwhile
+        if now_ns() - asked_ns >= _ASK_LIFE_NS:  # meanwhile no read shows it
             asked_ns = now_ns()
             with suppress(RemotingError):
                 if is_other_life(pipeline, await context.client.life(pipeline.queue)):
@@ -168,14 +174,14 @@ async def _room(
 
 
 def is_other_life(pipeline: QueuePipeline, life: int | None) -> bool:
-    """True if the topic, which is in *life*, was deleted and created again since the period of
-    *pipeline* began.
+    """Return True if the topic, now in *life*, was created again since *pipeline*'s
+    period began.
     """
     return life is not None and pipeline.life is not None and life != pipeline.life
 
 
 def _room_past(context: UpstreamContext, pipeline: QueuePipeline) -> int:
-    """How many may be read for clients that wait in vain; others may have room by it, too."""
+    """Return the room for clients that wait in vain; it may free memory for other queues."""
     memory = pipeline.jobs.window.memory
     before = memory.used
     room = pipeline.room(demand=True)
@@ -187,9 +193,10 @@ def _room_past(context: UpstreamContext, pipeline: QueuePipeline) -> int:
 def _count_left_out(
     lane: GroupLane, pipeline: QueuePipeline, result: PullResult, *, by_tags: bool
 ) -> None:
-    """Count what the broker passed over: messages whose tags are not wanted, or (unless *by_tags*)
-    that retention deleted. Apache RocketMQ deletes a file of its log first, and corrects its queues
-    a moment later: until then its answers begin behind what is gone.
+    """Count messages left out by the broker: by their tags, or (unless *by_tags*) by retention.
+
+    Apache RocketMQ first deletes a file of its log and then corrects its queues: until then its
+    answers begin after the deleted messages.
     """
     left_out = result.next_offset - pipeline.position - len(result.messages)
     if left_out <= 0:
@@ -202,7 +209,8 @@ def _count_left_out(
         unread = pipeline.jobs.unread_within(gap.start, gap.stop)
         lane.deleted_unread(pipeline, gap, lost=unread)
         lost += unread
-    if lost:  # else an earlier owner had finished it all, or spilled it: then its refill tells
+    # otherwise an earlier owner finished them, or spilled them: then their refill reports it
+    if lost:
         queue_log("reader", group=lane.name, queue=pipeline.queue).error(
             "messages were deleted by retention before this group read them",
             lost=lost,
@@ -212,7 +220,7 @@ def _count_left_out(
 
 
 def _gaps(position: int, result: PullResult) -> Iterator[range]:
-    """The offsets from *position* on that *result* passes over without a message."""
+    """Yield the offsets from *position* on that *result* leaves out."""
     for offset in (*(message.queue_offset for message in result.messages), result.next_offset):
         if position < offset:
             yield range(position, offset)

@@ -1,4 +1,4 @@
-"""Reads spilled messages again, when their turn comes."""
+"""Reads spilled messages again when their turn comes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from proxy.observe.logs import queue_log
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.reading.queue_reader import is_other_life
 
-#: How long a record is taken to be while none is in memory: large, lest too many are asked for.
+#: Assumed size of a record while none is in memory: large, to avoid reading too many.
 _RECORD_BYTES = 64 << 10
 FIRST_BACK_OFF_S, _LONGEST_BACK_OFF_S = 0.1, 1.0
-#: Memory that becomes free is told at once; where it is not, it is looked for after so long.
+#: Interval at which memory is checked if no signal reports free memory.
 _LOOK_AGAIN_S = 1.0
 
 
 class Refills:
-    """The refills of all queues of this proxy; one task a queue while it has some."""
+    """The refills of all queues of this proxy; one task per queue while it has some."""
 
     def __init__(self, context: UpstreamContext) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class Refills:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def read(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
-        """Read *refill* in the background, then give it to the lane."""
+        """Read *refill* in the background, then pass it to the lane."""
         if (wanted := self._wanted.get(pipeline)) is not None:
             wanted.append(refill)
             return
@@ -44,7 +44,7 @@ class Refills:
         task.add_done_callback(self._tasks.discard)
 
     def tasks(self) -> set[asyncio.Task[None]]:
-        """Those under way."""
+        """Return the running tasks."""
         return set(self._tasks)
 
     async def _serve(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
@@ -64,9 +64,9 @@ class Refills:
             del self._wanted[pipeline]
 
     async def _memory_for(self, pipeline: QueuePipeline) -> None:
-        """Wait while memory is full: what nobody can have now is spilled then, in all queues. A
-        queue that has nothing to offer never waits, or it could be for ever: others may hold the
-        memory.
+        """Wait while memory is full, and spill in all queues what cannot be delivered now.
+
+        A queue with nothing to offer does not wait: others may hold the memory forever.
         """
         memory = pipeline.jobs.window.memory
 
@@ -82,8 +82,9 @@ class Refills:
     async def fetch(
         self, lane: GroupLane, pipeline: QueuePipeline, offsets: list[int]
     ) -> dict[int, StoredMessage]:
-        """The messages at rising *offsets*, not empty, that are still there; none if the ownership
-        of *pipeline* ends meanwhile.
+        """Return the messages at the rising *offsets* (at least one) that still exist.
+
+        Empty if the ownership of *pipeline* ends meanwhile.
         """
         reader = _Reader(self._context, lane.name, pipeline)
         found: dict[int, StoredMessage] = {}
@@ -93,8 +94,8 @@ class Refills:
 
 
 class _Reserved:
-    """Memory for *refills* of records of *record_bytes*, as far as some is left, until they came:
-    others leave it alone.
+    """Memory reserved for *refills* of records of *record_bytes*, as far as available, until they
+    are read.
     """
 
     def __init__(self, memory: Budget, record_bytes: int, refills: list[Refill]) -> None:
@@ -108,7 +109,7 @@ class _Reserved:
         return self
 
     def came(self, refill: Refill) -> None:
-        """It counts for itself from now on."""
+        """Release the reservation of *refill*, whose messages now count themselves."""
         came = self._bytes_each * len(refill.offsets)
         self._bytes -= came
         self._memory.give_back(came)
@@ -118,7 +119,7 @@ class _Reserved:
 
 
 class _Reader:
-    """Reads what refills of one queue want, and keeps how long its records are."""
+    """Reads the refills of one queue and tracks the size of its records."""
 
     def __init__(self, context: UpstreamContext, group: Group, pipeline: QueuePipeline) -> None:
         self._client = context.client
@@ -130,8 +131,8 @@ class _Reader:
     async def read(
         self, refills: list[Refill]
     ) -> AsyncIterator[tuple[Refill, list[StoredMessage]]]:
-        """Each of *refills* with the messages that are still there, as soon as all of them were
-        read; ends early with the pipeline.
+        """Yield each of *refills* with its remaining messages, once they are read; ends with the
+        pipeline.
         """
         under_way = RefillRound(refills)
         back_off_s = FIRST_BACK_OFF_S
@@ -145,17 +146,17 @@ class _Reader:
                     max_messages=how_many_messages,
                     suspend_ms=0,
                 )
-            except Exception as error:  # whatever it is: no key may stand still in silence
+            except Exception as error:  # including bugs: no key may stop silently
                 bug = None if isinstance(error, RemotingError) else error
                 self._log.warning(
-                    "spilled messages not read; trying again", reason=str(error), exc_info=bug
+                    "spilled messages not read; retrying", reason=str(error), exc_info=bug
                 )
                 await asyncio.sleep(back_off_s)
                 back_off_s = min(back_off_s * 2, _LONGEST_BACK_OFF_S)
                 continue
             back_off_s = FIRST_BACK_OFF_S
             if is_other_life(self._pipeline, result.life):
-                return  # the reader of the queue finds out as well, and ends the period
+                return  # the queue's reader notices it and ends the period
             if result.messages:
                 self.record_bytes = sum(m.size for m in result.messages) // len(result.messages)
             for refill, messages in under_way.was_read(result.messages, result.next_offset):

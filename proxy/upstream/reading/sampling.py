@@ -1,4 +1,4 @@
-"""Messages of a topic as its brokers have them, to be judged: no lock, no offset, no commit."""
+"""Samples a topic's messages for analysis, without lock, offset or commit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proxy.core.keys.kinds.registry import candidates_in
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.tuning.sample import Sample
 
-#: Messages of each queue in which candidates are looked for, and of one request.
+#: Messages per queue examined for candidates, and per request.
 _LOOKED_AT, _AT_ONCE = 256, 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The messages of *queue* from offset *first* up to *end*, which is not among them."""
+    """The messages of *queue* from offset *first* to below *end*."""
 
     queue: QueueName
     first: int
@@ -27,8 +27,9 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What is looked at: messages of *topic* that *rules* of *group* do not filter when they are
-    read. *at_once*: messages between two chances for others on the event loop.
+    """Reads messages of *topic* that the *rules* of *group* do not filter.
+
+    *at_once*: messages read before other tasks of the event loop may run.
     """
 
     client: BrokerClient
@@ -38,11 +39,12 @@ class Sampling:
     at_once: int = _AT_ONCE
 
     async def take(self, *, most: int, candidates: Sequence[str] = ()) -> Sample:
-        """The newest messages of each queue, *most* in all; of each queue the same part, so that a
-        full one weighs what it weighs. Without *candidates*: those that are found, and the key that
-        the group has. Empty if nothing is there.
+        """Return the newest messages of each queue, *most* in all, in proportion to the queues'
+        sizes.
 
-        Raises RemotingError, and ValueError, in one sentence, if a candidate is no order key.
+        Without *candidates*, these are found in the messages, and the group's own order key is
+        added. Empty if there are no messages. Raises RemotingError, and ValueError with a sentence
+        if a candidate is not an order key.
         """
         stretches = await self._newest(most)
         sample = Sample(candidates or await self._found(stretches))
@@ -77,7 +79,7 @@ class Sampling:
     async def _read(
         self, stretches: Sequence[_Stretch]
     ) -> AsyncIterator[tuple[QueueName, list[StoredMessage]]]:
-        """Queue by queue; what retention takes meanwhile is passed over."""
+        """Yield messages queue by queue; those deleted by retention meanwhile are left out."""
         for stretch in stretches:
             offset = stretch.first
             while offset < stretch.end:
@@ -89,7 +91,7 @@ class Sampling:
                     suspend_ms=0,
                 )
                 if pulled.next_offset <= offset:
-                    break  # the topic was deleted, or cut
+                    break  # the topic was deleted or truncated
                 offset = pulled.next_offset
                 yield (
                     stretch.queue,

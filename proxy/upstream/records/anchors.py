@@ -1,8 +1,8 @@
-"""Lives of topics at brokers that do not tell them apart, as Apache's: by places in their log.
+"""Distinguishes lives of topics at brokers without lives, such as Apache's, by log offsets.
 
-A broker has one log, so what was stored later stands behind it, whatever offsets it has in its
-queue. The message at an offset is the one that was there before only if it stands at the same place
-of the log; and one that was finished when an ownership record was made stands ahead of that record.
+A broker has one log, so messages stored later have a higher log offset, whatever their queue
+offsets are. A message at a queue offset is the same as before only if it has the same log offset; a
+message finished when an ownership record was made has a lower log offset than the record.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from proxy.core.records.replay import LastOwner
 async def is_another(
     client: BrokerClient, group: Group, queue: QueueName, anchor: Anchor, *, end: int | None = None
 ) -> bool:
-    """True if *queue* is of another life than the message *anchor* was. *end*: where it ends, if
-    that is below it. False if nobody can say, for retention deleted what stood there.
+    """Return True if *queue* is in another life than the message *anchor*.
+
+    *end*: the end offset, if it is below the anchor. False if it is unknown, because retention
+    deleted the message.
     """
     at = anchor.offset if end is None else end - 1
     message = await _at(client, group, queue, at)
@@ -38,8 +40,9 @@ async def in_life(
     *,
     life: int | None,
 ) -> LastOwner | None:
-    """What counts of *last* in *life* of the topic; None: by what stands in *queue*. Raises
-    RemotingError.
+    """Return the part of *last* that counts in *life* of the topic; None: decide by log offsets.
+
+    Raises RemotingError.
     """
     if last is None or life is not None:
         return None if last is None else last.in_life(life)
@@ -49,8 +52,10 @@ async def in_life(
 async def _is_of_another(
     client: BrokerClient, group: Group, queue: QueueName, last: LastOwner
 ) -> bool:
-    """True if *queue* is of another life than what *last* says: what the owner had read stands
-    elsewhere, or what it had finished came later than its last record. Raises RemotingError.
+    """Return True if *queue* is in another life than *last*.
+
+    Then a message read by its owner has another log offset, or a finished one is newer than its
+    last record. Raises RemotingError.
     """
     snapshot = last.snapshot
     if snapshot is None:
@@ -73,5 +78,5 @@ async def _at(
     try:
         found = await client.pull(queue, group=group, offset=offset, max_messages=1, suspend_ms=0)
     except RemotingError:
-        return None  # asked again with the next read
+        return None  # the next read asks again
     return next((each for each in found.messages if each.queue_offset == offset), None)

@@ -1,4 +1,4 @@
-"""What a broker calls stored, and is not on disk yet: no promise may rest on it."""
+"""Rejects messages that a broker has stored but not yet on disk: no guarantee may rely on them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from broker_core.errors import RequestTimeout
 
 
 def check_on_disk(receipts: Iterable[SendReceipt]) -> None:
-    """Raises RequestTimeout for a message that a broker's crash may lose: it has to be sent again,
-    and may then be there twice.
+    """Raise RequestTimeout for a message that a crash of the broker may lose.
+
+    It must be sent again, and may then be stored twice.
     """
     for receipt in receipts:
         if receipt.status is SendStatus.FLUSH_DISK_TIMEOUT:

@@ -1,4 +1,4 @@
-"""What brokers keep of their logs, asked for no more often than it is worth."""
+"""Ranges that brokers keep of their logs, cached for a short time."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ class _Known:
 
 
 class LogRanges:
-    """Those of all brokers of this proxy."""
+    """Log ranges of all brokers of this proxy."""
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
         self._known: defaultdict[str, _Known] = defaultdict(_Known)
 
     async def of(self, broker: str) -> LogRange:
-        """What *broker* keeps now, as it said half a second ago at most. Raises RemotingError; who
-        waits for a broker that does not answer shares that failure: one after the other they would
-        fail for minutes.
+        """Return the range that *broker* keeps, at most half a second old.
+
+        Raises RemotingError. Concurrent callers share the failure of a broker that does not answer:
+        one after the other they would fail for minutes.
         """
         known = self._known[broker]
         async with known.turn:
@@ -56,7 +57,7 @@ class LogRanges:
         return LogRange(span.begin, span.end, known.file_bytes)
 
     async def _file_bytes(self, broker: str) -> int | None:
-        """A broker may not let everybody know its settings."""
+        """Return the size of the broker's log files; None if it refuses to show its settings."""
         try:
             return await self._client.log_file_bytes(broker)
         except BrokerError:

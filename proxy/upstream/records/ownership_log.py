@@ -1,4 +1,4 @@
-"""Reads and writes the ownership topic (``proxy.core.records.record`` says what it holds)."""
+"""Reads and writes the ownership topic; see ``proxy.core.records.record`` for its contents."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ from proxy.upstream.records.queue_range import read_range
 
 _log = structlog.get_logger("ownership")
 
-#: Records looked at first, from the tail; one of them says where to begin.
+#: Records read first, from the tail; one of them shows where to begin.
 TAIL = 32
 
 
 class TooLong(RemotingError):
-    """A record is longer than its broker takes, and none of it is stored; ``OwnershipLog.limits``
-    says what it takes.
-    """
+    """A record is longer than its broker allows, and is not stored; see ``OwnershipLog.limits``."""
 
 
 class OwnershipLog:
@@ -50,15 +48,15 @@ class OwnershipLog:
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
-        self.ranges = LogRanges(client)  #: What the brokers keep.
-        self.limits = BatchLimits()  #: How long a record may be.
+        self.ranges = LogRanges(client)  # Ranges kept by the brokers.
+        self.limits = BatchLimits()  # Maximum lengths of records.
         self._known: set[QueueName] = set()  # twins that are in the route
         self._lives: dict[QueueName, int | None] = {}  # of twins, when a period began
-        # One looks for all those of a broker: of a topic with very many queues a route is long.
+        # One search covers all twins at a broker: a topic with very many queues has a long route.
         self._looking: defaultdict[tuple[Topic, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def forget(self, topics: Iterable[Topic]) -> None:
-        """Look for the ownership *topics* again before they are used: they may be deleted."""
+        """Look up the ownership *topics* again before their next use, as they may be deleted."""
         gone = set(topics)
         self._known = {twin for twin in self._known if twin.topic not in gone}
         self._lives = {twin: life for twin, life in self._lives.items() if twin.topic not in gone}
@@ -66,36 +64,38 @@ class OwnershipLog:
             del self._looking[topic, broker]
 
     def life(self, group: Group, queue: QueueName) -> int | None:
-        """The incarnation of the ownership topic that the epoch of the last period of *queue* here
-        is an offset of; None if it is not known.
+        """Return the life of the ownership topic in which the last epoch of *queue* here is an
+        offset.
+
+        None if it is unknown.
         """
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
         return self._lives.get(twin)
 
     async def begin(self, group: Group, queue: QueueName, own: Own) -> int:
-        """Begin a period of *queue* with *own*; returns its epoch. Raises RemotingError."""
+        """Begin a period of *queue* with *own*; return its epoch. Raises RemotingError."""
         async with self._twin(group, queue) as twin:
             self._lives[twin] = await self._client.life(twin)
         return await self.append(group, queue, own)
 
     async def append(self, group: Group, queue: QueueName, *records: Record) -> int:
-        """As ``append_each``; returns the queue offset of the first."""
+        """Write *records* like ``append_each``; return the queue offset of the first."""
         return (await self.append_each(group, queue, records))[0]
 
     async def append_each(
         self, group: Group, queue: QueueName, records: Iterable[Record]
     ) -> list[int]:
-        """Write *records* in order; returns their queue offsets.
+        """Write *records* in order; return their queue offsets.
 
-        Raises RemotingError; any of them may be stored then. It is TooLong if one of them has to be
-        said in several shorter ones.
+        Raises RemotingError; any of the records may be stored then. TooLong: one of them must be
+        split into several shorter ones.
         """
         stored: list[int] = []
         async with self._twin(group, queue) as twin:
             for record in records:
                 body = encode(record)
                 if isinstance(record, Delta) and len(body) > self.limits.of(queue.broker):
-                    raise TooLong(f"the record has {len(body)} bytes")  # it is known by now
+                    raise TooLong(f"the record has {len(body)} bytes")  # the limit is known by now
                 try:
                     sent = await self._client.send(
                         twin, OutgoingMessage(topic=twin.topic, body=body)
@@ -111,8 +111,9 @@ class OwnershipLog:
     async def append_snapshot(
         self, group: Group, queue: QueueName, snapshot: Snapshot, own: Own | None = None
     ) -> list[int]:
-        """Write *snapshot* as the last word of its period, in as many parts as the broker wants;
-        returns their queue offsets. Raises RemotingError; any of them may be stored then.
+        """Write *snapshot* as the last record of its period, in as many parts as the broker needs.
+
+        Returns their queue offsets. Raises RemotingError; any of the parts may be stored then.
         """
         while True:
             most = self.limits.of(queue.broker)
@@ -123,7 +124,7 @@ class OwnershipLog:
     async def between(
         self, group: Group, queue: QueueName, offsets: range
     ) -> list[Record | Unreadable]:
-        """What stands at *offsets*; a record above was just appended. Raises RemotingError."""
+        """Return the records at *offsets*, below a record just appended. Raises RemotingError."""
         async with self._twin(group, queue) as twin:
             found = await self._read(group, twin, start=offsets.start, end=offsets.stop)
         return [record for _, record in found]
@@ -137,14 +138,19 @@ class OwnershipLog:
         stored: int = 0,
         by_period: bool = False,
     ) -> tuple[LastOwner | None, int]:
-        """The newest ownership period of *queue*, and the offset of the next record to be written.
+        """Return the newest ownership period of *queue*, and the offset of the next record.
 
-        None if there was no owner, or (the offset is above 0 then) if retention deleted its
-        records. Apache RocketMQ shows a record a moment after it is stored, so the newest may be
-        missing; *before*, the offset of a record that was just appended, sees all below it, and
-        *stored*, one more than that, sees all below it and whatever is shown above.
-        *by_period*: see ``replay``. If the records are damaged, the log says so, and ``damage``.
-        Raises RemotingError.
+        The period is None if there was no owner, or (with an offset above 0) if retention deleted
+        its records. Damaged records are logged and set ``damage``. Raises RemotingError.
+
+        Args:
+            group: The group.
+            queue: The queue.
+            before: Offset of a record just appended; all lower ones are then visible. Apache
+                RocketMQ shows a record a moment after it is stored, so otherwise the newest may be
+                missing.
+            stored: The same offset plus one, to include records visible above it.
+            by_period: See ``replay``.
         """
         async with self._twin(group, queue) as twin:
             end = before
@@ -155,18 +161,18 @@ class OwnershipLog:
             while True:
                 start = max(lowest, end - span)
                 records = await self._read(group, twin, start=start, end=end, places=places)
-                # What stands first may be the late word of an owner before: no beginning, but where
-                # nothing ahead of it is left.
+                # The first record may be a late one of an earlier owner: it is a beginning only if
+                # no earlier record is left.
                 found = _replayed(records, by_period=by_period, begin=start == lowest)
                 at = None if found is None else found.snapshot_at
                 if found is not None and found.snapshot is None and at is not None and at >= lowest:
                     if at < start:
                         records = await self._read(group, twin, start=at, end=start) + records
-                    # An owner that came later built on it, so it is that of the owner then.
+                    # A later owner built on it, so it is the snapshot of the owner then.
                     behind = [each for each in records if each[0] >= at]
                     if behind and behind[0][0] == at:
                         found = _replayed(behind, by_period=by_period, begin=True)
-                # Owners that crashed early wrote nothing: the one that counts may be far behind.
+                # Owners that crashed early wrote nothing: the snapshot in effect may be far back.
                 if start == lowest or (found is not None and found.snapshot is not None):
                     if found is not None:
                         found = replace(found, log_offset=places.get(found.last_at))
@@ -174,7 +180,8 @@ class OwnershipLog:
                 span *= 8
 
     async def owner(self, group: Group, queue: QueueName) -> LastOwner | None:
-        """The newest ownership period of *queue*; None if it never had one. Creates no topic.
+        """Return the newest ownership period of *queue*; None if it never had one. Creates no
+        topic.
 
         Raises RemotingError.
         """
@@ -184,8 +191,10 @@ class OwnershipLog:
         return (await self.last(group, queue))[0]
 
     async def begun_ms(self, group: Group, queue: QueueName, last: LastOwner) -> int | None:
-        """When the period *last* of *queue* began, by the broker's clock; None if its first record
-        is gone. Raises RemotingError.
+        """Return the begin of the period *last* of *queue*, by the broker's clock; None if its
+        first record is deleted.
+
+        Raises RemotingError.
         """
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
         result = await self._client.pull(
@@ -196,9 +205,8 @@ class OwnershipLog:
         )
 
     async def place(self, group: Group, queue: QueueName, offset: int) -> int | None:
-        """Where the record at *offset* stands in the log of its broker; None if it is gone.
-
-        Raises RemotingError.
+        """Return the log offset of the record at *offset*; None if it is deleted. Raises
+        RemotingError.
         """
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
         result = await self._client.pull(
@@ -208,7 +216,9 @@ class OwnershipLog:
         return next((each.physical_offset for each in found), None)
 
     async def any_owner(self, group: Group, topic: Topic) -> bool:
-        """True if some queue of *topic* ever had an owner in *group*. Raises RemotingError."""
+        """Return True if any queue of *topic* ever had an owner in *group*. Raises
+        RemotingError.
+        """
         for twin in await self._queues(ownership_topic(group, topic)):
             if await self._client.max_offset(twin):
                 return True
@@ -223,7 +233,7 @@ class OwnershipLog:
         end: int,
         places: dict[int, int] | None = None,
     ) -> list[tuple[int, Record | Unreadable]]:
-        """*places* gets where each record stands in the log of the broker."""
+        """Return the records from *start* to below *end*; *places* receives their log offsets."""
         records: list[tuple[int, Record | Unreadable]] = []
         async for message in read_range(self._client, twin, group=group, start=start, end=end):
             offset = message.queue_offset
@@ -239,7 +249,7 @@ class OwnershipLog:
 
     @asynccontextmanager
     async def _twin(self, group: Group, queue: QueueName) -> AsyncIterator[QueueName]:
-        """The queue of the ownership topic beside *queue*, looked for again after a refusal."""
+        """Yield the queue of the ownership topic for *queue*; look it up again after a refusal."""
         twin = QueueName(ownership_topic(group, queue.topic), queue.broker, queue.queue_id)
         try:
             if twin not in self._known:
@@ -253,11 +263,11 @@ class OwnershipLog:
             raise
 
     async def _found_or_created(self, twin: QueueName, queue: QueueName) -> set[QueueName]:
-        """*twin* and those beside it at its broker."""
+        """Return *twin* and its neighbours at the broker, creating them if necessary."""
         found = {each for each in await self._queues(twin.topic) if each.broker == twin.broker}
         if twin not in found:
-            # Not asked anew: a nameserver that restarted may not know the broker yet, and to make
-            # the topic smaller would hide records.
+            # From the cached route: a restarted nameserver may not know the broker yet, and a
+            # smaller topic would hide records.
             beside = [
                 each.queue_id
                 for each in await self._client.queues(queue.topic)
@@ -278,14 +288,14 @@ class OwnershipLog:
 
 
 def _told(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner | None:
-    """*found*, and whether all is there that it was made of."""
+    """Return *found*, marked as forgotten if earlier records are deleted; log damage."""
     if found is None:
         return None
     if found.snapshot is None and found.damage is None and lowest:
         return replace(found, forgotten=True)
     if found.damage is not None:
         _log.error(
-            "ownership records are damaged: what finished lately may come again",
+            "ownership records are damaged: recently finished messages may be delivered again",
             twin=str(twin),
             reason=found.damage,
             owner=found.own.owner,
@@ -296,7 +306,9 @@ def _told(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner
 def _replayed(
     records: Sequence[tuple[int, Record | Unreadable]], *, by_period: bool, begin: bool
 ) -> LastOwner | None:
-    """What *records* say; if they *begin* what counts, and with a snapshot, that does."""
+    """Return the replayed *records*; they *begin* the state in effect, if they start with a
+    snapshot.
+    """
     epoch = None
     if begin and records and isinstance(first := records[0][1], SnapshotPart) and first.number == 0:
         epoch = first.epoch

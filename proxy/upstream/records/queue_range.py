@@ -1,4 +1,4 @@
-"""Reads a part of a queue to its end, and tells where that is."""
+"""Reads a range of a queue completely, and finds the end of a queue."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from broker_core.names import Group, QueueName
 from broker_core.remoting.message import StoredMessage
 
 _AT_ONCE = 256
-#: How long a stored message may take to be shown.
+#: Maximum time until a stored message becomes visible.
 _SHOWN_WITHIN_NS = 3_000_000_000
-#: Between two looks for it.
+#: Interval of checks for it.
 _LOOK_AGAIN_S = 0.01
 
 
 async def shown_end(client: BrokerClient, queue: QueueName, *, stored: int) -> int:
-    """Where *queue* ends. Apache RocketMQ shows a message a moment after it said that it is stored:
-    the one before offset *stored* is waited for, up to 3 s. Raises RemotingError.
+    """Return the end offset of *queue*. Raises RemotingError.
+
+    Apache RocketMQ shows a message a moment after it is stored: waits up to 3 s until the end is at
+    least *stored*.
     """
     deadline_ns = now_ns() + _SHOWN_WITHIN_NS
     while True:
@@ -33,8 +35,9 @@ async def shown_end(client: BrokerClient, queue: QueueName, *, stored: int) -> i
 async def read_range(
     client: BrokerClient, queue: QueueName, *, group: Group, start: int, end: int
 ) -> AsyncIterator[StoredMessage]:
-    """The messages of *queue* from offset *start* to below *end*, all of which are stored; but for
-    those that retention deleted. Raises RemotingError.
+    """Yield the messages of *queue* from offset *start* to below *end*, all of which are stored.
+
+    Messages deleted by retention are left out. Raises RemotingError.
     """
     offset = start
     deadline_ns = now_ns() + _SHOWN_WITHIN_NS
@@ -51,4 +54,4 @@ async def read_range(
         elif now_ns() < deadline_ns:
             await asyncio.sleep(_LOOK_AGAIN_S)
         else:
-            raise RequestTimeout(f"{queue} does not show its message {offset}, which it stored")
+            raise RequestTimeout(f"{queue}: message {offset} is stored but not visible after 3 s")

@@ -1,8 +1,7 @@
-"""Writes the ownership records of owned queues: what changed, every ``record_every_s``.
+"""Writes the ownership records of owned queues: the changes, every ``record_every_s``.
 
-A record counts once it is certain that no later owner stands ahead of it, and nobody relies on it
-before (``proxy.core.records.gaps``). What is recorded has to outlive retention: ``kept_records``
-sees to it.
+A record counts once no later owner can be ahead of it; nothing relies on it before
+(``proxy.core.records.gaps``). ``kept_records`` keeps the recorded state beyond retention.
 """
 
 from __future__ import annotations
@@ -32,29 +31,29 @@ from proxy.upstream.records.ownership_log import OwnershipLog, TooLong
 _log = structlog.get_logger("recorder")
 _noisy = NoisyLog(_log)
 
-#: Drops a queue for the reason given.
+#: Drops a queue for the given reason.
 Lose = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class RecordedAsAnothers(RemotingError):
-    """The records name a later owner, so ours count for nobody; the queue is being dropped."""
+    """The records name a later owner, so ours do not count; the queue is being dropped."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """What one pipeline has written; one record after the other."""
+    """Written records of one pipeline; one is written at a time."""
 
     recording: Recording
-    lose: WeakMethod[Lose]  # who is dropped needs it no more, and would keep its own record here
-    end: int  # where the next one stands if nobody else writes
+    lose: WeakMethod[Lose]  # weak: a dropped queue would otherwise keep its own record alive here
+    end: int  # offset of the next record, unless another proxy writes
     lost: RecordedAsAnothers | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     base: _Base | None = None
 
 
 class _Base(NamedTuple):
-    """The snapshot at offset *at*, that later records build on, and where it stands in the log of
-    its broker; None if it is gone.
+    """The snapshot at offset *at* that later records build on, and its log offset; None
+    if deleted.
     """
 
     at: int
@@ -76,15 +75,17 @@ class Recorder:
         *,
         lose: Lose | None = None,
     ) -> None:
-        """A period begins, with *own*: *pipeline* resumed what *last* says. *lose* is awaited, with
-        the reason, once the records name a later owner; of a twin it is that of its queue.
+        """Begin a period with *own*; *pipeline* has resumed the state of *last*.
+
+        *lose* is awaited with the reason if the records name a later owner; a twin uses that of its
+        queue.
         """
         losing = WeakMethod(lose) if lose else self._written[pipeline.origin].lose
         recording = Recording(pipeline, last, own)
         self._written[pipeline] = _Written(recording, losing, end=pipeline.epoch + 1)
 
     async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
-        """Record until cancelled. *lanes* is iterated anew each time."""
+        """Record until cancelled. *lanes* is iterated again each time."""
         work = Work("record", self._record_regularly, self._has_news, _noisy)
         await queue_rounds(lanes, lambda _: work, every_s=every_s)
 
@@ -97,19 +98,21 @@ class Recorder:
         try:
             await self.record(lane, pipeline)
         except RecordedAsAnothers:
-            return  # it is said where the queue is dropped
+            return  # reported where the queue is dropped
         except RemotingError as error:
             _noisy.warning(
-                f"{lane.name} {pipeline.queue.broker}",  # its other queues have the same to say
-                "ownership record not written; the next one makes up for it",
+                f"{lane.name} {pipeline.queue.broker}",  # one warning per broker and group
+                "ownership record not written; the next one will include it",
                 group=lane.name,
                 queue=str(pipeline.queue),
                 reason=str(error),
             )
 
     def watch(self, pipeline: QueuePipeline, log: LogRange) -> bool:
-        """Have a snapshot come next if retention is near the one that the records build on, *log*
-        being what its broker keeps; False if nobody has seen yet where that one stands.
+        """Schedule a snapshot if retention is near the one that the records build on.
+
+        *log*: the range kept by the broker. Return False if the place of that snapshot is not known
+        yet.
         """
         written = self._written[pipeline]
         at, base = written.recording.snapshot_at, written.base
@@ -122,7 +125,7 @@ class Recorder:
         return True
 
     async def keep(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
-        """The same, by a look at what there is. Raises RemotingError."""
+        """Do the same after reading the current range and place. Raises RemotingError."""
         log = await self._log.ranges.of(pipeline.queue.broker)
         written = self._written[pipeline]
         if not self.watch(pipeline, log) and (at := written.recording.snapshot_at) is not None:
@@ -130,22 +133,23 @@ class Recorder:
             self.watch(pipeline, log)
 
     async def at_rest(self, pipeline: QueuePipeline) -> None:
-        """Return once no record of *pipeline*, which is closed, is under way."""
+        """Return once no record of *pipeline*, which is closed, is in flight."""
         async with self._written[pipeline].turn:
             return
 
     async def record(
         self, lane: GroupLane, pipeline: QueuePipeline, *, whole: bool = False
     ) -> int | None:
-        """Write what changed, or (*whole*) a snapshot. Returns the offset of the first record, None
-        if there is nothing to say. Raises RemotingError.
+        """Write the changes, or (*whole*) a snapshot. Raises RemotingError.
+
+        Return the offset of the first record; None if there are no changes.
         """
         written = self._written[pipeline]
         async with written.turn:
             while records := self._due(written, pipeline, made_ns := now_ns(), whole=whole):
                 try:
                     stored, counts = await self._append(lane, pipeline, written, records)
-                except TooLong:  # in shorter ones, then
+                except TooLong:  # write shorter ones
                     written.recording.failed()
                     continue
                 except BaseException as error:
@@ -174,7 +178,7 @@ class Recorder:
         return written.recording.due(made_ns, whole=whole, most=most)
 
     async def end(self, lane: GroupLane, pipeline: QueuePipeline, *, to: str = "") -> None:
-        """Write that the period ended cleanly, *to* as in ``Clean``. Raises RemotingError."""
+        """Write that the period ended cleanly; *to*: see ``Clean``. Raises RemotingError."""
         written = self._written[pipeline]
         async with written.turn:
             clean = Clean(pipeline.epoch, to)
@@ -189,8 +193,10 @@ class Recorder:
         written: _Written,
         records: Sequence[Record],
     ) -> tuple[list[int], bool]:
-        """Where they are stored; and False if they have to be said again, in a snapshot, for a late
-        one of ours came between. Raises RemotingError.
+        """Return the offsets of the stored records, and whether they count.
+
+        If a late record of ours came in between, they must be repeated in a snapshot. Raises
+        RemotingError.
         """
         if written.lost is not None:
             raise written.lost.with_traceback(None)
@@ -208,7 +214,7 @@ class Recorder:
             if (later := later_owner(found, twin_of=twin_of)) is not None:
                 reason = f"the records name {later.owner} as a later owner"
                 self._lose(pipeline, written, reason)
-            # A snapshot of ours makes up for what stands ahead of all of it.
+            # Our snapshot replaces everything ahead of it.
             if gap.stop > stored[0] or not isinstance(records[0], SnapshotPart):
                 counts = counts and not has_late_snapshot(found, epoch=pipeline.epoch)
         written.end = stored[-1] + 1
@@ -221,11 +227,12 @@ class Recorder:
         raise written.lost
 
     def _tail_is_gone(self, pipeline: QueuePipeline, written: _Written, at: int) -> None:
-        """The broker lost records, or their topic was created again: the next one stands *at* an
-        offset that was written before. Raises RecordedAsAnothers if the first record of the period
-        is among them: its epoch is an offset that others may get.
+        """Handle lost records, or a topic created again: the next record is *at* an earlier offset.
+
+        Raises RecordedAsAnothers if the first record of the period is lost: another proxy may get
+        its epoch.
         """
-        reason = f"its ownership records end at {at} now, and ended at {written.end}"
-        _log.error("ownership records are gone", queue=str(pipeline.queue), reason=reason)
+        reason = f"its ownership records end at {at}, and ended at {written.end} before"
+        _log.error("ownership records are lost", queue=str(pipeline.queue), reason=reason)
         if at <= pipeline.epoch:
             self._lose(pipeline, written, reason)

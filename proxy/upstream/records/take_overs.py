@@ -1,8 +1,8 @@
-"""What queues that are taken over at the same time have in common.
+"""Limits and shares requests of queues that are taken over at the same time.
 
-A proxy that is alone, or comes back, gets thousands of queues by one lock request. Each asks
-the broker a dozen things; all at once they would have to wait for each other for longer than any
-of them may wait, and none would ever be through.
+A proxy that is alone, or returns, gets thousands of queues by one lock request. Each sends its
+broker a dozen requests; all at once would exceed their time limits, and no take-over would
+complete.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from broker_core.clock import now_ns
 from broker_core.errors import RemotingError
 from broker_core.names import Group, Topic
 
-#: Enough to keep a broker busy that is far away; few enough that each is through in a moment.
+#: Enough for a distant broker to stay busy; few enough that each completes quickly.
 _AT_ONCE = 32
-#: Who came to the same group and topic within so long came by the same take-over.
+#: Take-overs of the same group and topic within that time belong together.
 _SAME_NS = 10_000_000_000
 
 
 @dataclass(slots=True)
 class _Asked:
-    """When a broker was started, as it says: who comes while it is asked shares the next answer."""
+    """The start time reported by a broker; callers during a request share the next answer."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     begun: int = 0  # requests so far
-    answered: int = 0  # the number of the one that ``start_ms`` is the answer of
+    answered: int = 0  # number of the request answered by ``start_ms``
     start_ms: int = 0
     failure: RemotingError | None = None
 
@@ -46,26 +46,27 @@ class _FirstStart:
 
 
 class TakeOvers:
-    """One per process."""
+    """Coordinates the take-overs of one process."""
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
-        # Of each broker its own: one that does not answer holds up nobody else's queues.
+        # One per broker, so that one that does not answer delays no other.
         self._some: defaultdict[str, asyncio.Semaphore] = defaultdict(_some)
         self._asked: dict[str, _Asked] = {}
         self._first_starts: dict[tuple[Group, Topic], _FirstStart] = {}
 
     @asynccontextmanager
     async def turn(self, broker: str) -> AsyncIterator[None]:
-        """Wait until a queue of *broker* may be taken over, or its records be looked at after its
-        trust lapsed; its lock is renewed meanwhile.
+        """Wait for a free slot at *broker*, to take a queue over or check its records; locks are
+        renewed meanwhile.
         """
         async with self._some[broker]:
             yield
 
     async def broker_start_ms(self, broker: str) -> int:
-        """As the client's, by an answer to a request that was made after this call, or by its
-        failure: one after the other they would fail for minutes.
+        """Return the broker's start time from a request made after this call.
+
+        Concurrent callers share a failure: one after the other they would fail for minutes.
         """
         asked = self._asked.setdefault(broker, _Asked())
         before = asked.begun
@@ -79,14 +80,15 @@ class TakeOvers:
                     asked.failure = error
                 asked.answered = number
             if asked.failure is not None:
-                # Anew: each who raises it would lengthen the traceback of all.
+                # Raised without its traceback, which every caller would lengthen.
                 raise asked.failure.with_traceback(None)
             return asked.start_ms
 
     @asynccontextmanager
     async def first_start(self, group: Group, topic: Topic) -> AsyncIterator[bool]:
-        """Look for where *group* begins in all queues of *topic*, one at a time; False if that was
-        done just now.
+        """Serialize the search for the start of *group* in all queues of *topic*.
+
+        Yield False if it was done just now.
         """
         start = self._first_starts.setdefault((group, topic), _FirstStart())
         async with start.turn:
@@ -96,6 +98,6 @@ class TakeOvers:
                 start.done_ns = now_ns()
 
     def forget(self, group: Group) -> None:
-        """The group is gone."""
+        """Forget a removed group."""
         for key in [key for key in self._first_starts if key[0] == group]:
             del self._first_starts[key]

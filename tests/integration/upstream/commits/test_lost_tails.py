@@ -231,7 +231,7 @@ async def test_an_owner_whose_own_record_is_gone_ends_its_period() -> None:
         owned, pipeline = await us.owned(queue)
         await us.context.recorder.record(us.lane, pipeline, whole=True)
         del brokers.logs[twin_of(brokers, queue)][pipeline.epoch :]
-        with pytest.raises(RecordedAsAnothers, match="end at 2 now, and ended at 4"):
+        with pytest.raises(RecordedAsAnothers, match="end at 2, and ended at 4 before"):
             await us.context.recorder.record(us.lane, pipeline, whole=True)
         await eventually(lambda: owned.state is QueueState.GONE)
         _, again = await us.owned(queue)

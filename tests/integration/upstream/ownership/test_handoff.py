@@ -104,7 +104,7 @@ async def test_a_queue_is_given_once_at_a_time(tmp_path: Path) -> None:
             giving = spawn(it.rows(*words, http=owner.http), name="giving")
             await eventually(lambda: len(it.gateway.events("drain")) > before)
             sentence = await it.refused(*words, http=owner.http)
-            assert "is being taken over or handed over: ask again in a moment; " in sentence
+            assert "is being taken over or handed over: try again in a moment; " in sentence
             assert sentence.endswith("and takes it if it becomes free within about a minute")
             desk.let_go()
             (row,) = await giving
