@@ -105,7 +105,9 @@ async def test_what_cannot_be_put_on_record_is_not_done(
         try:
             audit, done = Audit(client, NullHistory()), []
             before = (await audit.read(AuditWish())).records  # of others: brokers may be shared
-            with pytest.raises(Refused, match=r"^key pause needs a reason for the audit: state why"):
+            with pytest.raises(
+                Refused, match=r"^key pause needs a reason for the audit: state why"
+            ):
                 async with audit.change(change(reason="  ")):
                     done.append("without a reason")
 
