@@ -27,8 +27,8 @@ from proxy.core.pipeline.dispatch import Dispatch
 from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane import lanes
-from proxy.upstream.ownership import group_ownership as ownership
 from proxy.upstream.ownership import period_start
+from proxy.upstream.ownership.demand import GroupMembers
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from testkit.explorer.exploring import be_quiet
 from testkit.explorer.generator import draw
@@ -59,9 +59,9 @@ class Found:
     as_what: tuple[str, ...]
 
 
-async def _first_topic_only(original: Any, share: GroupOwnership, topic: Any) -> None:
+async def _first_topic_only(original: Any, share: GroupOwnership, topic: Any, members: Any) -> None:
     if topic == share.topics[0]:
-        await original(share, topic)
+        await original(share, topic, members)
 
 
 async def _all_want(original: Any, *asked: Any) -> Present:
@@ -132,7 +132,7 @@ BUGS = (
         "members share topics that they do not want",
         "several topics, picky clients",
         frozenset({"N5", "D1", "LIVE"}),
-        method_of(ownership, "present", _all_want),
+        method_of(GroupMembers, "wanting", _all_want),
     ),
     FeatureBug(
         "a window stays shut once the memory of all was used up",
