@@ -248,7 +248,7 @@ class Deliveries:
             )
         elif flags & FINISHED and flags & DURABLE:
             facts.violation(
-                "D4", f"offset {offset} was delivered again; that it finished was written down"
+                "D4", f"offset {offset} was delivered again; its finish had been recorded"
             )
 
     def _judge_order(self, offset: int, key: str, flags: int, together: set[int]) -> None:

@@ -57,10 +57,10 @@ class TopicCounts:
         self.delivered += messages
         self.filtered_in_a_row = 0
 
-    def passed(self, *, over: int) -> None:
+    def left_out(self, messages: int) -> None:
         """Count messages left out by the broker."""
-        self.passed_over += over
-        self.filtered_in_a_row += over
+        self.passed_over += messages
+        self.filtered_in_a_row += messages
 
     def deleted(self, messages: int) -> None:
         """Count *messages* deleted unread by retention."""

@@ -66,7 +66,7 @@ class GroupLane:
     def __post_init__(self) -> None:
         self.leases_of_group = Budget(self.settings.max_leased_jobs)
         self.presence = Presence(self.leases_of_group)
-        self._timer = EarliestTimer(self._ring)
+        self._timer = EarliestTimer(self._on_timer)
         self.rates = LaneRates(self.name, self.history, wake=self._wake)
         self.rates.follow(self.settings)
         self.buffer = GroupBuffer(self.leases_of_group, self.rates.gate)
@@ -170,7 +170,7 @@ class GroupLane:
 
     def passed_over(self, pipeline: QueuePipeline, messages: int) -> None:
         """Count messages left out by the broker because of their tags."""
-        self.counts[pipeline.topic].passed(over=messages)
+        self.counts[pipeline.topic].left_out(messages)
 
     def deleted_unread(self, pipeline: QueuePipeline, offsets: range, *, lost: int) -> None:
         """Record that retention deleted unread messages at *offsets* of an owned queue.
@@ -213,7 +213,7 @@ class GroupLane:
         self.leases_of_group.resize(settings.max_leased_jobs)
         for pipeline in list(self.buffer):
             if not self.apply_to(pipeline) and other_limit:
-                self.rules_hold(pipeline)
+                self.record_rules(pipeline)
         self.listener.on_wanted(self)
         self.listener.on_settled()
         self._wake()
@@ -226,11 +226,11 @@ class GroupLane:
         if topic is None or pipeline.closed or (rules := rules_of(topic)) is pipeline.rules:
             return False
         effects = pipeline.change_rules(rules)
-        self.rules_hold(pipeline)
+        self.record_rules(pipeline)
         self._apply(pipeline, effects)
         return True
 
-    def rules_hold(self, pipeline: QueuePipeline) -> None:
+    def record_rules(self, pipeline: QueuePipeline) -> None:
         """Record the changed rules of *pipeline* in the history."""
         self._notes.rules(pipeline, max_leased=self.leases_of_group.limit)
 
@@ -252,7 +252,7 @@ class GroupLane:
         """Count a failing or parked key of *pipeline* that is near the end of retention."""
         self.counts[pipeline.topic].neared_retention()
 
-    def did(self, pipeline: QueuePipeline, effects: Effects) -> None:
+    def apply_effects(self, pipeline: QueuePipeline, effects: Effects) -> None:
         """Apply the *effects* of an action of upstream on *pipeline*."""
         if not pipeline.closed:
             self._apply(pipeline, effects, at_ns=now_ns())
@@ -267,7 +267,7 @@ class GroupLane:
         batches = self.buffer.lease(wish, now_ns=now)
         if acted := self.buffer.take_acted():
             for pipeline, effects in acted:
-                self._tell(pipeline, effects, at_ns=now)
+                self._execute(pipeline, effects, at_ns=now)
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
         for batch in batches:
@@ -398,10 +398,10 @@ class GroupLane:
         """Execute *effects* and wake waiting pulls; *nacks* caused them, *at_ns* is when they were
         applied.
         """
-        self._tell(pipeline, effects, nacks=nacks, at_ns=at_ns)
+        self._execute(pipeline, effects, nacks=nacks, at_ns=at_ns)
         self._wake()
 
-    def _tell(
+    def _execute(
         self,
         pipeline: QueuePipeline,
         effects: Effects,
@@ -422,9 +422,9 @@ class GroupLane:
             return
         self._arm(pipeline)
         if not effects.plain:
-            self._tell_rest(pipeline, effects)
+            self._execute_rest(pipeline, effects)
 
-    def _tell_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
+    def _execute_rest(self, pipeline: QueuePipeline, effects: Effects) -> None:
         if effects.expired:
             self.counts[pipeline.topic].lease_expired(now_ns())
         for job in effects.dead_letters:
@@ -449,7 +449,7 @@ class GroupLane:
         if (due_ns := pipeline.next_due_ns(now_ns())) is not None:
             self._timer.set(due_ns)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         for pipeline in list(self.buffer):
             if not pipeline.closed:
                 self._apply(pipeline, pipeline.on_time(now_ns=now_ns()))

@@ -156,7 +156,7 @@ class LaneHistory:
         """Record that *key* is parked, redriven or no longer parked, by an operator or a rule."""
         self._record(pipeline, event, [{"order": key_text(key), "by": by, **fields}])
 
-    def acted(
+    def operator_action(
         self, pipeline: QueuePipeline, event: str, key: bytes | None, **fields: object
     ) -> None:
         """Record an operator's pause, resumption or retry of *key* (None: the whole queue)."""

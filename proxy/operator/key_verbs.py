@@ -125,7 +125,9 @@ class KeyVerbs:
                 " pause could not be recorded; retry"
             )
         if is_new:
-            self._notes.acted(pipeline, "pause", key, by=act.by, reason=act.reason, audit=act.audit)
+            self._notes.operator_action(
+                pipeline, "pause", key, by=act.by, reason=act.reason, audit=act.audit
+            )
 
     async def resume(self, key: bytes | None, act: Act) -> None:
         """Resume *key* (None: the whole queue).
@@ -137,7 +139,9 @@ class KeyVerbs:
         self._may_act()
         if pipeline.resume(key) is not None:
             by, reason = act.by, act.reason
-            self._notes.acted(pipeline, "resume", key, by=by, reason=reason, audit=act.audit)
+            self._notes.operator_action(
+                pipeline, "resume", key, by=by, reason=reason, audit=act.audit
+            )
             self._resumed(key)
         try:
             await self._context.recorder.record(self._lane, pipeline)
@@ -149,7 +153,7 @@ class KeyVerbs:
 
     def _resumed(self, key: bytes | None) -> None:
         for each in self._pipelines:
-            self._lane.did(each, each.resumed(key))
+            self._lane.apply_effects(each, each.resumed(key))
 
     # ---- noting ---------------------------------------------------------------------------------
 
@@ -199,7 +203,7 @@ class KeyVerbs:
             if pipeline is not self.pipeline:
                 origin = await self._origin_of(pipeline, key, job)
             effects = pipeline.skip(job, Skip(act.audit, key, origin))
-        self._lane.did(pipeline, effects)
+        self._lane.apply_effects(pipeline, effects)
         await self._record(pipeline, f"message {offset} is skipped")
 
     async def _origin_of(self, twin: QueuePipeline, key: bytes, job: Job) -> int | None:
@@ -242,7 +246,7 @@ class KeyVerbs:
             raise Unavailable(f"the ownership record cannot be stored: {error}") from None
         else:
             if not pipeline.closed:
-                self._notes.acted(
+                self._notes.operator_action(
                     pipeline,
                     "retry",
                     key,
@@ -253,7 +257,7 @@ class KeyVerbs:
                     audit=act.audit,
                 )
         finally:
-            self._lane.did(pipeline, pipeline.offer_again(job))
+            self._lane.apply_effects(pipeline, pipeline.offer_again(job))
 
     # ---- inside ---------------------------------------------------------------------------------
 

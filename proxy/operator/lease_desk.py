@@ -93,7 +93,7 @@ class LeaseDesk:
         change = _change("lease revoke", lane, row, by=by, reason=reason, after="ended")
         async with self._context.audit.change(change):
             effects = pipeline.revoke(lease.lease_id, now_ns=now_ns())
-            lane.did(pipeline, effects)
+            lane.apply_effects(pipeline, effects)
             if not (effects.revoked or effects.unsent):
                 raise OrderlaneError(f"lease {name} has just ended")
         return {**row, "ends_in_ms": 0}

@@ -89,7 +89,7 @@ class ClientSweep:
                 continue
             topics = consumed | {Topic(topic.name) for topic in lane.settings.topics}
             try:
-                if await _Gone(client, name, topics, since_ms).forget():
+                if await _AbsentClient(client, name, topics, since_ms).forget():
                     forgotten.append(name)
             except _LockLost:
                 _log.info("client not forgotten: its locks are not available", group=name)
@@ -98,7 +98,7 @@ class ClientSweep:
         return forgotten
 
 
-class _Gone:
+class _AbsentClient:
     """One client that may have been absent too long."""
 
     def __init__(

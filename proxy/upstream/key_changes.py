@@ -95,7 +95,7 @@ class KeyChanges:
         if not pipeline.keys.planned:
             pipeline.plan_key_change()
         await self._context.recorder.record(lane, pipeline)
-        lane.did(pipeline, pipeline.key_change_recorded())
+        lane.apply_effects(pipeline, pipeline.key_change_recorded())
         self._context.settled.fire()  # its reader waits
 
     async def _count(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
@@ -104,11 +104,11 @@ class KeyChanges:
             return
         if change.twin_unread:
             found = await self._copies(lane.name, pipeline)
-            lane.did(pipeline, pipeline.older_copies_read(found))
+            lane.apply_effects(pipeline, pipeline.older_copies_read(found))
         asked = change.to_count(_AT_ONCE)
         wanted = change.to_read(asked)
         messages = await self._refills.fetch(lane, pipeline, wanted) if wanted else {}
-        lane.did(pipeline, pipeline.older_counted(asked, messages))
+        lane.apply_effects(pipeline, pipeline.older_counted(asked, messages))
         await asyncio.sleep(0)  # messages in memory need no read, but counting takes time
 
     async def _copies(self, group: Group, pipeline: QueuePipeline) -> dict[bytes, set[bytes]]:

@@ -14,12 +14,12 @@ from broker_core.errors import RemotingError
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
-from proxy.upstream.broker_rounds import Work, queue_rounds
+from proxy.upstream.broker_tasks import Work, run_periodically
 from proxy.upstream.context import UpstreamContext
 
 #: Every 12th run also sends unchanged offsets: a crashed broker may have lost the commits of the
 #: last seconds.
-_ROUNDS_UNTIL_ALL = 12
+_RUNS_UNTIL_ALL = 12
 
 _noisy = NoisyLog(structlog.get_logger("committer"))
 
@@ -31,18 +31,18 @@ class Committer:
 
     def __init__(self, context: UpstreamContext) -> None:
         self._context = context
-        self._turns: WeakKeyDictionary[QueuePipeline, asyncio.Lock] = WeakKeyDictionary()
+        self._locks: WeakKeyDictionary[QueuePipeline, asyncio.Lock] = WeakKeyDictionary()
 
     async def run(self, lanes: Iterable[GroupLane]) -> None:
         """Commit every ``commit_every_s`` until cancelled. *lanes* is iterated again each time."""
         every_s = self._context.settings.commit_every_s
-        await queue_rounds(lanes, self._work, every_s=every_s)
+        await run_periodically(lanes, self._work, every_s=every_s)
 
     def _work(self, number: int) -> Work:
-        unchanged_too = number % _ROUNDS_UNTIL_ALL == 0
+        unchanged_too = number % _RUNS_UNTIL_ALL == 0
         commit = partial(self.commit, unchanged_too=unchanged_too)
         due = _always if unchanged_too else _changed
-        return Work("commit", commit, due, _noisy, at_rest=_nothing_left)
+        return Work("commit", commit, due, _noisy, not_due=_nothing_left)
 
     async def commit(
         self, lane: GroupLane, pipeline: QueuePipeline, *, unchanged_too: bool = False
@@ -50,14 +50,14 @@ class Committer:
         """Commit *pipeline* now if its offset has changed; return False if the broker did not store
         it.
         """
-        async with self._turns.setdefault(pipeline, asyncio.Lock()):
+        async with self._locks.setdefault(pipeline, asyncio.Lock()):
             if pipeline.committable == pipeline.committed and not unchanged_too:
                 return True
             return await self._commit(lane, pipeline)
 
-    async def at_rest(self, pipeline: QueuePipeline) -> None:
+    async def wait_until_idle(self, pipeline: QueuePipeline) -> None:
         """Return once no commit of *pipeline*, which is closed, is in flight."""
-        async with self._turns.setdefault(pipeline, asyncio.Lock()):
+        async with self._locks.setdefault(pipeline, asyncio.Lock()):
             return
 
     async def _commit(self, lane: GroupLane, pipeline: QueuePipeline) -> bool:

@@ -25,14 +25,14 @@ _COPIES_READ_NS = 5_000_000_000
 _LOOK_AGAIN_S = 0.05
 
 
-async def copies_read(context: UpstreamContext, pipeline: ParkingPipeline) -> None:
+async def wait_for_copies(context: UpstreamContext, pipeline: ParkingPipeline) -> None:
     """Wait until all existing copies are read: they are of messages before the loss."""
     until_ns = now_ns() + _COPIES_READ_NS
     while not pipeline.copies_known and now_ns() < until_ns:
         await context.settled.wait(_LOOK_AGAIN_S)
 
 
-async def tell_twin(
+async def record_lost_tail(
     context: UpstreamContext,
     lane: GroupLane,
     pipeline: ParkingPipeline,

@@ -122,7 +122,7 @@ class RedriveRun:
 
     async def _run(self) -> None:
         redrive = self.redrive
-        self._told("started", audit=self._audit)
+        self._record_progress("started", audit=self._audit)
         try:
             while not isinstance(step := redrive.step(now_ns()), End):
                 await self._do_or_wait(step)
@@ -132,7 +132,7 @@ class RedriveRun:
         finally:
             with contextlib.suppress(RemotingError):  # the locks expire in time
                 await self._context.client.unlock(self._progress, self._queues)
-            self._told(redrive.state)
+            self._record_progress(redrive.state)
             self._begun.set()
 
     async def _do_or_wait(self, step: Step) -> None:
@@ -178,7 +178,7 @@ class RedriveRun:
                 await client.commit_offset(self._progress, queue, offset, life=life)
                 redrive.committed()
                 if step.skipped:
-                    self._told("skipped", dead_letter=f"{queue.qid}@{offset - 1}")
+                    self._record_progress("skipped", dead_letter=f"{queue.qid}@{offset - 1}")
             case Wait(ns):
                 self._begun.set()
                 with contextlib.suppress(TimeoutError):
@@ -285,7 +285,7 @@ class RedriveRun:
         check_on_disk([receipt])
         return receipt
 
-    def _told(self, state: RedriveState | str, **fields: object) -> None:
+    def _record_progress(self, state: RedriveState | str, **fields: object) -> None:
         """Record the progress in history and log, with the operator."""
         redrive = self.redrive
         about = {

@@ -58,7 +58,7 @@ class Strangers:
         self._asked_ns: dict[str, int] = {}
         self._topics: dict[str, Collection[Topic]] = {}
 
-    def told(self, there: Present, topic: Topic) -> Present:
+    def with_subscriptions(self, there: Present, topic: Topic) -> Present:
         """Return *there* with the known subscriptions of its strangers; ask again for old ones."""
         for gone in self._asked_ns.keys() - set(there.members):
             del self._asked_ns[gone]

@@ -24,7 +24,7 @@ from proxy.core.ownership.group_share import GroupShare, Present
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
-from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.commits.committer import Committer
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.demand import GroupMembers, Strangers
@@ -43,7 +43,7 @@ _LEAVE_WITHIN_S = 0.5
 #: A broker that does not list a sign within that time never will.
 _UNSEEN_NS = 30_000_000_000
 #: Time after a stop of the process in which input that arrived meanwhile is read.
-_ANEW_AFTER_S = 0.5
+_RESUME_AFTER_S = 0.5
 
 
 class GroupOwnership:
@@ -244,7 +244,7 @@ class GroupOwnership:
         try:
             queues = await client.queues(topic)
             there = await members.wanting(topic)
-            there = self._strangers.told(there, topic)
+            there = self._strangers.with_subscriptions(there, topic)
         except RemotingError as error:
             unknown = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
             if unknown:
@@ -383,20 +383,20 @@ class GroupOwnership:
     async def _renew(self) -> None:
         """Renew locks separately at each broker, so that a slow one does not delay the others."""
         lock = self._context.settings.lock
-        rounds = BrokerRounds(f"renew {self._lane.name}")
+        tasks = BrokerTasks(f"renew {self._lane.name}")
         try:
             while True:
                 before_ns = now_ns()
                 await asyncio.sleep(lock.renewal_s)
                 if now_ns() - before_ns > (lock.renewal_s + lock.trust_s) * 1e9:
                     # Input that arrived meanwhile is read first.
-                    asyncio.get_running_loop().call_later(_ANEW_AFTER_S, self._begin_anew)
+                    asyncio.get_running_loop().call_later(_RESUME_AFTER_S, self._resume)
                 for broker in dict.fromkeys(queue.broker for queue in self._queues):
-                    rounds.begin(broker, self._renew_once, broker)
+                    tasks.start(broker, self._renew_once, broker)
         finally:
-            await rounds.close()
+            await tasks.close()
 
-    def _begin_anew(self) -> None:
+    def _resume(self) -> None:
         """Forget clients after the process was stopped for longer than its locks are trusted."""
         self._lane.presence.forget_clients()
         self.wake()

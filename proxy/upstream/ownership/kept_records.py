@@ -36,14 +36,14 @@ from proxy.core.records.retention import LogRange, is_to_be_renewed
 from proxy.errors import OrderlaneError, WrongState
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
-from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 
 #: Approximate interval of checks. Brokers delete every ten seconds or less often.
 _EVERY_S = 5.0
 #: Queues without an owner checked per run at a broker, and concurrently.
-_FREE_A_ROUND, _AT_ONCE = 256, 16
+_FREE_PER_RUN, _AT_ONCE = 256, 16
 
 _noisy = NoisyLog(structlog.get_logger("kept_records"))
 
@@ -73,15 +73,15 @@ class KeptRecords:
 
     async def run(self) -> None:
         """Check every few seconds until cancelled, separately at each broker."""
-        rounds = BrokerRounds("kept records")
+        tasks = BrokerTasks("kept records")
         try:
             while True:
                 await asyncio.sleep(_EVERY_S * chance.between(0.8, 1.2))
                 at_brokers = await self._by_broker()
                 for broker, queues in at_brokers.items():
-                    rounds.begin(broker, self._look, broker, queues)
+                    tasks.start(broker, self._look, broker, queues)
         finally:
-            await rounds.close()
+            await tasks.close()
 
     async def _by_broker(self) -> dict[str, _AtBroker]:
         found: defaultdict[str, _AtBroker] = defaultdict(_AtBroker)
@@ -125,10 +125,10 @@ class KeptRecords:
                 broker, "the broker's log range is unknown", broker=broker, reason=str(error)
             )
             return
-        turns = asyncio.Semaphore(_AT_ONCE)
+        free_slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def in_turn(lane: GroupLane, look: Callable[[], Awaitable[None]]) -> None:
-            async with turns:
+        async def limited(lane: GroupLane, look: Callable[[], Awaitable[None]]) -> None:
+            async with free_slots:
                 try:
                     await look()
                 except WrongState:
@@ -137,14 +137,14 @@ class KeptRecords:
                     self._complain(lane, error)
 
         looks = [
-            in_turn(lane, partial(recorder.keep, lane, pipeline))
+            limited(lane, partial(recorder.keep, lane, pipeline))
             for lane, pipeline in queues.owned
             if not (pipeline.closed or recorder.watch(pipeline, log))
         ]
         due = [each for each in queues.free if self._is_due(*each, log)]
         looks += [
-            in_turn(lane, partial(self._look_at_free, lane, queue, log))
-            for lane, queue in due[:_FREE_A_ROUND]
+            limited(lane, partial(self._look_at_free, lane, queue, log))
+            for lane, queue in due[:_FREE_PER_RUN]
         ]
         await asyncio.gather(*looks)
 

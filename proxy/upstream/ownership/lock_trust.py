@@ -117,7 +117,7 @@ class LockTrust:
             try:
                 # Thousands of queues lapse at once: all checks together would delay the next
                 # renewals until trust lapses again, and no check would ever end.
-                async with self._context.take_overs.turn(self._queue.broker):
+                async with self._context.take_overs.slot(self._queue.broker):
                     last = await self._last_owner(pipeline)
                 break
             except RemotingError as error:

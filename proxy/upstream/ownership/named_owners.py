@@ -11,7 +11,7 @@ from broker_core.names import QueueName
 from proxy.core.ownership.named_owners import Handoffs
 from proxy.lane.group_lane import GroupLane
 from proxy.settings.proxy_settings import Settings
-from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.context import UpstreamContext
 
 _S = 1_000_000_000
@@ -44,7 +44,7 @@ class GivenQueues:
         self._lane = lane
         self.known = handoffs_of(context.settings)
         self._look_from_ns: dict[QueueName, int] = {}  # earliest time of the next check
-        self._looks = BrokerRounds(f"owners of {lane.name}")
+        self._looks = BrokerTasks(f"owners of {lane.name}")
 
     def locked(
         self, broker: str, granted: Collection[QueueName], refused: Collection[QueueName]
@@ -61,7 +61,7 @@ class GivenQueues:
             if self._look_from_ns.setdefault(queue, now + _LOOK_NS) <= now
         ]
         if due:  # in the background: the broker may be slow, and renewals must not wait
-            self._looks.begin(broker, self._look_at_all, due[:_LOOKS_AT_ONCE])
+            self._looks.start(broker, self._look_at_all, due[:_LOOKS_AT_ONCE])
 
     async def close(self) -> None:
         """Stop the checks."""

@@ -27,7 +27,7 @@ from proxy.lane.history import (
 from proxy.lane.topic_rules import rules_of
 from proxy.upstream.commits.committer import Committer
 from proxy.upstream.commits.hand_over import drained, write_end
-from proxy.upstream.commits.lost_tails import copies_read, tell_twin
+from proxy.upstream.commits.lost_tails import record_lost_tail, wait_for_copies
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.lock_trust import LockTrust
 from proxy.upstream.ownership.period_start import Begun, GivenToAnother, OlderSettings, PeriodStart
@@ -83,7 +83,7 @@ class OwnedQueue:
             *(context, lane, queue),
             until_ns=trusted_until_ns,
             lose=self.lose,
-            ended=self._begin_anew_after_a_bug,
+            ended=self._lose_after_bug,
         )
         self._asked_ns = 0  # time of the request for the epoch
         self._locked_ns = now_ns()
@@ -102,7 +102,7 @@ class OwnedQueue:
             group=lane.name, topic=queue.topic, queue=queue.qid
         )
         self._acquiring: asyncio.Task[None] = spawn(self._acquire(), name=f"acquire {queue}")
-        self._acquiring.add_done_callback(self._begin_anew_after_a_bug)
+        self._acquiring.add_done_callback(self._lose_after_bug)
         self._handing_over: asyncio.Task[Any] | None = None
 
     @property
@@ -153,7 +153,7 @@ class OwnedQueue:
         self._pipeline = pipeline
         self.state = QueueState.OWNED
         self._lane.refused.pop(self.queue, None)
-        self._tell_of_ownership(pipeline)
+        self._record_ownership(pipeline)
         self.parking = Parking(self._context, self._committer, self._lane, pipeline)
         self._lane.add(pipeline)
         self._lane.apply_to(pipeline)  # the settings may have changed
@@ -164,7 +164,7 @@ class OwnedQueue:
             "queue owned", qid=pipeline.qid, epoch=pipeline.epoch, start=pipeline.position
         )
 
-    def _tell_of_ownership(self, pipeline: ParkingPipeline) -> None:
+    def _record_ownership(self, pipeline: ParkingPipeline) -> None:
         self._history(
             "own+",
             owner=self._us,
@@ -264,9 +264,9 @@ class OwnedQueue:
             ),
             name=f"read {self.queue}",
         )
-        self._reader.add_done_callback(self._begin_anew_after_a_bug)
+        self._reader.add_done_callback(self._lose_after_bug)
 
-    def _begin_anew_after_a_bug(self, task: asyncio.Task[Any]) -> None:
+    def _lose_after_bug(self, task: asyncio.Task[Any]) -> None:
         """Lose the queue after a bug in *task*: no queue may stop silently."""
         if not task.cancelled() and (error := task.exception()) is not None:
             spawn(self.lose(f"{task.get_name()} failed: {error!r}"), name=f"lose {self.queue}")
@@ -282,7 +282,7 @@ class OwnedQueue:
         if pipeline.copies_known:
             self._end_now(pipeline)
         self._handing_over = spawn(self._end_at(pipeline, offset), name=f"reset {self.queue}")
-        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+        self._handing_over.add_done_callback(self._lose_after_bug)
 
     def _end_life(self) -> None:
         """End the period without a last record: the topic was deleted and created again.
@@ -299,7 +299,7 @@ class OwnedQueue:
         self._handing_over = spawn(
             self._give_back("the topic was created again"), name=f"restart {self.queue}"
         )
-        self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+        self._handing_over.add_done_callback(self._lose_after_bug)
 
     def _end_now(self, pipeline: ParkingPipeline) -> None:
         pipeline.drain()  # its commit would be wrong
@@ -310,10 +310,10 @@ class OwnedQueue:
 
         The twin, if any, is updated first: once *left* is stored, no owner would notice the loss.
         """
-        await copies_read(self._context, pipeline)
+        await wait_for_copies(self._context, pipeline)
         self._end_now(pipeline)
         left = pipeline.snapshot(now_ns=now_ns()).cut_at(end)
-        await tell_twin(
+        await record_lost_tail(
             self._context, self._lane, pipeline, end=end, until_ns=lambda: self._trust.until_ns
         )
         return await self._end_with(pipeline, left)
@@ -339,7 +339,7 @@ class OwnedQueue:
         self.state = QueueState.HANDING_OVER
         pipeline.drain()
         moving = spawn(self._move(pipeline, offset, why), name=f"reset {self.queue} by a person")
-        moving.add_done_callback(self._begin_anew_after_a_bug)
+        moving.add_done_callback(self._lose_after_bug)
         self._handing_over = moving
         if not await asyncio.shield(moving):
             raise NotStored(self.queue)
@@ -357,8 +357,8 @@ class OwnedQueue:
         assert self._own is not None, "it has a pipeline"
         await self._end("reset")
         self._pipeline = self.parking = None  # its state is not recorded any more
-        await self._committer.at_rest(pipeline)
-        await self._context.recorder.at_rest(pipeline)
+        await self._committer.wait_until_idle(pipeline)
+        await self._context.recorder.wait_until_idle(pipeline)
         stored = False
         try:
             while not stored and now_ns() < self._trust.until_ns:
@@ -380,7 +380,7 @@ class OwnedQueue:
         if self._handing_over is None:
             self._to = to
             self._handing_over = spawn(self._hand_over(), name=f"hand over {self.queue}")
-            self._handing_over.add_done_callback(self._begin_anew_after_a_bug)
+            self._handing_over.add_done_callback(self._lose_after_bug)
         return self._handing_over
 
     async def _hand_over(self) -> None:

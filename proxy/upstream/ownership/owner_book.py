@@ -45,7 +45,7 @@ class OwnerBook:
     def __init__(self, client: BrokerClient, log: OwnershipLog) -> None:
         self._client = client
         self._log = log
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def queues(self, group: Group, topic: Topic) -> list[QueueName]:
         """Return the queues of *topic*. Raises UnknownName if it does not exist, RemotingError."""
@@ -91,7 +91,7 @@ class OwnerBook:
         )
 
     async def _row(self, group: Group, queue: QueueName, members: Iterable[str]) -> OwnerRow:
-        async with self._turns:
+        async with self._slots:
             last = await self._log.owner(group, queue)
             if last is not None:
                 last = last.in_life(await self._client.life(queue))

@@ -110,7 +110,7 @@ class PeriodStart:
 
         Raises RemotingError, OlderSettings, GivenToAnother.
         """
-        async with self._context.take_overs.turn(self._queue.broker):
+        async with self._context.take_overs.slot(self._queue.broker):
             return await self.begin_now(rules)
 
     async def begin_now(self, rules: TopicRules) -> Begun:

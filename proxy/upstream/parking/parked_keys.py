@@ -129,7 +129,7 @@ class Parking:
         """Park *key*; return False if it is already parked or has no unfinished messages here."""
         if not (self.may_act and self._pipeline.parking.park(key, by=by, reason=reason)):
             return False
-        self._lane.did(self._pipeline, Effects().note_parking())
+        self._lane.apply_effects(self._pipeline, Effects().note_parking())
         return True
 
     def redrive(self, key: bytes, *, by: str, audit: str, rate: float = 0.0) -> bool:
@@ -141,13 +141,13 @@ class Parking:
         if not self.may_act or twin is None or key not in self._pipeline.parking.recorded:
             return False
         if key in twin.redrives.keys:
-            self._lane.did(twin, twin.pace(key, rate=rate))
+            self._lane.apply_effects(twin, twin.pace(key, rate=rate))
             return True
         if key in twin.redrives.stopping:
             return False
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="started", audit=audit)
         self._log.warning("redrive started", order=key_text(key), by=by)
-        self._lane.did(twin, twin.redrive(key, rate=rate, by=by))
+        self._lane.apply_effects(twin, twin.redrive(key, rate=rate, by=by))
         return True
 
     def may_redrive(self) -> list[bytes]:
@@ -168,14 +168,14 @@ class Parking:
                     self._pipeline, "redrive", key, by=by, state="started", audit=audit
                 )
             self._log.warning("redrive started", **_named(keys), by=by)
-            self._lane.did(twin, twin.redrive_all(keys, rate=rate, by=by))
+            self._lane.apply_effects(twin, twin.redrive_all(keys, rate=rate, by=by))
 
     def stop(self, key: bytes, *, by: str) -> bool:
         """Stop the redrive of *key*; return False if there is none."""
         twin = self._pipeline.twin
         if not self.may_act or twin is None or key not in twin.redrives.keys:
             return False
-        self._lane.did(twin, twin.stop(key))
+        self._lane.apply_effects(twin, twin.stop(key))
         self._notes.parking(self._pipeline, "redrive", key, by=by, state="stopped")
         self._log.warning("redrive stopped", order=key_text(key), by=by)
         return True
@@ -321,7 +321,7 @@ class Parking:
                     reason=str(second),
                 )
                 if pipeline.is_owned(now_ns()):
-                    self._lane.did(pipeline, pipeline.not_copyable(job))
+                    self._lane.apply_effects(pipeline, pipeline.not_copyable(job))
                 return
         check_on_disk([sent])
         self._copied([job], at=[sent.offset])
@@ -333,7 +333,7 @@ class Parking:
             # The next owner decides about these copies; if it is this proxy, they are stored again.
             self._pipeline.parking.look_again(job.key for job in jobs if job.key is not None)
             return
-        self._lane.did(self._pipeline, self._pipeline.copied(jobs, at=at))
+        self._lane.apply_effects(self._pipeline, self._pipeline.copied(jobs, at=at))
 
     async def _leave(self, keys: Collection[bytes]) -> None:
         pipeline, twin = self._pipeline, self._twin()
@@ -346,7 +346,7 @@ class Parking:
             self._notes.parking(pipeline, "redrive", key, by=FAILURE_POLICY, state="done")
             self._notes.parking(pipeline, "unpark", key, by=FAILURE_POLICY)
         self._log.warning("parked no more", **_named(sorted(keys)))
-        self._lane.did(pipeline, pipeline.left(keys))
+        self._lane.apply_effects(pipeline, pipeline.left(keys))
 
     # ---- the twin -------------------------------------------------------------------------------
 
@@ -459,7 +459,7 @@ class Parking:
         left = twin.snapshot().cut_at(offset)
         self._notes.period(twin, "own-", reason="reset")
         self._lane.remove(twin)
-        await self._context.recorder.at_rest(twin)
+        await self._context.recorder.wait_until_idle(twin)
         while not self._pipeline.closed:
             try:
                 await self._context.log.append_snapshot(self._lane.name, self._queue, left)

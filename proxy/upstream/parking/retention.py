@@ -19,7 +19,7 @@ from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.retention import nears_the_end_before_ms
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
-from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.parking.parked_keys import Parking
 
@@ -33,7 +33,7 @@ async def watch_retention(
     context: UpstreamContext, parkings: Callable[[], Iterable[Parking]]
 ) -> None:
     """Check all queues every minute until cancelled, separately at each broker."""
-    rounds = BrokerRounds("retention")
+    tasks = BrokerTasks("retention")
     try:
         while True:
             await asyncio.sleep(_EVERY_S)
@@ -41,9 +41,9 @@ async def watch_retention(
             for parking in parkings():
                 by_broker[parking.pipeline.queue.broker].append(parking)
             for broker, those in by_broker.items():
-                rounds.begin(broker, _look_at_all, context, those)
+                tasks.start(broker, _look_at_all, context, those)
     finally:
-        await rounds.close()
+        await tasks.close()
 
 
 async def _look_at_all(context: UpstreamContext, parkings: Iterable[Parking]) -> None:

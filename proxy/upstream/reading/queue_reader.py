@@ -157,7 +157,7 @@ async def _room(
         if read_past:
             room = _room_past(context, pipeline)
         if pipeline.refills_due:
-            lane.did(pipeline, pipeline.take_refills())
+            lane.apply_effects(pipeline, pipeline.take_refills())
         return room
 
     look_again_s = PATIENCE_NS / 1e9

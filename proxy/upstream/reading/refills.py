@@ -58,7 +58,7 @@ class Refills:
                 now, wanted[:taken] = wanted[:taken], []
                 with _Reserved(memory, reader.record_bytes, now) as reserved:
                     async for refill, messages in reader.read(now):
-                        reserved.came(refill)
+                        reserved.release(refill)
                         lane.refilled(pipeline, refill, messages)
         finally:
             del self._wanted[pipeline]
@@ -108,7 +108,7 @@ class _Reserved:
         self._memory.take(self._bytes)
         return self
 
-    def came(self, refill: Refill) -> None:
+    def release(self, refill: Refill) -> None:
         """Release the reservation of *refill*, whose messages now count themselves."""
         came = self._bytes_each * len(refill.offsets)
         self._bytes -= came
@@ -160,10 +160,10 @@ class _Reader:
             if result.messages:
                 self.record_bytes = sum(m.size for m in result.messages) // len(result.messages)
             for refill, messages in under_way.was_read(result.messages, result.next_offset):
-                self._tell_deleted(refill, messages)
+                self._report_deleted(refill, messages)
                 yield refill, messages
 
-    def _tell_deleted(self, refill: Refill, messages: list[StoredMessage]) -> None:
+    def _report_deleted(self, refill: Refill, messages: list[StoredMessage]) -> None:
         if len(messages) < len(refill.offsets):
             there = {message.queue_offset for message in messages}
             gone = [offset for offset in refill.offsets if offset not in there]

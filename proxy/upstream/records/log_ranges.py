@@ -17,7 +17,7 @@ _FRESH_NS = 500_000_000
 
 @dataclass(slots=True)
 class _Known:
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     answer: LogRange | RemotingError | None = None
     answered_ns: int = 0
     file_bytes: int | None = None
@@ -38,7 +38,7 @@ class LogRanges:
         one after the other they would fail for minutes.
         """
         known = self._known[broker]
-        async with known.turn:
+        async with known.lock:
             if known.answer is None or now_ns() - known.answered_ns > _FRESH_NS:
                 try:
                     known.answer = await self._ask(broker, known)

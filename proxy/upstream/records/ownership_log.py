@@ -176,7 +176,7 @@ class OwnershipLog:
                 if start == lowest or (found is not None and found.snapshot is not None):
                     if found is not None:
                         found = replace(found, log_offset=places.get(found.last_at))
-                    return _told(twin, found, lowest=lowest), end
+                    return _checked(twin, found, lowest=lowest), end
                 span *= 8
 
     async def owner(self, group: Group, queue: QueueName) -> LastOwner | None:
@@ -287,7 +287,7 @@ class OwnershipLog:
             raise
 
 
-def _told(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner | None:
+def _checked(twin: QueueName, found: LastOwner | None, *, lowest: int) -> LastOwner | None:
     """Return *found*, marked as forgotten if earlier records are deleted; log damage."""
     if found is None:
         return None

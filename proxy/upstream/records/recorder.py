@@ -25,7 +25,7 @@ from proxy.core.records.replay import LastOwner
 from proxy.core.records.retention import LogRange, is_to_be_renewed
 from proxy.lane.group_lane import GroupLane
 from proxy.observe.logs import NoisyLog
-from proxy.upstream.broker_rounds import Work, queue_rounds
+from proxy.upstream.broker_tasks import Work, run_periodically
 from proxy.upstream.records.ownership_log import OwnershipLog, TooLong
 
 _log = structlog.get_logger("recorder")
@@ -47,7 +47,7 @@ class _Written:
     lose: WeakMethod[Lose]  # weak: a dropped queue would otherwise keep its own record alive here
     end: int  # offset of the next record, unless another proxy writes
     lost: RecordedAsAnothers | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     base: _Base | None = None
 
 
@@ -87,7 +87,7 @@ class Recorder:
     async def run(self, lanes: Iterable[GroupLane], *, every_s: float) -> None:
         """Record until cancelled. *lanes* is iterated again each time."""
         work = Work("record", self._record_regularly, self._has_news, _noisy)
-        await queue_rounds(lanes, lambda _: work, every_s=every_s)
+        await run_periodically(lanes, lambda _: work, every_s=every_s)
 
     def _has_news(self, pipeline: QueuePipeline) -> bool:
         return self._written[pipeline].recording.has_news(now_ns())
@@ -132,9 +132,9 @@ class Recorder:
             written.base = _Base(at, await self._log.place(lane.name, pipeline.queue, at))
             self.watch(pipeline, log)
 
-    async def at_rest(self, pipeline: QueuePipeline) -> None:
+    async def wait_until_idle(self, pipeline: QueuePipeline) -> None:
         """Return once no record of *pipeline*, which is closed, is in flight."""
-        async with self._written[pipeline].turn:
+        async with self._written[pipeline].lock:
             return
 
     async def record(
@@ -145,7 +145,7 @@ class Recorder:
         Return the offset of the first record; None if there are no changes.
         """
         written = self._written[pipeline]
-        async with written.turn:
+        async with written.lock:
             while records := self._due(written, pipeline, made_ns := now_ns(), whole=whole):
                 try:
                     stored, counts = await self._append(lane, pipeline, written, records)
@@ -167,7 +167,7 @@ class Recorder:
                 if pipeline.visibility_ns != lease_ns:  # leases may be longer from now on
                     for each in (pipeline, pipeline.twin):
                         if each is not None:
-                            lane.rules_hold(each)
+                            lane.record_rules(each)
                 return stored[0]
             return None
 
@@ -180,7 +180,7 @@ class Recorder:
     async def end(self, lane: GroupLane, pipeline: QueuePipeline, *, to: str = "") -> None:
         """Write that the period ended cleanly; *to*: see ``Clean``. Raises RemotingError."""
         written = self._written[pipeline]
-        async with written.turn:
+        async with written.lock:
             clean = Clean(pipeline.epoch, to)
             _, counts = await self._append(lane, pipeline, written, [clean])
         if not counts:

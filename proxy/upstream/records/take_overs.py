@@ -28,20 +28,20 @@ _SAME_NS = 10_000_000_000
 class _Asked:
     """The start time reported by a broker; callers during a request share the next answer."""
 
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     begun: int = 0  # requests so far
     answered: int = 0  # number of the request answered by ``start_ms``
     start_ms: int = 0
     failure: RemotingError | None = None
 
 
-def _some() -> asyncio.Semaphore:
+def _slots() -> asyncio.Semaphore:
     return asyncio.Semaphore(_AT_ONCE)
 
 
 @dataclass(slots=True)
 class _FirstStart:
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     done_ns: int | None = None
 
 
@@ -51,16 +51,16 @@ class TakeOvers:
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
         # One per broker, so that one that does not answer delays no other.
-        self._some: defaultdict[str, asyncio.Semaphore] = defaultdict(_some)
+        self._slots: defaultdict[str, asyncio.Semaphore] = defaultdict(_slots)
         self._asked: dict[str, _Asked] = {}
         self._first_starts: dict[tuple[Group, Topic], _FirstStart] = {}
 
     @asynccontextmanager
-    async def turn(self, broker: str) -> AsyncIterator[None]:
+    async def slot(self, broker: str) -> AsyncIterator[None]:
         """Wait for a free slot at *broker*, to take a queue over or check its records; locks are
         renewed meanwhile.
         """
-        async with self._some[broker]:
+        async with self._slots[broker]:
             yield
 
     async def broker_start_ms(self, broker: str) -> int:
@@ -70,7 +70,7 @@ class TakeOvers:
         """
         asked = self._asked.setdefault(broker, _Asked())
         before = asked.begun
-        async with asked.turn:
+        async with asked.lock:
             if asked.answered <= before:
                 asked.begun += 1
                 number = asked.begun
@@ -91,10 +91,10 @@ class TakeOvers:
         Yield False if it was done just now.
         """
         start = self._first_starts.setdefault((group, topic), _FirstStart())
-        async with start.turn:
-            lately = start.done_ns is not None and now_ns() - start.done_ns < _SAME_NS
-            yield not lately
-            if not lately:
+        async with start.lock:
+            recent = start.done_ns is not None and now_ns() - start.done_ns < _SAME_NS
+            yield not recent
+            if not recent:
                 start.done_ns = now_ns()
 
     def forget(self, group: Group) -> None:

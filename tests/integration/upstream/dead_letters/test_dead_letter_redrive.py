@@ -210,7 +210,7 @@ async def test_one_that_cannot_go_back_stops_it_until_it_is_passed_over(tmp_path
         await ask(at, gateway, "/redrive")
         failed = await until(at, gateway, "failed")
         assert failed["reason"] == (
-            "dead letter broker-a_0@1 cannot be sent back: there is no topic gone now; mend that,"
+            "dead letter broker-a_0@1 cannot be sent back: topic gone does not exist; mend that,"
             " or pass over it by --skip broker-a_0@1"
         )
         await ask(at, gateway, "/redrive", skip=["broker-a_0@1"])

@@ -96,8 +96,8 @@ async def test_who_waited_for_an_answer_that_did_not_come_fails_with_the_others(
 async def test_a_broker_that_hangs_holds_up_no_queue_of_another(take_overs: TakeOvers) -> None:
     async with AsyncExitStack() as busy:
         for _ in range(32):
-            await busy.enter_async_context(take_overs.turn("a"))
-        async with take_overs.turn("b"):
+            await busy.enter_async_context(take_overs.slot("a"))
+        async with take_overs.slot("b"):
             pass
 
 
@@ -106,7 +106,7 @@ async def test_a_few_are_taken_over_at_a_time(take_overs: TakeOvers) -> None:
 
     async def take_over() -> None:
         nonlocal busy, most
-        async with take_overs.turn("a"):
+        async with take_overs.slot("a"):
             busy += 1
             most = max(most, busy)
             await going_on.wait()

@@ -17,7 +17,7 @@ from proxy.observe.logs import NoisyLog
 
 
 class Work(NamedTuple):
-    """Periodic work: *do* for each queue that is *due*, *at_rest* for the others.
+    """Periodic work: *do* for each queue that is *due*, *not_due* for the others.
 
     *what* names it in the log.
     """
@@ -26,37 +26,37 @@ class Work(NamedTuple):
     do: Callable[[GroupLane, QueuePipeline], Awaitable[object]]
     due: Callable[[QueuePipeline], bool]
     noisy: NoisyLog
-    at_rest: Callable[[QueuePipeline], None] | None = None
+    not_due: Callable[[QueuePipeline], None] | None = None
 
 
-class BrokerRounds:
+class BrokerTasks:
     """Tasks of one kind, at most one at a time per broker."""
 
     def __init__(self, what: str) -> None:
         """*what* names the tasks."""
         self._what = what
-        self._under_way: dict[str, asyncio.Task[None]] = {}
-        self._begun: Counter[str] = Counter()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._started: Counter[str] = Counter()
 
-    def begun(self, broker: str) -> int:
+    def started(self, broker: str) -> int:
         """Return the number of tasks started at *broker*."""
-        return self._begun[broker]
+        return self._started[broker]
 
-    def begin(
+    def start(
         self, broker: str, one: Callable[..., Coroutine[Any, Any, None]], *arguments: Any
     ) -> None:
         """Start *one* with *arguments* at *broker*, unless a task is running there."""
-        if (task := self._under_way.get(broker)) is not None and not task.done():
+        if (task := self._running.get(broker)) is not None and not task.done():
             return
-        self._begun[broker] += 1
-        self._under_way[broker] = spawn(one(*arguments), name=f"{self._what} at {broker}")
+        self._started[broker] += 1
+        self._running[broker] = spawn(one(*arguments), name=f"{self._what} at {broker}")
 
     async def close(self) -> None:
         """Cancel the running tasks."""
-        await cancel_and_wait(*self._under_way.values())
+        await cancel_and_wait(*self._running.values())
 
 
-async def queue_rounds(
+async def run_periodically(
     lanes: Iterable[GroupLane], work: Callable[[int], Work], *, every_s: float
 ) -> None:
     """Run the work returned by *work* every *every_s* until cancelled.
@@ -64,14 +64,14 @@ async def queue_rounds(
     *work* receives the number of the run at its broker, from 0. *lanes* is iterated again each
     time.
     """
-    rounds = BrokerRounds(work(0).what)
+    tasks = BrokerTasks(work(0).what)
     try:
         while True:
             await asyncio.sleep(every_s)
             for broker, queues in _by_broker(lanes).items():
-                rounds.begin(broker, one_round, queues, work(rounds.begun(broker)))
+                tasks.start(broker, run_once, queues, work(tasks.started(broker)))
     finally:
-        await rounds.close()
+        await tasks.close()
 
 
 def _by_broker(lanes: Iterable[GroupLane]) -> dict[str, list[tuple[GroupLane, QueuePipeline]]]:
@@ -86,7 +86,7 @@ def _by_broker(lanes: Iterable[GroupLane]) -> dict[str, list[tuple[GroupLane, Qu
     return owned
 
 
-async def one_round(queues: Sequence[tuple[GroupLane, QueuePipeline]], work: Work) -> None:
+async def run_once(queues: Sequence[tuple[GroupLane, QueuePipeline]], work: Work) -> None:
     """Run *work* concurrently for all *queues* that are due.
 
     Most queues of a proxy with thousands are at rest and cost no task. A bug with one queue is
@@ -105,8 +105,8 @@ def _is_due(pipeline: QueuePipeline, work: Work) -> bool:
     try:
         if work.due(pipeline):
             return True
-        if work.at_rest is not None:
-            work.at_rest(pipeline)
+        if work.not_due is not None:
+            work.not_due(pipeline)
         return False
     except Exception:
         return True  # a bug: the run logs it with its queue

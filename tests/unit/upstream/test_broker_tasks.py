@@ -1,4 +1,4 @@
-"""Rounds go on at each broker by itself, and answers about a broker's log are shared."""
+"""Periodic tasks run separately at each broker, and answers about its log are shared."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from broker_core.client import LogSpan
 from broker_core.errors import BrokerError, RequestTimeout
 from proxy.core.records.retention import LogRange
-from proxy.upstream.broker_rounds import BrokerRounds
+from proxy.upstream.broker_tasks import BrokerTasks
 from proxy.upstream.records.log_ranges import LogRanges
 
 
-async def test_a_slow_broker_skips_rounds_and_no_other_does() -> None:
-    rounds = BrokerRounds("look")
+async def test_a_slow_broker_skips_runs_and_no_other_does() -> None:
+    tasks = BrokerTasks("look")
     done: list[str] = []
 
     async def look(broker: str, seconds: float) -> None:
@@ -22,12 +22,12 @@ async def test_a_slow_broker_skips_rounds_and_no_other_does() -> None:
         done.append(broker)
 
     for _ in range(10):
-        rounds.begin("slow", look, "slow", 3.5)
-        rounds.begin("quick", look, "quick", 0.1)
+        tasks.start("slow", look, "slow", 3.5)
+        tasks.start("quick", look, "quick", 0.1)
         await asyncio.sleep(1)
     assert (done.count("quick"), done.count("slow")) == (10, 2)
-    assert (rounds.begun("quick"), rounds.begun("slow")) == (10, 3)
-    await rounds.close()
+    assert (tasks.started("quick"), tasks.started("slow")) == (10, 3)
+    await tasks.close()
     await asyncio.sleep(5)
     assert done.count("slow") == 2
 
