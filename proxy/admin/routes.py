@@ -168,11 +168,11 @@ async def _follow(request: web.Request, events: Following) -> web.StreamResponse
     try:
         async for piece in pieces:
             await response.write(piece)
+        await response.write_eof()
     except ConnectionError:
-        return response  # the reader has disconnected
+        pass  # the reader has disconnected
     finally:
         await pieces.aclose()  # type: ignore[attr-defined]
-    await response.write_eof()
     return response
 
 

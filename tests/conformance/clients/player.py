@@ -190,7 +190,9 @@ class Play:
             case cases.TellStep():
                 assert self.process is not None
                 assert self.process.stdin is not None
-                self.process.stdin.write(json.dumps(_filled(step.tell)).encode() + b"\n")
+                self.process.stdin.write(
+                    json.dumps(_filled(step.tell, self._pulled())).encode() + b"\n"
+                )
             case cases.ClientStep():
                 self.code = None
                 self.trace.new_life()
@@ -198,6 +200,11 @@ class Play:
             case cases.EndStep():
                 await self._end(by_itself=step.end == "itself")
         self._at_s = time.monotonic()
+
+    def _pulled(self) -> list[int]:
+        """Return the lease ids of the client's last answer to a pull, in order."""
+        answers = self.trace.of("pulled")
+        return [each["lease"] for each in answers[-1].members["messages"]] if answers else []
 
     async def _put(self, step: PutStep) -> None:
         proxy = self.proxies[step.at]
@@ -329,13 +336,21 @@ def _is_fault(step: cases.Step) -> bool:
     return isinstance(step, cases.FaultStep)
 
 
-def _filled(value: Any) -> Any:
-    """Expand ``{fill: n}`` to a text of n letters, too long for a file of cases."""
-    if isinstance(value, dict):
-        if value.keys() == {"fill"}:
-            return "x" * int(value["fill"])
-        return {name: _filled(each) for name, each in value.items()}
-    return [_filled(each) for each in value] if isinstance(value, list) else value
+def _filled(value: Any, pulled: Sequence[int]) -> Any:
+    """Expand ``{fill: n}`` to a text of n letters, too long for a file of cases.
+
+    ``{pulled: n}`` becomes the id of the n-th lease of *pulled*: a real gateway chooses the ids.
+    """
+    match value:
+        case {"fill": length}:
+            return "x" * int(length)
+        case {"pulled": number}:
+            return pulled[number - 1]
+        case dict():
+            return {name: _filled(each, pulled) for name, each in value.items()}
+        case list():
+            return [_filled(each, pulled) for each in value]
+    return value
 
 
 def _show(matcher: cases.Matcher) -> str:

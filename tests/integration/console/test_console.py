@@ -13,6 +13,8 @@ import aiohttp
 import orjson
 import pytest
 import structlog
+from aiohttp import web
+from structlog.testing import capture_logs
 
 from proxy.admin.guard import SECURITY_HEADERS
 from proxy.admin.openapi import document
@@ -114,6 +116,27 @@ async def test_the_stream_tells_what_the_overview_does(tmp_path: Path) -> None:
             assert told["groups"].keys() == {GROUP}
             assert told["groups"][GROUP].keys() == overview["groups"][GROUP].keys()
         await eventually(lambda: proxy.console.events.readers == 0)
+
+
+async def test_a_page_that_leaves_as_the_stream_ends_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(_: web.StreamResponse, data: bytes = b"") -> None:
+        ended.set()
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    ended = asyncio.Event()
+    monkeypatch.setattr(web.StreamResponse, "write_eof", gone)
+    async with (
+        served(tmp_path) as (_, proxy, http),
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{http}/api/events"),
+    ):
+        with capture_logs() as logs:
+            await proxy.console.events.close()
+            await asyncio.wait_for(ended.wait(), 5)
+            await eventually(lambda: proxy.console.events.readers == 0)
+    assert [each for each in logs if each["log_level"] == "error"] == []
 
 
 async def test_a_page_that_does_not_read_is_cut_off(
