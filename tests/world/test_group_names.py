@@ -45,7 +45,7 @@ async def _refused(world: World, name: str) -> None:
     site = Site(world)
     await site.start("park")
     # By a client's pull.
-    why = f"{len(name)} characters: at most {LONGEST} are taken"
+    why = f"{len(name)} characters: at most {LONGEST} are allowed"
     client = world.add(ClientNode, "client")
     consumer = client.new_process().run(
         lambda: AsyncConsumer(site.proxy.thrift, group=name, topics=[str(TOPIC)])

@@ -1,1 +1,1 @@
-"""Access: rights, and the records of the audit topic."""
+"""Access control: rights, and records of the audit topic."""

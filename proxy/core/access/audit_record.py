@@ -1,8 +1,8 @@
-"""What is written down of each change that a person asks for: who, what, why, before, after. Pure.
+"""Audit records of changes made by people: actor, verb, reason, state before and after. Pure.
 
-One record a change, stored *before* the change takes effect: so none exists without its record,
-whoever crashes when. It says what the change is going to lead to (``after``). Where it led to
-something else, or to nothing, a second record under the same ``id`` says so (``phase`` ``end``).
+Each change has one record, stored *before* the change takes effect, so no change exists without a
+record even after a crash. ``after`` is the intended state. If the outcome differs, or the change
+fails, a second record with the same ``id`` says so (``phase`` ``end``).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from broker_core.names import Topic
 
 AUDIT_TOPIC = Topic("%AUDIT%orderlane")
 _VERSION = 1
-#: Longer ones are cut: a record is for people.
+#: Longest text; longer ones are cut, because people read the records.
 _MAX_TEXT = 2048
-#: In the record of a change for a broker that takes no longer ones.
+#: Longest text in a record that the broker would otherwise refuse as too large.
 _SHORT_TEXT = 400
 
 
 class Phase(StrEnum):
-    """Whether a record was stored before its change, or says what became of it."""
+    """Whether a record was stored before its change, or reports its outcome."""
 
     BEGIN = "begin"
     END = "end"
@@ -33,9 +33,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that ``actor`` asks for. ``verb`` is noun and verb, as ``key pause``; ``target`` is
-    what of the group it is about: a key, a queue, a lease. ``before`` and ``after`` are anything
-    JSON knows; ``after`` is what it is meant to be.
+    """A change requested by ``actor``. ``verb`` is noun and verb, such as ``key pause``; ``target``
+    is the key, queue or lease concerned. ``before`` and ``after`` are JSON values; ``after`` is the
+    intended state.
     """
 
     actor: str
@@ -50,8 +50,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One message of the audit topic. ``at_ms`` is wall time; ``failed`` says why nothing came of
-    the change, "" if something did.
+    """One message of the audit topic. ``at_ms`` is wall time; ``failed`` is the reason why the
+    change failed, "" if it did not.
     """
 
     id: str
@@ -62,7 +62,7 @@ class AuditRecord:
     failed: str = ""
 
     def row(self) -> dict[str, Any]:
-        """All fields by name."""
+        """Return all fields by name."""
         change = self.change
         return {
             "id": self.id,
@@ -82,13 +82,13 @@ class AuditRecord:
 
 
 def audit_text(text: str) -> str:
-    """*text*, which came from anywhere, as a record can carry it: short, and proper Unicode."""
+    """Return *text*, from any source, in a form that a record can contain: short, valid Unicode."""
     return text[:_MAX_TEXT].encode("utf-8", "replace").decode()
 
 
 def shortened(record: AuditRecord) -> AuditRecord:
-    """What *record* says in as few bytes as possible, for a broker that takes no longer one: what
-    was before and after is left out, and the record says so.
+    """Return *record* in as few bytes as possible, for a broker with a smaller size limit: the
+    states before and after are replaced by a remark if they are long.
     """
     change = record.change
     return replace(
@@ -109,16 +109,16 @@ def _left_out(state: Any) -> Any:
     size = len(orjson.dumps(state, default=str))
     if size <= _SHORT_TEXT:
         return state
-    return f"left out: {size} bytes, more than the broker takes"
+    return f"left out: {size} bytes, more than the broker accepts"
 
 
 def encode(record: AuditRecord) -> bytes:
-    """The record as the body of a message."""
+    """Return the record as the body of a message."""
     return orjson.dumps({"v": _VERSION, **record.row()}, default=str)
 
 
 def decode(body: bytes) -> AuditRecord:
-    """Undo ``encode``. Raises ValueError on anything that is no such record."""
+    """Undo ``encode``. Raise ValueError if *body* is not an audit record."""
     try:
         row = orjson.loads(body)
         if row["v"] != _VERSION:
@@ -128,7 +128,7 @@ def decode(body: bytes) -> AuditRecord:
         }
         change = Change(**texts, before=row["before"], after=row["after"])
         at_ms = int(row["at_ms"])
-        if not 0 <= at_ms < 2**63:  # nobody could show it
+        if not 0 <= at_ms < 2**63:  # dates beyond cannot be shown
             raise ValueError(f"its time is {at_ms}, not 0 to 2^63 - 1")
         return AuditRecord(
             str(row["id"]),
@@ -144,7 +144,7 @@ def decode(body: bytes) -> AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditWish:
-    """Which records to show; ``None`` for any. The newest ``limit`` of them."""
+    """Filter for audit records; ``None`` matches any. Only the newest ``limit`` are shown."""
 
     limit: int = 100
     group: str | None = None
@@ -152,7 +152,7 @@ class AuditWish:
     target: str | None = None
 
     def takes(self, record: AuditRecord) -> bool:
-        """True if it is one of them."""
+        """Return True if *record* matches."""
         change = record.change
         return (
             self.group in (None, change.group)
@@ -163,16 +163,16 @@ class AuditWish:
 
 @dataclass(slots=True)
 class Merged:
-    """Records of several queues in one row, by time; what was stored twice stands there once."""
+    """Records of several queues merged by time; duplicates are removed."""
 
     _seen: dict[tuple[str, Phase], AuditRecord] = field(default_factory=dict)
 
     def add(self, records: Iterable[AuditRecord]) -> None:
-        """Records of one queue."""
+        """Add the records of one queue."""
         for record in records:
             self._seen.setdefault((record.id, record.phase), record)
 
     def newest(self, limit: int) -> list[AuditRecord]:
-        """The newest *limit* of all, the oldest first."""
+        """Return the newest *limit* records, the oldest first."""
         ordered = sorted(self._seen.values(), key=lambda each: (each.at_ms, each.id, each.phase))
         return ordered[-limit:]

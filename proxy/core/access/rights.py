@@ -1,7 +1,7 @@
-"""Who may do what: principals, and rules that let them. Pure.
+"""Authorization: principals, and the rules that grant them rights. Pure.
 
-A principal is whoever a token or a client certificate names. Without rules each may do everything,
-as a gateway for one team wants it; with some, nothing is allowed but what a rule says.
+A principal is the name in a token or a client certificate. Without rules every principal may do
+everything, which suits a gateway for one team. With rules, only the rights that they grant exist.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from broker_core.names import INTERNAL_PREFIX, MAX_NAME_CHARS
 
-#: Topics in one act: more than any group has, in fewer bytes than a request has room for.
+#: Most topics in one request: more than any group has, and still small in bytes.
 MAX_TOPICS = 1_000
 
 
@@ -22,21 +22,22 @@ class Right(StrEnum):
     """A right that access rules grant to principals."""
 
     PULL = "pull"
-    """Pull messages of a group, settle and extend leases, see its offsets."""
+    """Pull messages of a group, settle and extend leases, read its offsets."""
     PRODUCE = "produce"
     """Send messages to a topic."""
     BULK = "bulk"
-    """Read by offset, and commit, as bulk readers do."""
+    """Read by offset and commit, as bulk readers do."""
     ADMIN = "admin"
-    """See and change groups on the HTTP port."""
+    """View and change groups on the HTTP port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Lets *principals* do *may* to *groups* and *topics*; all three are patterns with ``*``.
+    """Grants *principals* the rights *may* on *groups* and *topics*; all three are patterns with
+    ``*``.
 
-    Topics of brokers and gateways (``%DLQ%billing``) are let by patterns alone that begin as they
-    do: whoever wrote ``*`` meant the topics of applications.
+    Topics of brokers and gateways (``%DLQ%billing``) match only patterns that begin in the same
+    way: ``*`` means the topics of applications.
     """
 
     principals: tuple[str, ...]
@@ -45,14 +46,14 @@ class Rule:
     topics: tuple[str, ...] = ("*",)
 
 
-#: No group is called so: only a rule for any will do.
+#: Not a group's name: only a rule for all groups matches it.
 ANY_GROUP = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What somebody wants to do. *group* is None where none is concerned, as in a send, and
-    ``ANY_GROUP`` where all are; no *topics* where none is named: only a rule for any will do then.
+    """A right that a request needs. *group* is None if no group is concerned, as in a send, and
+    ``ANY_GROUP`` for all groups. Without *topics*, only a rule for all topics matches.
     """
 
     right: Right
@@ -61,21 +62,19 @@ class Act:
 
 
 def too_large(act: Act) -> str:
-    """Why nobody may do *act*, whoever asks, as the end of a sentence; empty: rules decide. A
-    request has room for names of megabytes, which patterns and memory should never see.
+    """Return why *act* is refused regardless of rules, as the end of a sentence; empty if rules
+    decide. Requests may contain megabytes of names, which must reach neither patterns nor memory.
     """
     names = act.topics if act.group is None else (act.group, *act.topics)
     if len(act.topics) > MAX_TOPICS:
-        return f"names {len(act.topics)} topics: at most {MAX_TOPICS} are taken"
+        return f"names {len(act.topics)} topics: at most {MAX_TOPICS} are allowed"
     if (longest := max(map(len, names), default=0)) > MAX_NAME_CHARS:
-        return (
-            f"has a name of {longest} characters: groups and topics have {MAX_NAME_CHARS} at most"
-        )
+        return f"has a name of {longest} characters: at most {MAX_NAME_CHARS} are allowed"
     return ""
 
 
 def allowed(principal: str, act: Act, rules: Sequence[Rule]) -> bool:
-    """Whether *principal* may do *act*: each of its topics has to be let by some rule."""
+    """Return True if *principal* may do *act*: some rule must grant each of its topics."""
     if not rules:
         return True
     letting = [
@@ -103,5 +102,5 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """``*`` stands for any text; every other character for itself."""
+    """Compile a pattern: ``*`` matches any text, every other character only itself."""
     return re.compile(".*".join(map(re.escape, pattern.split("*"))) + r"\Z", re.DOTALL)

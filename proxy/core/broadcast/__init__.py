@@ -1,1 +1,1 @@
-"""Broadcast groups: one member group for each client, and clients that are gone."""
+"""Broadcast groups: one member group per client, and departed clients."""

@@ -1,7 +1,7 @@
-"""Which clients a broadcast group had, and what brokers keep for each of them. Pure.
+"""Departed clients of a broadcast group, and the topics that brokers keep for them. Pure.
 
-A client is known by its offsets, and by topics that have its name. Its ownership records say when
-it was last there: an owner writes one at its beginning, each hour, and at its end.
+A client is known by its offsets and by topics that contain its name. Its ownership records show
+when it was last active: an owner writes one at its beginning, each hour, and at its end.
 """
 
 from __future__ import annotations
@@ -18,21 +18,25 @@ _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """The topics that are one client's alone, by what they hold. Each set may be empty."""
+    """Topics that belong to one client, by content. Each set may be empty."""
 
-    #: When it was there, and what it had finished.
+    #: Ownership records: its activity and its finished offsets.
     records: frozenset[Topic]
-    #: Messages that wait for it: nobody else gets them.
+    #: Parked messages, which no other client receives.
     parked: frozenset[Topic]
-    #: Messages that were given up, or wait for another try.
+    #: Messages given up, or waiting for a retry.
     letters: frozenset[Topic]
 
 
 def clients_of(
     group: Group, consumers: Iterable[tuple[Group, Topic]], topics: Iterable[Topic]
 ) -> dict[Group, set[Topic]]:
-    """The clients that *group* ever had, as far as anything is left of them, and which topics each
-    consumed. *consumers*: groups with offsets, and the topics of these; *topics*: all that exist.
+    """Return all known clients of *group* with the topics that each consumed.
+
+    Args:
+        group: the broadcast group.
+        consumers: groups that have offsets, with the topics of these.
+        topics: all existing topics.
     """
     found: dict[Group, set[Topic]] = {}
     for client, topic in consumers:
@@ -49,14 +53,14 @@ def clients_of(
 
 
 def records_of(client: Group, consumed: Iterable[Topic]) -> set[Topic]:
-    """The ownership topics of *client* for these topics, and for what is parked of them."""
+    """Return the ownership topics of *client* for these topics and their parked topics."""
     topics = list(consumed)
     parked = [parked_topic(client, topic) for topic in topics]
     return {ownership_topic(client, topic) for topic in (*topics, *parked)}
 
 
 def belongings(client: Group, consumed: Iterable[Topic], existing: Container[Topic]) -> Belongings:
-    """What of *client*, which consumed these topics, is among the *existing* ones."""
+    """Return the *existing* topics of *client*, which consumed these topics."""
     parked = {parked_topic(client, topic) for topic in consumed}
     records = records_of(client, consumed)
     letters = {Topic(prefix + client) for prefix in _OF_GROUPS}

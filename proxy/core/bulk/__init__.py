@@ -1,1 +1,1 @@
-"""Bulk reads: which records come next, and how fast."""
+"""Bulk reads: the content of an answer, and the rate limit."""

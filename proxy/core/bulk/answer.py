@@ -1,14 +1,14 @@
-"""What one answer with stored records is put together from: what is read next, and what counts.
+"""Assembly of one answer with stored records: the next read, and the records to keep. Pure.
 
-Pure. A bulk reader asks for several queues; pulls of a broker give small pieces of each.
+A bulk reader asks for several queues; a broker's pulls return small pieces of each.
 
-B1. A queue's records follow each other without a gap from the offset asked for. Where the broker
-    passes over offsets, the queue's part ends; asked for the place behind it, the next answer has
-    no records and a next offset that jumps. So a reader finds every jump between two answers.
-B2. Records stay within the answer's bytes, but for one read, so that no message is stuck for ever.
-B3. Queues are read in turn, an even share at a time: a long one keeps none from being answered.
-B4. All records of a queue are of one life of its topic, which the answer tells. Where the topic was
-    created again the queue's part ends, as in B1.
+B1. A queue's records are contiguous from the requested offset on. Where the broker skips offsets,
+    the queue's part ends; a request for the place behind it gets no records and a next offset that
+    jumps. So readers see every jump between two answers.
+B2. Records stay within the answer's bytes, except for one read, so that no message gets stuck.
+B3. Queues are read in turn, an even share at a time: a long one does not keep others waiting.
+B4. All records of a queue are of one life of its topic, which the answer contains. Where the topic
+    was created again the queue's part ends, as in B1.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-#: One read takes at most so much; brokers have lower limits of their own.
+#: Limits of one read; brokers have lower limits of their own.
 MAX_READ_BYTES = 1024 * 1024
 MAX_READ_MESSAGES = 4096
-#: An even share of the answer is read at once, but not less than this.
+#: An even share of the answer is read at once, but at least this much.
 _MIN_READ_BYTES = 64 * 1024
-#: An answer is full once less than this part of it is free.
+#: An answer is full once less than this part (1/n) of it is free.
 _LEAST_PART = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A wish: records of the queue number *place* from *offset* on."""
+    """A read to make: records of the queue number *place* from *offset* on."""
 
     place: int
     offset: int
@@ -38,48 +38,48 @@ class Read:
 
 @dataclass(slots=True)
 class Part:
-    """What the answer has of one queue: ``chunks`` end before ``next_offset``."""
+    """Records of one queue: ``chunks`` end before ``next_offset``."""
 
     asked: int
     next_offset: int
     chunks: list[bytes] = field(default_factory=list)
-    life: int | None = None  # of the topic, where its broker tells
+    life: int | None = None  # of the topic, if its broker reports it
 
 
 class BulkAnswer:
-    """One answer in the making. Each ``next_read`` ends in ``on_read`` or ``on_failure``."""
+    """One answer being assembled. Each ``next_read`` ends in ``on_read`` or ``on_failure``."""
 
     def __init__(
         self, offsets: Sequence[int], *, max_bytes: int, max_messages: int | None = None
     ) -> None:
-        """*offsets* asked for, a place each; *max_messages* bounds those of one queue."""
+        """Start with the requested *offsets*, one per queue; *max_messages* limits each queue."""
         self.parts = [Part(offset, offset) for offset in offsets]
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._share = min(MAX_READ_BYTES, max(_MIN_READ_BYTES, max_bytes // max(1, len(offsets))))
         self._turns = deque(range(len(offsets)))
-        self._free = max_bytes  # neither held nor promised to a read under way
-        self._least = max_bytes // _LEAST_PART  # what is left of a full answer is no read worth
+        self._free = max_bytes  # neither used nor reserved for a read under way
+        self._least = max_bytes // _LEAST_PART  # less than this is not worth a read
         self._overshot = False
 
     @property
     def has_news(self) -> bool:
-        """True if there are records, or a place to go on from that the reader does not know."""
+        """True if there are records, or a next offset that differs from the requested one."""
         return any(part.next_offset != part.asked for part in self.parts)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all records."""
+        """Total bytes of the records."""
         return sum(len(chunk) for part in self.parts for chunk in part.chunks)
 
     def next_read(self) -> Read | None:
-        """What to read now; None if nothing is left to read, or room for next to nothing."""
+        """Return the next read; None if nothing is left to read, or almost no room."""
         if not self._turns or self._free <= self._least:
             return None
         return self._read(self._turns.popleft())
 
     def reads_again(self) -> list[Read]:
-        """One read a queue, all at once: there was nothing, and they may wait for something."""
+        """Return one read per queue at once: they found nothing and may now wait for messages."""
         self._turns.clear()
         return [self._read(place) for place in range(len(self.parts))]
 
@@ -101,16 +101,16 @@ class BulkAnswer:
         end_offset: int,
         life: int | None = None,
     ) -> None:
-        """*read* brought *records*, which end before *next_offset*; the queue's end is known, and
-        perhaps the *life* of its topic.
+        """Add *records*, which end before *next_offset*. *end_offset* is the end of the queue,
+        *life* that of its topic if known.
         """
         self._free += read.max_bytes
         part = self.parts[read.place]
         if part.chunks and life != part.life:
-            return  # B4: the next answer tells it
+            return  # B4: left to the next answer
         part.life = life
         if not records:
-            if not part.chunks:  # B1: else the next answer tells it
+            if not part.chunks:  # B1: otherwise left to the next answer
                 part.next_offset = next_offset
             return
         if len(records) > self._free:
@@ -125,5 +125,5 @@ class BulkAnswer:
             self._turns.append(read.place)
 
     def on_failure(self, read: Read) -> None:
-        """*read* brought nothing: the queue is left as it is, for this answer."""
+        """Leave the queue unchanged in this answer, because *read* failed."""
         self._free += read.max_bytes

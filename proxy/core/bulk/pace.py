@@ -1,10 +1,10 @@
-"""How fast bulk readers may read, so that thin clients hardly notice them. Pure.
+"""Rate limit of bulk readers, so that thin clients hardly notice them. Pure.
 
-One token bucket of bytes for the bulk readers of all groups, with two rates: one that always holds,
-and one that holds as well while thin clients are being served. A reader takes tokens before it
-reads, and settles up afterwards. It takes a whole portion once there is any token at all, partly
-on credit: tiny reads would cost more than they spare. Portions are small, so that no large answer
-comes between two of thin clients.
+One token bucket of bytes serves the bulk readers of all groups, with two rates: one that always
+applies, and one that also applies while thin clients receive messages. A reader takes tokens before
+it reads and settles the difference afterwards. It takes a whole portion once there is any token,
+partly on credit, because tiny reads would cost more than they save. Portions are small, so that no
+large answer delays those of thin clients.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 
 from proxy.core.group.token_bucket import SECOND, TokenBucket
 
-#: Thin clients are being served if one got messages so short a time ago.
+#: Thin clients count as active for this long after their last messages.
 BESIDE_NS = SECOND
-#: A portion, as a time at the rate, and at least in bytes. The bucket holds one.
+#: Duration of a portion at the rate, and its least bytes. The bucket holds one portion.
 _PORTION_NS = 50_000_000
 _MIN_PORTION_BYTES = 65_536
 
 
 @dataclass(slots=True)
 class BulkPace:
-    """``alone`` and ``beside_clients`` are bytes a second, None for no limit.
+    """Rate limits: ``alone`` and ``beside_clients`` in bytes per second, None for no limit.
 
-    *served_ns* is always when a thin client last got messages, None if none ever did.
+    Everywhere, *served_ns* is the time at which a thin client last got messages, None if never.
     """
 
     alone: int | None
@@ -33,14 +33,16 @@ class BulkPace:
     _bucket: TokenBucket = field(init=False, default_factory=TokenBucket)
 
     def wait_ns(self, now_ns: int, *, served_ns: int | None) -> int:
-        """How long ``take`` will give nothing, as things stand; 0 if it gives something now."""
+        """Return how long ``take`` will return 0 under current conditions; 0 if it returns more
+        now.
+        """
         self._fill(now_ns, served_ns)
         if self._rate is None or self._bucket.tokens > 0:
             return 0
         return int(-self._bucket.tokens * SECOND / self._rate) + 1
 
     def take(self, wanted_bytes: int, now_ns: int, *, served_ns: int | None) -> int:
-        """Take tokens to read up to *wanted_bytes*; returns for how many, 0 for none now."""
+        """Take tokens to read up to *wanted_bytes*; return the granted bytes, 0 for none now."""
         self._fill(now_ns, served_ns)
         if self._rate is None:
             return wanted_bytes
@@ -51,7 +53,7 @@ class BulkPace:
         return taken
 
     def settle(self, taken_bytes: int, read_bytes: int) -> None:
-        """What was taken for *taken_bytes* was used to read *read_bytes*: fewer, or more."""
+        """Correct the tokens after *read_bytes* were read for *taken_bytes*."""
         if self._rate is not None:
             self._bucket.take(read_bytes - taken_bytes)
 
@@ -62,7 +64,7 @@ class BulkPace:
         if rate is not None and rate != self._rate:
             portion = _portion_bytes(rate)
             self._bucket.change(rate=rate, capacity=portion, now_ns=now_ns)
-            if self._rate is None:  # what was read without a limit is no debt
+            if self._rate is None:  # earlier reads without a limit are no debt
                 self._bucket.fill_up()
         elif rate is not None:
             self._bucket.fill(now_ns)

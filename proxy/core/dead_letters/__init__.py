@@ -1,1 +1,1 @@
-"""Dead letters: copies of messages, and their way back."""
+"""Dead letters: copies of messages, and their redrive."""

@@ -1,17 +1,16 @@
-"""Copies of messages that are parked or given up, and the messages as they were sent. Pure.
+"""Copies of parked and dead-lettered messages, and recovery of the original. Pure.
 
-Beside what its message had, a copy says what the gateway knows of it. Nothing of the message is
-changed for that: ``as_sent`` gives body and properties back byte for byte.
+A copy contains its message and what the gateway knows about it. The message is not changed:
+``as_sent`` returns body and properties byte for byte.
 
-- *Plain*, as nearly all are: the properties of the message, and those of the gateway beside them.
-- *Packed*: the encoded properties of the message stand, compressed, in one property of the gateway.
-  So it is done where they are no text or hold a separator, where they have names that the gateway
-  uses itself, or where there is no room beside them.
-- *In the body*: packed behind the body, if that property would be too long. This is also the
-  shortest form of a copy, for a broker that takes no longer one.
+- *Plain*, in nearly all cases: the properties of the message, plus those of the gateway.
+- *Packed*: the encoded properties of the message are compressed into one property of the gateway.
+  Used if they are not text, contain a separator or names that the gateway uses, or leave no room.
+- *In the body*: packed after the body, if that property would be too long. This is also the
+  shortest form of a copy, for a broker with a lower size limit.
 
-What brokers act on, or write, is left out: a copy is to stand there at once, and on disk. No
-handler sees such properties, of the message neither.
+Properties that brokers act on, or write, are left out, because a copy must be stored at once. They
+are hidden from handlers in original messages, too.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from broker_core.remoting.message import (
 from broker_core.remoting.raw_properties import changed_properties, storable_properties
 from proxy.core.keys.order_key import named
 
-#: Properties of a copy: where its message came from (as RocketMQ has them), its queue, its offset,
-#: the ownership period that the copy was made in, what failed, and its order key (the text as
-#: people read it, the bytes in base 85).
+#: Properties of a copy: the origin of its message (as in RocketMQ), its queue, its offset, the
+#: ownership period of the copy, the failure, and the order key (as readable text, and its bytes in
+#: base 85).
 ORIGIN_TOPIC, ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_EPOCH = (
     "ORDERLANE_QUEUE",
@@ -59,36 +58,36 @@ ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_EPOCH = (
 ATTEMPTS, REASON = "ORDERLANE_ATTEMPTS", "ORDERLANE_REASON"
 ORDER_KEY, CHAIN = "ORDERLANE_ORDER_KEY", "ORDERLANE_CHAIN"
 FIRST_FAILURE, LAST_FAILURE = "ORDERLANE_FIRST_FAILURE_MS", "ORDERLANE_LAST_FAILURE_MS"
-#: How the properties of the message are packed, if they are; that its body is missing.
+#: Packing of the message's properties, if any; the full size of a body that was cut off.
 SENT, CUT = "ORDERLANE_SENT", "ORDERLANE_CUT"
 
-#: All of them: a copy of a message that has one of these itself is packed.
+#: All of them: a message that has one of these itself is packed.
 OF_COPIES = frozenset(
     (
         *(ORIGIN_TOPIC, ORIGIN_ID, ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_EPOCH, ATTEMPTS, REASON),
         *(ORDER_KEY, CHAIN, FIRST_FAILURE, LAST_FAILURE, SENT, CUT),
     )
 )
-#: What a copy and a message that goes back do not take along; beside it brokers write their own.
+#: Left out of copies and redriven messages; brokers write their own.
 LEFT_OUT = RESERVED_PROPERTIES - {KEYS, TAGS, UNIQ_KEY, "BUYER_ID"}
 
 _OF_COPIES_RAW = frozenset(name.encode() for name in OF_COPIES)
-#: Texts for people: they give way where there is no room, and are short in short copies.
+#: Texts for people: dropped if there is no room, and shortened in short copies.
 _FOR_PEOPLE = REASON, ORDER_KEY
-#: What a packed copy shows of its message, for those who look for it by key or id.
+#: Properties that a packed copy repeats, for searches by key or id.
 _SHOWN, _MAX_SHOWN = (KEYS, TAGS, UNIQ_KEY), 255
-#: Brokers add some of their own, and may count those.
+#: Leaves room for properties that brokers add and may count.
 ROOM = MAX_PROPERTIES_BYTES - 512
 _COMPRESSION = SYS_COMPRESSED | SYS_COMPRESSION_TYPE
 _IN_PROPERTY, _IN_BODY, _IN_DEFLATED_BODY = "p", "b", "z"
 _SYS_FLAG_AT, _SYS_FLAG = 36, struct.Struct(">i")
-#: So much of its message's body a copy keeps that has none of it else.
+#: Length of the beginning that is kept of a body that is cut off.
 _CUT_BODY_BYTES = 256
 
 
 class Form(Enum):
-    """How much a copy takes along. *SHORT*: everything, in as few bytes as possible. *CUT*: all but
-    the body, of which it has a beginning.
+    """How much of the message a copy contains. *SHORT*: everything, in as few bytes as possible.
+    *CUT*: everything but the body, of which only the beginning.
     """
 
     WHOLE = "whole"
@@ -99,9 +98,9 @@ class Form(Enum):
 def copied(
     stored: StoredMessage, about: Mapping[str, str], *, to: Topic, form: Form = Form.WHOLE
 ) -> OutgoingMessage:
-    """The copy of *stored* for the topic *to*. *about*: what is known of it, by OF_COPIES."""
+    """Return the copy of *stored* for the topic *to*. *about*: values for OF_COPIES."""
     if property_of(stored.raw_properties, UNIQ_KEY) is None:
-        about = {**about, UNIQ_KEY: stored.message_id}  # handlers know it by that
+        about = {**about, UNIQ_KEY: stored.message_id}  # the id that handlers see
     if form is Form.WHOLE and (beside := _beside(stored.raw_properties, about)) is not None:
         flags = stored.sys_flag & _COMPRESSION
         return _message(stored, beside, body_as_sent(stored), flags, to=to)
@@ -126,7 +125,7 @@ def copied(
 
 
 def as_sent(copy: StoredMessage) -> StoredMessage:
-    """The message that *copy* was made of, at the place of the copy; ``taken_from`` is the copy."""
+    """Return the original message of *copy*, at the copy's place; ``taken_from`` is the copy."""
     if copy.taken_from is not None:
         return copy
     raw = copy.raw_properties
@@ -140,24 +139,24 @@ def as_sent(copy: StoredMessage) -> StoredMessage:
             return _taken(copy, copy.body, copy.body_is_compressed, copy.sys_flag, plain)
         size, _, flags = how[1:].partition(":")
         return _out_of_body(copy, how[0], int(size), int(flags))
-    except (ValueError, zlib.error):  # no copy of ours
+    except (ValueError, zlib.error):  # not a copy made by the gateway
         return _taken(copy, copy.body, copy.body_is_compressed, copy.sys_flag, raw)
 
 
 def is_cut(copy: StoredMessage) -> str | None:
-    """How many bytes the body of its message has, if *copy* has not all of it; else None."""
+    """Return the size in bytes of the message's body if *copy* has not all of it; else None."""
     return property_of(copy.raw_properties, CUT)
 
 
 def packed_key(key: bytes | None) -> str:
-    """The text for CHAIN of a *key*; empty if there is none, or it is so long that it is computed
-    from the message that the copy gives back.
+    """Return the text for CHAIN of *key*; empty if there is none, or if it is so long that it is
+    computed from the original message instead.
     """
     return _text(key) if key is not None and len(key) <= 2 * _MAX_SHOWN else ""
 
 
 def chain_in(copy: StoredMessage) -> bytes | None:
-    """The key that its message was parked under; None if *copy* does not say."""
+    """Return the key under which the message was parked; None if *copy* does not contain it."""
     text = property_of((copy.taken_from or copy).raw_properties, CHAIN)
     if text is None:
         return None
@@ -168,7 +167,7 @@ def chain_in(copy: StoredMessage) -> bytes | None:
 
 
 def text_properties(raw: bytes) -> dict[str, str] | None:
-    """The encoded properties *raw* as text, if that says everything that they hold; else None."""
+    """Return the encoded properties *raw* as text if that is lossless; else None."""
     properties = decode_properties(raw)
     ended = raw if not raw or raw.endswith(b"\x02") else raw + b"\x02"
     try:
@@ -179,15 +178,15 @@ def text_properties(raw: bytes) -> dict[str, str] | None:
 
 
 def body_as_sent(stored: StoredMessage) -> bytes:
-    """Compressed if it came so: its plain bytes may be more than the broker takes."""
+    """Return the body compressed if it was sent so: the plain one may exceed the broker's limit."""
     if stored.sys_flag & SYS_COMPRESSED and not stored.body_is_compressed:
         return deflate(stored.body, stored.sys_flag)
     return stored.body
 
 
 def _beside(raw: bytes, about: Mapping[str, str]) -> dict[str, str] | None:
-    """The properties *raw*, as text, and those *about* them, if there is room; long texts for
-    people give way.
+    """Return the properties *raw* as text together with *about*, if there is room; long texts for
+    people are dropped first.
     """
     properties = text_properties(raw)
     if properties is None or properties.keys() & OF_COPIES:
@@ -238,7 +237,7 @@ def _out_of_body(copy: StoredMessage, how: str, size: int, flags: int) -> Stored
         body = zlib.decompress(body)
     compressed = bool(flags & SYS_COMPRESSED)
     if compressed:
-        with suppress(NotInflated):  # nor could it be where the message stood
+        with suppress(NotInflated):  # the original could not be inflated either
             body, compressed = inflate(body, flags), False
     return _taken(copy, body, compressed, copy.sys_flag & ~_COMPRESSION | flags, raw)
 

@@ -1,9 +1,9 @@
-"""Dead letters: what one says of its message, and the message that goes back for it. Pure.
+"""Dead letters: their content, and the message that is sent back for one. Pure.
 
-Those of this gateway and those of RocketMQ's own consumers stand in the same topic,
-``%DLQ%group``. What goes back is a new message: key, tag, body and the properties of its producer
-as they were, without what brokers and gateways wrote beside them, and with what says that it was
-redriven. Its id follows from the dead letter's own place, so one that is sent twice has one id.
+Dead letters of the gateway and of RocketMQ's own consumers are in the same topic, ``%DLQ%group``.
+The message sent back is new: it has the key, tag, body and properties that its producer set,
+without those added by brokers and gateways, and with marks of the redrive. Its id is derived from
+the place of the dead letter, so a message sent back twice has one id.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from proxy.core.dead_letters.copies import (
 from proxy.core.dead_letters.redriven import FIRST_ID, MARKS, REDRIVES, is_marked, marked
 from proxy.core.keys.order_key import known_as
 
-#: Where a message came from, by who dead-lettered it: the gateway and newer brokers, RocketMQ's
-#: consumers, messages that were delayed before.
+#: Properties with the original topic: of the gateway and newer brokers, of RocketMQ's consumers, of
+#: delayed messages.
 _ORIGINS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC")
 _NO_ORIGINS = (INTERNAL_PREFIX, "SCHEDULE_TOPIC_", "rmq_sys_")
-#: What consumers of RocketMQ, and their brokers, write into dead letters of theirs.
+#: Properties that RocketMQ's consumers and brokers write into dead letters.
 _BOOKKEEPING = LEFT_OUT | frozenset(
     "__transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS ARRIVE_TIME __BORNHOST BORN_TIMESTAMP"
     " DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID".split()
@@ -61,34 +61,34 @@ _CLIENT_ID = re.compile(r"[0-9A-Fa-f]{32}\Z")
 
 
 class NotSendable(ValueError):
-    """A dead letter that cannot go back; the text says why."""
+    """A dead letter cannot be sent back; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message of a dead-letter topic as people see it. None: the message does not say."""
+    """A message of a dead-letter topic as shown to operators. None: not recorded in the message."""
 
     queue: QueueName
     offset: int
     store_ms: int
     topic: str | None
-    """Where it came from."""
+    """The original topic."""
     origin: str | None
-    """The queue there, with the offset: ``broker-a_3@812``."""
+    """The original queue with the offset: ``broker-a_3@812``."""
     key: str | None
-    """The order key, else the message's own key."""
+    """The order key, else the message key."""
     message_id: str
-    """As its producer got it."""
+    """The id that its producer got."""
     attempts: int | None
     reason: str | None
     first_failure_ms: int | None
     last_failure_ms: int | None
     redrives: int
-    """How often it was redriven before it came here."""
+    """Number of redrives before it came here."""
 
 
 def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
-    """What *stored*, a message of the dead letters in *queue*, says of itself."""
+    """Return *stored*, a dead letter in *queue*, as shown to operators."""
     properties = stored.properties
     origin, offset = properties.get(ORIGIN_QUEUE), properties.get(ORIGIN_OFFSET)
     attempts = _count(properties.get(ATTEMPTS))
@@ -111,9 +111,8 @@ def dead_letter(stored: StoredMessage, queue: QueueName) -> DeadLetter:
 
 
 def content_of(stored: StoredMessage) -> dict[str, Any]:
-    """Tag, all properties and body; a body that is no UTF-8 text, or is compressed as no plain
-    bytes were got from it, stands as base64. A dead letter says what its message had, and what it
-    says of it.
+    """Return tag, all properties and body, the latter in base64 if it is not UTF-8 or could not be
+    decompressed. For a dead letter, both the original properties and those added to it.
     """
     whole = _whole(stored)
     packed = {name: text for name, text in stored.properties.items() if name != SENT}
@@ -131,23 +130,23 @@ def content_of(stored: StoredMessage) -> dict[str, Any]:
 
 
 def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
-    """The message that goes back for *stored*, a message of the dead letters in *queue*.
+    """Return the message to send back for *stored*, a dead letter in *queue*.
 
-    Raises NotSendable if it does not say where it came from, or has not all of its body.
+    Raise NotSendable if its topic is unknown, or its body is incomplete.
     """
     topic = _origin_topic(stored)
     if topic is None:
-        raise NotSendable("it does not say from which topic it came")
+        raise NotSendable("its original topic is unknown")
     try:
         check_name("topic", topic)
     except ValueError as error:
-        raise NotSendable(f"it came from where nothing can be sent: {error}") from None
+        raise NotSendable(f"its original topic accepts no messages: {error}") from None
     if (size := is_cut(stored)) is not None:
         was = stored.properties
         place = f"{topic}/{was.get(ORIGIN_QUEUE)}@{was.get(ORIGIN_OFFSET)}"
         raise NotSendable(
-            f"its body of {size} bytes was longer than the broker took; it stands at {place}, as"
-            " long as that is kept"
+            f"its body of {size} bytes exceeded the broker's limit; the complete message is at"
+            f" {place} until retention deletes it"
         )
     whole = _whole(stored)
     left_out = {*(_BOOKKEEPING if whole is stored else LEFT_OUT), UNIQ_KEY}
@@ -155,7 +154,7 @@ def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
         left_out |= MARKS
     raw = changed_properties(whole.raw_properties, without=[each.encode() for each in left_out])
     added = _marked(whole, stored, queue)
-    has_own = whole.properties.keys() & (MARKS - left_out)  # its producer's, which stay
+    has_own = whole.properties.keys() & (MARKS - left_out)  # set by its producer: they stay
     if has_own or len(raw) + len(encode_properties(added)) > ROOM:
         added = {UNIQ_KEY: added[UNIQ_KEY]}
     key = tag = None
@@ -177,9 +176,9 @@ def sent_back(stored: StoredMessage, queue: QueueName) -> OutgoingMessage:
 def queue_for(
     message: OutgoingMessage, queues: Sequence[QueueName], *, stored: StoredMessage
 ) -> QueueName:
-    """Which of *queues*, the writable ones of its topic (not none), *message* goes to.
+    """Return the queue for *message* among *queues*, the writable ones of its topic (at least one).
 
-    That of its key, as its producers choose it; without a key the one it came from, else any.
+    With a key, the queue that producers select; without one its original queue, or else any.
     """
     sent = {**decode_properties(message.encoded), **message.all_properties()}
     key = plain_key(sent.get(_SHARDING_KEY) or sent.get(KEYS) or "")
@@ -193,12 +192,12 @@ def queue_for(
 
 
 def _whole(stored: StoredMessage) -> StoredMessage:
-    """The message as it was sent, if the dead letter is one of ours; else *stored* itself."""
+    """Return the original message if the dead letter is the gateway's; else *stored*."""
     return as_sent(stored) if ORIGIN_QUEUE in stored.properties else stored
 
 
 def _marked(whole: StoredMessage, stored: StoredMessage, queue: QueueName) -> dict[str, str]:
-    """What says that the message was redriven, and its new id."""
+    """Return the marks of the redrive, with the new id."""
     was = whole.properties
     return marked(
         _new_id(stored, queue, was.get(UNIQ_KEY, "")),
@@ -221,8 +220,8 @@ def _one_line(text: str) -> str:
 
 
 def _new_id(stored: StoredMessage, queue: QueueName, was: str) -> str:
-    """In the layout of producers' ids, but for the last 4 digits; its time is the first one's:
-    tools search from there.
+    """Return an id in the layout of producers' ids, without the last 4 digits. It keeps the time of
+    the first id, from which tools search.
     """
     place = f"{queue}@{stored.queue_offset} {stored.store_ms} {stored.message_id}"
     digits = hashlib.sha1(place.encode(), usedforsecurity=False).hexdigest().upper()

@@ -1,17 +1,17 @@
-"""The redrive of a group's dead letters: what to do next. Pure.
+"""The redrive of a group's dead letters as a state machine. Pure.
 
-Dead letters go back one by one, the oldest first, as far as they stood there when it began: what
-comes back and fails again does not go round for ever. Progress is what the consumer group
-``%DLQ%group`` has committed in the queues of the topic of that name. So:
+Dead letters are sent back one by one, the oldest first, up to the ends of their queues at the
+start: those that fail again are not redriven again. Progress is the committed offset of the
+consumer group ``%DLQ%group`` in the queues of the topic with that name. So:
 
 1. A message is stored before progress passes its dead letter; progress is stored before the next
-   message is sent. After a crash at any point nothing is lost, and at most one is sent twice.
-2. Nothing is sent or committed but under the group's orderly locks, trusted as those of owned
-   queues: whoever redrives elsewhere is refused them.
-3. After a lapse of trust, or a request that failed, the locks are asked for anew, and what is
-   committed: somebody else may have gone on meanwhile.
+   message is sent. A crash at any point loses nothing, and at most one message is sent twice.
+2. Messages are sent and offsets committed only under the group's orderly locks, trusted as those of
+   owned queues: a second redrive cannot get them.
+3. After a lapse of trust, or a failed request, locks and committed offsets are requested again,
+   because another redrive may have continued meanwhile.
 
-``Redrive.step`` says what to do; whoever does it tells what came of it, and asks again.
+``Redrive.step`` returns the next step; the caller executes it, reports the result, and asks again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_PAUSE_NS = _SECOND // 10
 
 
 class RedriveState(StrEnum):
-    """How far it is. Stopped: by an operator, or because its proxy ends."""
+    """State of a redrive. Stopped: by an operator, or because its proxy ends."""
 
     RUNNING = "running"
     DONE = "done"
@@ -39,12 +39,12 @@ class RedriveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Ask for the locks of all queues: ``granted``, ``refused``."""
+    """Request the locks of all queues: ``granted``, ``refused``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Locate:
-    """Ask what is committed in *queue*, and where it begins and ends: ``located``."""
+    """Request the committed offset of *queue*, and its bounds: ``located``."""
 
     queue: QueueName
 
@@ -61,20 +61,20 @@ class Read:
 class Send:
     """Send the message of a dead letter back: ``sent``, ``not_sendable``.
 
-    *doubtful*: a redrive before may have sent it, and did not come to say so.
+    *doubtful*: an earlier redrive may have sent it without storing its progress.
     """
 
     queue: QueueName
     stored: StoredMessage
     doubtful: bool
     within_ns: int
-    """The lock is trusted for so long."""
+    """How long the lock is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Store that *queue* is redriven up to *offset*: ``committed``. *skipped*: the dead letter
-    before it was passed over.
+    before it was skipped.
     """
 
     queue: QueueName
@@ -84,14 +84,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing for a while, unless it is stopped."""
+    """Do nothing for a while, unless stopped."""
 
     ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Give the locks back: there is nothing more to do."""
+    """Release the locks: the redrive is over."""
 
 
 Step = Lock | Locate | Read | Send | Commit | Wait | End
@@ -102,7 +102,7 @@ class _Place:
     """One queue of dead letters. ``until``: its end when the redrive began, None before that."""
 
     until: int | None = None
-    position: int = 0  # next to be sent back; what lies below is done, as far as we know
+    position: int = 0  # next to send back; everything below is done, as far as known
     read_to: int = 0
     located: bool = False
     doubtful: bool = True
@@ -118,7 +118,7 @@ class _Place:
 
 
 class Redrive:
-    """One redrive of one group. Every method O(queues)."""
+    """One redrive of one group. Every method is O(queues)."""
 
     def __init__(
         self,
@@ -129,30 +129,30 @@ class Redrive:
         rate: float = 0.0,
         skip: Collection[tuple[QueueName, int]] = (),
     ) -> None:
-        """*rate*: messages a second at most, 0 for no limit. *skip*: dead letters to pass over."""
+        """*rate*: messages per second, 0 for no limit. *skip*: dead letters to skip."""
         self.state = RedriveState.RUNNING
         self.reason = ""
         """Why it failed, or what it waits for."""
         self.note = ""
-        """The last thing that somebody should know about the dead letters."""
+        """The last remark for operators about the dead letters."""
         self.sent_back = self.skipped = 0
         self._places = {queue: _Place() for queue in sorted(queues)}
         self._renewal_ns, self._trust_ns = renewal_ns, trust_ns
         self._interval_ns = int(_SECOND / rate) if rate else 0
         self._skip = frozenset(skip)
         self._lock_due_ns = self._trusted_until_ns = 0
-        self._not_before_ns = 0  # the next message, by the rate
-        self._pause_ns = self._paused_until_ns = 0  # after troubles
+        self._not_before_ns = 0  # time of the next message according to the rate
+        self._pause_ns = self._paused_until_ns = 0  # after failures
         self._to_commit: Commit | None = None
         self._stopping = False
 
     @property
     def left(self) -> int:
-        """Dead letters still to be sent back, as far as it is known."""
+        """Dead letters still to send back, as far as known."""
         return sum(place.left for place in self._places.values())
 
     def step(self, now_ns: int) -> Step:
-        """What to do now."""
+        """Return the next step."""
         if self._stopping and (self._to_commit is None or self._pause_ns):
             self._end(RedriveState.STOPPED)
         if self.state is not RedriveState.RUNNING:
@@ -190,22 +190,23 @@ class Redrive:
             return Wait(min(self._not_before_ns, self._lock_due_ns) - now_ns)
         return Send(queue, stored, place.doubtful, self._trusted_until_ns - now_ns)
 
-    # ---- what came of it ------------------------------------------------------------------------
+    # ---- results of steps ------------------------------------------------------------------------
 
     def granted(self, *, asked_ns: int) -> None:
-        """The locks of all queues are ours; they were asked for at *asked_ns*."""
+        """Note that the locks of all queues, requested at *asked_ns*, were granted."""
         if asked_ns >= self._trusted_until_ns:
             self._doubt()
         self._lock_due_ns = asked_ns + self._renewal_ns
         self._trusted_until_ns = asked_ns + self._trust_ns
 
     def refused(self, reason: str) -> None:
-        """Someone else has the lock of a queue."""
+        """Note that another process has the lock of a queue."""
         self.failed(reason)
 
     def located(self, queue: QueueName, *, committed: int, low: int, end: int) -> None:
-        """The group has *committed* so much of *queue* (0: maybe nothing), which begins at *low*
-        and ends at *end*.
+        """Note the *committed* offset of *queue* (0: possibly none), which begins at *low* and ends
+        at
+        *end*.
         """
         place = self._places[queue]
         place.located = place.doubtful = True
@@ -215,8 +216,8 @@ class Redrive:
         if due is not None and due.queue == queue and committed >= due.offset:
             self._to_commit = None
         done = max(committed, place.position)
-        if done > end:  # it lost its tail, or was deleted and made anew: as with any other queue
-            self.note = f"{queue} ends at {end}, below what was redriven ({done}): it begins there"
+        if done > end:  # it lost its end, or was created again: as with any other queue
+            self.note = f"{queue} ends at {end}, below its progress {done}: it continues there"
             self._to_commit = Commit(queue, end)
             done = end
         elif committed and done < low:
@@ -232,11 +233,11 @@ class Redrive:
         end: int,
         now_ns: int,
     ) -> None:
-        """*messages* were read, reading goes on at *next_offset*, and *end* is the queue's."""
+        """Note the *messages* of *read*, the next offset to read, and the *end* of the queue."""
         place = self._places[read.queue]
         place.until = min(end, place.until or 0)
         if next_offset <= read.offset < place.until:
-            self.trouble(f"{read.queue} shows nothing at its offset {read.offset}", now_ns=now_ns)
+            self.trouble(f"{read.queue} returns nothing at its offset {read.offset}", now_ns=now_ns)
             return
         place.letters.extend(each for each in messages if each.queue_offset < place.until)
         place.read_to = max(next_offset, read.offset)
@@ -245,27 +246,27 @@ class Redrive:
             self._lost(read.queue, lost)
 
     def sent(self, step: Send, *, now_ns: int) -> None:
-        """The message of *step* is stored."""
+        """Note that the message of *step* is stored."""
         self.sent_back += 1
         self._not_before_ns = now_ns + self._interval_ns
         self._passed(step.queue, self._places[step.queue])
 
     def not_sendable(self, step: Send, reason: str) -> None:
-        """No broker will ever take the message of *step* as it is."""
+        """Fail, because no broker will accept the message of *step*."""
         place = f"{step.queue.qid}@{step.stored.queue_offset}"
         self.failed(
-            f"dead letter {place} cannot be sent back: {reason}; mend that, or pass over it by"
+            f"dead letter {place} cannot be sent back: {reason}; fix that, or skip it with"
             f" --skip {place}"
         )
 
     def committed(self) -> None:
-        """Progress is stored."""
+        """Note that progress is stored."""
         self._to_commit = None
         self._pause_ns = 0
         self.reason = ""
 
     def trouble(self, reason: str, *, now_ns: int) -> None:
-        """The last step failed, and may succeed later. Nobody knows what came of it."""
+        """Note that the last step failed with unknown outcome; it is repeated after a pause."""
         self.reason = reason
         self._pause_ns = min(max(2 * self._pause_ns, _FIRST_PAUSE_NS), self._renewal_ns)
         self._paused_until_ns = now_ns + self._pause_ns
@@ -273,15 +274,15 @@ class Redrive:
         self._doubt()
 
     def failed(self, reason: str) -> None:
-        """It cannot go on."""
+        """Fail the redrive."""
         self.reason = reason
         self._end(RedriveState.FAILED)
 
     def stop(self) -> None:
-        """End it behind the message that is on its way."""
+        """Stop the redrive after the message under way."""
         self._stopping = True
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals -------------------------------------------------------------------------------
 
     def _passed(self, queue: QueueName, place: _Place, *, skipped: bool = False) -> Commit:
         offset = place.letters.popleft().queue_offset + 1
@@ -302,7 +303,7 @@ class Redrive:
 
 
 def parse_skips(texts: Sequence[str], queues: Iterable[QueueName]) -> set[tuple[QueueName, int]]:
-    """Places of dead letters such as ``broker-a_0@17``. Raises ValueError for anything else."""
+    """Return the places of dead letters such as ``broker-a_0@17``. Raise ValueError if invalid."""
     by_name = {queue.qid: queue for queue in queues}
     places = set()
     for text in texts:
@@ -310,7 +311,7 @@ def parse_skips(texts: Sequence[str], queues: Iterable[QueueName]) -> set[tuple[
         if qid not in by_name or not (offset.isascii() and offset.isdecimal()):
             known = ", ".join(by_name)
             raise ValueError(
-                f"{text!r} names no dead letter: it should be a queue of {known}, '@' and an offset"
+                f"{text!r} is not a dead letter: write a queue ({known}), '@' and an offset"
             )
         places.add((by_name[qid], int(offset)))
     return places

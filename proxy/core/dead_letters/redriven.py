@@ -1,9 +1,8 @@
-"""What says of a message that it is a dead letter sent back. Pure.
+"""Marks of a message that is a dead letter sent back. Pure.
 
-The marks are properties, for whoever looks at the topic: consumers of RocketMQ, filters, and the
-next dead letter of that message. Handlers of the gateway do not see them: to them it is the message
-as it was sent. The end of its new id is a check, which tells marks from what a producer wrote under
-the same names.
+The marks are properties for readers of the topic: RocketMQ's consumers, filters, and the next dead
+letter of that message. The gateway hides them from handlers. The new id ends with a check value,
+which distinguishes marks from properties that a producer set under the same names.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from collections.abc import Mapping
 
 from broker_core.remoting.message import UNIQ_KEY
 
-#: How often it was redriven, from the dead letters of which group (the last time), and the id that
-#: it had before the first time.
+#: Number of redrives, group of the dead letters (the last time), and id before the first redrive.
 REDRIVES, REDRIVEN_GROUP, FIRST_ID = (
     "ORDERLANE_REDRIVES",
     "ORDERLANE_REDRIVEN_GROUP",
@@ -25,13 +23,13 @@ _CHECK_DIGITS = 4
 
 
 def marked(begin: str, *, redrives: int, group: str, first_id: str) -> dict[str, str]:
-    """The marks, and the new id, which has *begin* and the check."""
+    """Return the marks and the new id, which is *begin* with the check value."""
     made = {REDRIVES: str(redrives), REDRIVEN_GROUP: group, FIRST_ID: first_id}
     return {**made, UNIQ_KEY: begin + _check(begin, made)}
 
 
 def is_marked(properties: Mapping[str, str]) -> bool:
-    """True if *properties* have marks that a redrive made."""
+    """Return True if *properties* have marks made by a redrive."""
     if not properties.keys() >= MARKS:
         return False
     name = properties.get(UNIQ_KEY, "")

@@ -1,1 +1,1 @@
-"""Messages that the proxy delivers itself: requests, answers, pace and pauses of receivers."""
+"""Push delivery: requests, answers, and the pace and pauses of receivers."""

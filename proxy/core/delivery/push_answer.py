@@ -1,8 +1,8 @@
-"""What a receiver's answer says of a message, and of the receiver. Pure.
+"""Interpretation of a receiver's answer: the result for the message and for the receiver. Pure.
 
-Any 2xx is an arrival, all else a failure. With ``by_errno`` the answer may say more, as DDMQ's
-receivers do: ``{"errno": N}`` in JSON. No answer may keep a message from being given up: a wait
-that it asks for is a wait before the next of ``max_deliveries`` hand-outs.
+Any 2xx is a success, everything else a failure. With ``by_errno`` the answer may say more, as
+DDMQ's receivers do: ``{"errno": N}`` in JSON. A receiver cannot prevent that a message is given up:
+a requested delay precedes the next of its ``max_deliveries``.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import orjson
 
 from proxy.core.delivery.push_url import shown
 
-#: DDMQ's numbers: arrived (twice), arrived but send slower, again in a second.
+#: DDMQ's numbers: success (two of them), success but send slower, retry in a second.
 _OK_NUMBERS = frozenset({0, 1_000_001})
 _OK_SLOWER = 1_000_000
 _AGAIN, _AGAIN_MS = 1_000_002, 1000
-#: With these a receiver speaks of itself, not of the message.
+#: Statuses that concern the receiver, not the message.
 _BUSY = frozenset({429, 503})
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRules:
-    """How answers are read. ``reject_on`` are statuses after which no retry can help."""
+    """Rules for answers. ``reject_on``: statuses for which a retry is useless."""
 
     by_errno: bool = False
     reject_on: Collection[int] = field(default_factory=frozenset)
@@ -36,7 +36,7 @@ class AnswerRules:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer. ``body`` None: longer than the rules take, or not read."""
+    """An HTTP answer. ``body`` is None if it exceeds the limit of the rules, or was not read."""
 
     status: int
     content_type: str = ""
@@ -47,8 +47,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """``failure`` None: arrived. ``hold_ms``: for so long the receiver wants no requests at all;
-    ``slower``: it wants fewer.
+    """Result of an answer. ``failure`` is None on success. ``hold_ms``: time without any requests
+    to the receiver; ``slower``: it wants fewer requests.
     """
 
     failure: str | None = None
@@ -58,12 +58,12 @@ class Judgement:
     hold_ms: int = 0
 
     def at(self, place: str) -> Judgement:
-        """The same, where a failure says *place* as well."""
+        """Return the same result with *place* prepended to its failure."""
         return self if self.failure is None else replace(self, failure=f"{place}: {self.failure}")
 
 
 def judge(answer: Answer, rules: AnswerRules, *, wall_ms: int) -> Judgement:
-    """What *answer* says, by the clock *wall_ms* (since 1970)."""
+    """Return the result of *answer* at the wall time *wall_ms* (since 1970)."""
     status = answer.status
     if 200 <= status < 300:
         return _by_errno(answer, rules) if rules.by_errno else Judgement()
@@ -83,20 +83,20 @@ def judge(answer: Answer, rules: AnswerRules, *, wall_ms: int) -> Judgement:
 
 def _by_errno(answer: Answer, rules: AnswerRules) -> Judgement:
     if answer.body is None:
-        return Judgement(f"an answer longer than {rules.max_bytes} bytes, with answer: errno")
+        return Judgement(f"the answer exceeds {rules.max_bytes} bytes, with answer: errno")
     if not answer.body.strip():
         return Judgement()
     try:
         value = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
         if _is_json(answer.content_type):
-            return Judgement("an answer that says it is JSON and is none")
+            return Judgement("the answer is declared as JSON but is not valid JSON")
         return Judgement()
     errno = value.get("errno") if isinstance(value, dict) else None
     if errno is None or (type(errno) is int and errno in _OK_NUMBERS):
         return Judgement()
     if type(errno) is not int:
-        return Judgement(f"an answer whose errno is no whole number: {shown(str(errno))}")
+        return Judgement(f"the answer's errno is not a whole number: {shown(str(errno))}")
     if errno == _OK_SLOWER:
         return Judgement(slower=True)
     return Judgement(_errno_reason(value), retry_after_ms=_AGAIN_MS if errno == _AGAIN else None)
@@ -114,7 +114,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _wait_ms(retry_after: str | None, wall_ms: int) -> int | None:
-    """``Retry-After`` in ms: seconds, or a date. None if there is none, or none that is either."""
+    """Return ``Retry-After``, in seconds or a date, as ms; None if it is missing or invalid."""
     if retry_after is None:
         return None
     text = retry_after.strip()

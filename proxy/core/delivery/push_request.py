@@ -1,14 +1,13 @@
-"""From a message to the HTTP request that pushes it. Pure.
+"""Construction of the HTTP request that pushes a message. Pure.
 
-What stands around the body, the *context*, goes where the format has room for it: into the JSON
-envelope, among the parameters of a form, or into headers. Its names are ours or DDMQ's. The
-message's id and the number of the attempt stand in headers always: by the id a receiver tells
-repeats.
+The *context*, metadata of the message, goes where the format has room for it: into the JSON
+envelope, the parameters of a form, or headers. Its names are orderlane's or DDMQ's. Message id and
+attempt number are always in headers; receivers recognize repeats by the id.
 
-``Orderlane-Signature: t=SECONDS,v1=HEX`` says where a request comes from: SECONDS since 1970, and
-HMAC-SHA256 with the shared secret over ``SECONDS.MESSAGE-ID.CONTENT``. MESSAGE-ID is that of
-``Orderlane-Message-Id``, CONTENT the body; of a GET, which has none, the text behind the URL's
-question mark. There is one ``v1`` for each secret, so that a secret can be changed without a pause.
+``Orderlane-Signature: t=SECONDS,v1=HEX`` authenticates the request: SECONDS since 1970, and
+HMAC-SHA256 with the shared secret over ``SECONDS.MESSAGE-ID.CONTENT``. MESSAGE-ID is the value of
+``Orderlane-Message-Id``. CONTENT is the body or, for GET, the query string of the URL. There is one
+``v1`` for each secret, so that secrets can be rotated without interruption.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ATTEMPT_HEADER = "Orderlane-Attempt"
 SIGNATURE_HEADER = "Orderlane-Signature"
 CALLBACK_PROPERTY = "carrera_http_callback_url"
 
-#: What may stand around a body, and what DDMQ calls it in a form; the rest it has no name for.
+#: Context names with DDMQ's names for them in a form; None if DDMQ has none.
 CONTEXT_NAMES: Mapping[str, str | None] = {
     "topic": "carrera_topic",
     "group": "carrera_group",
@@ -48,15 +47,15 @@ CONTEXT_NAMES: Mapping[str, str | None] = {
     "source": "carrera_source",
     "token": "carrera_token",
 }
-#: Where DDMQ's receivers look for how often a message was sent before, and for its body.
+#: Parameters in which DDMQ's receivers expect the number of earlier attempts, and the body.
 _DDMQ_SENT_BEFORE = "carrera_req_cnt"
 _BODY_PARAMETER = "params"
-#: What DDMQ calls a cluster of RocketMQ's kind.
+#: DDMQ's name for a RocketMQ cluster.
 _SOURCE = "RMQ"
 
 
 class Format(Enum):
-    """How a request carries the body. FORM and FIELDS stand in the URL where the method is GET."""
+    """Encoding of the body in a request. FORM and FIELDS use the URL if the method is GET."""
 
     JSON = "json"
     FORM = "form"
@@ -65,11 +64,11 @@ class Format(Enum):
 
 
 class Pushed(Protocol):
-    """What a request is made from: one attempt to deliver one message."""
+    """Input of a request: one attempt to deliver one message."""
 
     @property
     def group(self) -> str:
-        """The group."""
+        """The consumer group."""
 
     @property
     def topic(self) -> str:
@@ -81,44 +80,44 @@ class Pushed(Protocol):
 
     @property
     def queue(self) -> str:
-        """Where the message itself stands."""
+        """Queue of the message itself."""
 
     @property
     def offset(self) -> int:
-        """Its offset there."""
+        """Offset in that queue."""
 
     @property
     def key(self) -> str | None:
-        """The message's own key."""
+        """The message key."""
 
     @property
     def tag(self) -> str | None:
-        """Its tag."""
+        """The tag."""
 
     @property
     def body(self) -> bytes:
-        """What the actions before made of its body."""
+        """The body after earlier actions."""
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The application's own."""
+        """The properties set by the application."""
 
     @property
     def message_id(self) -> str:
-        """The same at each repeat."""
+        """The id, the same in each repeat."""
 
     @property
     def attempt(self) -> int:
-        """From 1."""
+        """Number of the attempt, from 1."""
 
     @property
     def order_key(self) -> bytes | None:
-        """What keeps its order."""
+        """The order key."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushRules:
-    """One push action, compiled. ``headers`` and ``secrets`` hold what must not be shown."""
+    """One compiled push action. ``headers`` and ``secrets`` are confidential."""
 
     urls: Sequence[PushUrl]
     method: str = "POST"
@@ -134,7 +133,7 @@ class PushRules:
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
-    """What to send where. ``url`` holds the parameters of a GET too."""
+    """A request to send. With GET, ``url`` includes the parameters."""
 
     method: str
     url: str = field(repr=False)
@@ -143,14 +142,15 @@ class PushRequest:
 
 
 class Unsendable(Exception):
-    """No request can be made of a message, now or later; the text says why."""
+    """No request can ever be made of a message; the text gives the reason."""
 
 
 def places_of(rules: PushRules, message: Pushed) -> tuple[list[PushUrl], bool]:
-    """Where *message* may go, the one whose turn it is first, and whether it says so itself.
+    """Return the URLs for *message*, in the order to try, and whether the message names them
+    itself.
 
-    In turn by the message's offset, so that messages are spread, and shifted by the attempt, so
-    that a retry goes elsewhere. Raises Unsendable if its own URL may not be called.
+    Messages are spread over the URLs by offset, and the attempt shifts the start, so that a retry
+    goes elsewhere. Raise Unsendable if the message's own URL is not allowed.
     """
     urls, own = list(rules.urls), False
     if rules.callback_hosts and (value := message.properties.get(rules.callback_property)):
@@ -163,9 +163,9 @@ def places_of(rules: PushRules, message: Pushed) -> tuple[list[PushUrl], bool]:
 
 
 def request_of(rules: PushRules, message: Pushed, place: PushUrl, *, at_s: int) -> PushRequest:
-    """The request that brings *message* to *place*, signed as of *at_s* (seconds since 1970).
+    """Return the request that pushes *message* to *place*, signed at *at_s* (seconds since 1970).
 
-    Raises Unsendable if the body is not what the format needs.
+    Raise Unsendable if the body does not suit the format.
     """
     message_id = header_text(message.message_id)
     headers = {ID_HEADER: message_id, ATTEMPT_HEADER: str(message.attempt)}
@@ -194,12 +194,12 @@ def request_of(rules: PushRules, message: Pushed, place: PushUrl, *, at_s: int) 
 
 
 def header_text(value: str) -> str:
-    """*value* as a header carries it: UTF-8 percent-encoded, but for visible ASCII without %."""
+    """Return *value* as header text: percent-encoded UTF-8, except visible ASCII other than %."""
     return quote(value, safe="!\"#$&'()*+,/:;<=>?@[\\]^`{|}~ ").strip()
 
 
 def _with_own(headers: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """*own* headers over those of the format, whatever case they are written in."""
+    """Return *headers* overridden by *own* ones, ignoring case."""
     replaced = {name.lower() for name in own}
     kept = {name: value for name, value in headers.items() if name.lower() not in replaced}
     return {**kept, **own}
@@ -217,7 +217,7 @@ def _envelope(rules: PushRules, message: Pushed) -> bytes:
                 envelope[name] = _value(rules, message, name)
     try:
         orjson.loads(message.body)
-        envelope["body"] = orjson.Fragment(message.body)  # as it is: no number changes its form
+        envelope["body"] = orjson.Fragment(message.body)  # unchanged: numbers keep their form
     except orjson.JSONDecodeError:
         try:
             envelope["text"] = message.body.decode()
@@ -232,10 +232,10 @@ def _parameters(rules: PushRules, message: Pushed) -> dict[str, str]:
         try:
             parameters[_BODY_PARAMETER] = message.body.decode()
         except UnicodeDecodeError:
-            raise Unsendable("the body is no UTF-8 text, which format: form needs") from None
+            raise Unsendable("the body is not UTF-8 text, which format: form needs") from None
     else:
         parameters.update(_fields(message.body))
-        for name in rules.context:  # of what is absent the body must not speak in its place
+        for name in rules.context:  # a field of the body must not pass for an absent context value
             parameters.pop(_name(rules, name), None)
     parameters.update(_context(rules, message))
     if rules.ddmq_names:
@@ -249,7 +249,7 @@ def _fields(body: bytes) -> dict[str, str]:
     except orjson.JSONDecodeError:
         fields = None
     if not isinstance(fields, dict):
-        raise Unsendable("the body is no JSON object, which format: fields needs")
+        raise Unsendable("the body is not a JSON object, which format: fields needs")
     return {
         name: value if isinstance(value, str) else orjson.dumps(value).decode()
         for name, value in fields.items()
@@ -258,7 +258,7 @@ def _fields(body: bytes) -> dict[str, str]:
 
 
 def _context(rules: PushRules, message: Pushed) -> dict[str, str]:
-    """The context as text, under the names that the settings want; what is absent is left out."""
+    """Return the context as text under the configured names, without absent values."""
     context = {}
     for name in rules.context:
         value = _value(rules, message, name)
@@ -292,7 +292,7 @@ def _value(rules: PushRules, message: Pushed, name: str) -> str | None:
 
 
 def signature(secrets: Iterable[bytes], *, at_s: int, message_id: str, content: bytes) -> str:
-    """Value of the header at the time *at_s*; *message_id* as its own header has it."""
+    """Return the header value at the time *at_s*; *message_id* as in its own header."""
     signed = f"{at_s}.{message_id}.".encode() + content
     sums = (hmac.new(secret, signed, hashlib.sha256).hexdigest() for secret in secrets)
     return ",".join([f"t={at_s}", *(f"v1={each}" for each in sums)])

@@ -1,8 +1,8 @@
-"""URLs that messages are pushed to, and those that a message may name itself. Pure.
+"""URLs of push receivers, including those named by a message itself. Pure.
 
-A URL is taken only in a form that no two parsers read differently: no user, no backslash, no
-blanks, no fragment, ASCII alone. What is allowed is compared as text, so an address in another
-notation (2130706433 for 127.0.0.1) is not what stands in the list.
+Only URLs that all parsers read alike are accepted: no user, no backslash, no blanks, no fragment,
+ASCII only. Hosts are compared as text, so another notation of an allowed address (2130706433 for
+127.0.0.1) is not allowed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _URL = re.compile(
 _HOST = re.compile(r"(?P<host>(?:\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 _PORTS = {"http": 80, "https": 443}
 _MAX_CHARS = 2048
-#: Several URLs in one property stand with this between them, as DDMQ has it.
+#: Separator of several URLs in one property, as in DDMQ.
 SEPARATOR = "<>"
 
 
 @dataclass(frozen=True, slots=True)
 class PushUrl:
-    """One place to send requests to. ``origin`` is what a connection is made to."""
+    """A receiver's URL. Connections are made to its ``origin``."""
 
     text: str
     scheme: str
@@ -33,17 +33,17 @@ class PushUrl:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: two URLs with the same origin are up or down together."""
+        """Scheme, host and port: URLs with the same origin are up or down together."""
         return f"{self.scheme}://{self.host}:{self.port}"
 
     @property
     def default_port(self) -> bool:
-        """Whether the port is the scheme's own."""
+        """True if the port is the default of the scheme."""
         return self.port == _PORTS[self.scheme]
 
 
 def parse_url(text: str) -> PushUrl:
-    """The URL *text*; raises ValueError, in words that follow its name, if it is none of ours."""
+    """Return the URL *text*. Raise ValueError, in words that follow its name, if it is invalid."""
     match = _URL.fullmatch(text) if len(text) <= _MAX_CHARS else None
     if match is None:
         raise ValueError(
@@ -58,7 +58,7 @@ def parse_url(text: str) -> PushUrl:
 
 
 def check_allowed_host(text: str) -> str:
-    """*text* in small letters if it can stand in a list of allowed hosts, else ValueError."""
+    """Return *text* in lower case if it is valid as an allowed host; else raise ValueError."""
     match = _HOST.fullmatch(text.lower())
     if match is None or not 0 < int(match["port"] or 1) <= 65535:
         raise ValueError(
@@ -69,10 +69,10 @@ def check_allowed_host(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Where messages may send themselves. Each is as ``check_allowed_host`` takes it.
+    """Hosts that URLs in messages may have, as returned by ``check_allowed_host``.
 
-    ``host`` allows the usual port of http and https alone, ``host:8080`` that port alone;
-    ``*.example.com`` allows whatever ends so, and not example.com itself.
+    ``host`` allows only the default ports of http and https, ``host:8080`` only that port;
+    ``*.example.com`` allows all subdomains, but not example.com itself.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class AllowedHosts:
         return bool(self.hosts)
 
     def allow(self, url: PushUrl) -> bool:
-        """Whether *url* is at one of them."""
+        """Return True if *url* is at an allowed host."""
         ending = "" if url.default_port else f":{url.port}"
         names = {f"{name}:{url.port}" for name in _names(url.host)}
         names.update(f"{name}{ending}" for name in _names(url.host))
@@ -89,7 +89,7 @@ class AllowedHosts:
 
 
 def callback_urls(value: str, allowed: AllowedHosts) -> list[PushUrl]:
-    """The URLs that a message's property names; raises ValueError if one may not be called."""
+    """Return the URLs in a message's property. Raise ValueError if one is not allowed."""
     urls = []
     for text in filter(None, (part.strip() for part in value.split(SEPARATOR))):
         try:
@@ -103,12 +103,12 @@ def callback_urls(value: str, allowed: AllowedHosts) -> list[PushUrl]:
             )
         urls.append(url)
     if not urls:
-        raise ValueError("the message's property for its own URL names none")
+        raise ValueError("the message's property for its own URL contains no URL")
     return urls
 
 
 def shown(text: str) -> str:
-    """*text* as a reason may show it: not for ever."""
+    """Return *text*, shortened for an error message."""
     return text if len(text) <= 100 else text[:97] + "..."
 
 

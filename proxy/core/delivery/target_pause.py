@@ -1,8 +1,8 @@
-"""When a target that was found down is tried again, and with how many messages at a time. Pure.
+"""Pause of a target that is down: when it is tried again, and with how many messages. Pure.
 
-Whoever delivers to it asks before each attempt. Found down, the target is left alone for a moment,
-then one message tries it; each time it is still down the moment doubles, up to ``LONGEST_NS``. The
-first answer of any kind, a failure of that message too, ends it: the target is there.
+The sender asks before each attempt. A target found down is not tried for a moment, then with one
+message; the pause doubles each time, up to ``LONGEST_NS``. The first answer of any kind, even a
+failure of that message, ends the pause.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ class TargetPause:
     down_since_ns: int | None = None
     """When it was found down, None while it answers."""
     reason: str = ""
-    """What it was found down by, last."""
+    """Why it was last found down."""
     again_ns: int = 0
-    """Not before then is it tried."""
+    """Earliest time of the next attempt."""
     _pause_ns: int = 0
 
     def places(self, wanted: int, *, under_way: int, now_ns: int) -> int:
-        """How many of *wanted* attempts may begin now, beside those *under way*."""
+        """Return how many of *wanted* attempts may begin now, besides those *under way*."""
         if self.down_since_ns is None:
             return wanted
         return 0 if under_way or now_ns < self.again_ns else min(wanted, 1)
 
     def found_down(self, reason: str, *, began_ns: int, now_ns: int) -> bool:
-        """An attempt that began then did not reach it; True if nobody knew that it is down.
+        """Note that an attempt begun at *began_ns* did not reach the target. Return True if this is
+        news.
 
-        Those that were under way beside the first one to find out say nothing new.
+        Attempts that were under way when the target was found down are ignored.
         """
         news = self.down_since_ns is None
         if not news and began_ns < self.again_ns:
@@ -46,9 +47,10 @@ class TargetPause:
         return news
 
     def answered(self, *, began_ns: int) -> bool:
-        """An attempt that began then got an answer; True if the target was down until now.
+        """Note that an attempt begun at *began_ns* got an answer. Return True if the target was
+        down.
 
-        One that began before it was found down says nothing of now.
+        Attempts that began before it was found down are ignored.
         """
         if self.down_since_ns is None or began_ns < self.down_since_ns:
             return False

@@ -1,9 +1,10 @@
-"""All owned queues of one group: which of them answers the next pull. Pure.
+"""All owned queues of one group: selection of the queues for the next pull. Pure.
 
-Queues with ready jobs take turns, so a full queue does not hold up the others; O(1) a batch,
-whatever the number of queues. The bound (P8): of n queues of a topic with ready jobs each is in the
-next n batches of that topic; and in its queue a ready job is handed out before (burst + 1)² others
-for each job that was ready when it became so (``Dispatch``). Followers in runs are not among them.
+Queues with ready jobs take turns, so a full queue does not delay the others; O(1) per batch,
+regardless of the number of queues. The bound (P8): each of n queues of a topic with ready jobs is
+in the next n batches of that topic. In its queue, a ready job is delivered before (burst + 1)²
+others for each job that was ready when it became ready (``Dispatch``), not counting followers in
+runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from proxy.core.records.paused_key import PausedKey
 
 
 class PullWish(NamedTuple):
-    """What one pull asks for. ``topics``: None for any topic of the group; bytes are of answers."""
+    """One pull request. ``topics``: None for any topic of the group; bytes are those of answers."""
 
     holder: Holder
     topics: frozenset[Topic] | None
@@ -43,7 +44,7 @@ class Batch(NamedTuple):
 @dataclass(slots=True)
 class GroupBuffer:
     """The pipelines of one group on this proxy. ``leases.limit`` is ``max_leased_jobs``; ``rates``
-    says how many messages of which topic may go out.
+    limits the deliveries of each topic.
     """
 
     leases: Budget
@@ -62,9 +63,9 @@ class GroupBuffer:
         return len(self._pipelines)
 
     def add(self, pipeline: QueuePipeline) -> None:
-        """A queue was acquired. Raises ValueError if it is here already."""
+        """Add an acquired queue. Raise ValueError if it is here already."""
         if pipeline.queue in self._pipelines:
-            raise ValueError(f"{pipeline.queue} has a pipeline already")
+            raise ValueError(f"{pipeline.queue} already has a pipeline")
         self._pipelines[pipeline.queue] = pipeline
         pipeline.share_work(self._work)
         if pipeline.origin is pipeline:  # a twin is paused with its queue
@@ -74,30 +75,30 @@ class GroupBuffer:
         self.refresh(pipeline)
 
     def remove(self, pipeline: QueuePipeline) -> None:
-        """The queue was lost or handed over: drop its pipeline with all it holds."""
+        """Drop the pipeline of a queue that was lost or handed over."""
         pipeline.close()
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
             self._paused_queues.pop(pipeline.queue, None)
-            pipeline.pauses.tell({})  # whatever is still done to it is of no concern here
+            pipeline.pauses.tell({})  # later changes of it do not matter here
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
 
     def forget(self, topic: Topic) -> None:
-        """No queue of *topic* is here any more."""
+        """Forget *topic*, which has no queue here any more."""
         self._ready.pop(topic, None)
 
     @property
     def paused_whole(self) -> PausedKey | None:
-        """Who paused the group, if its queues here are. O(1): asked at each take-over."""
+        """Pause of the group, if its queues here are paused. O(1): called at each take-over."""
         return next(iter(self._paused_queues.values()), None)
 
     def find(self, queue: QueueName) -> QueuePipeline | None:
-        """The pipeline of an owned queue."""
+        """Return the pipeline of an owned queue."""
         return self._pipelines.get(queue)
 
     def refresh(self, pipeline: QueuePipeline) -> None:
-        """Note whether *pipeline* has ready jobs. Caller: the group lane, after every event, and
-        when it may hand out again.
+        """Check whether *pipeline* has ready jobs. Caller: the group lane, after every event, and
+        when delivery is allowed again.
         """
         turns = self._ready.get(pipeline.topic)
         if turns is None:
@@ -109,12 +110,12 @@ class GroupBuffer:
 
     @property
     def has_ready(self) -> bool:
-        """True if some queue has ready jobs."""
+        """True if any queue has ready jobs."""
         return any(self._ready.values())
 
     def limited_ns(self, topics: Collection[Topic] | None, *, now_ns: int) -> int | None:
-        """How long until the first of *topics* (None: all) may go on that has ready jobs and may
-        hand out none for its rate limit; None if there is none, or nobody knows.
+        """Return how long the first of *topics* (None: all) with ready jobs must wait because of
+        its rate limit; None if no topic waits, or the time is unknown.
         """
         if self.rates.open:
             return None
@@ -123,14 +124,15 @@ class GroupBuffer:
         return min((each for each in waits if each), default=None)
 
     def ready_topics(self) -> list[Topic]:
-        """Topics with a queue that has ready jobs."""
+        """Return the topics with ready jobs."""
         return [topic for topic, turns in self._ready.items() if turns]
 
     def lease(self, wish: PullWish, *, now_ns: int) -> list[Batch]:
-        """The answer to a pull: batches of one queue, or of several if the client takes them.
+        """Return the answer to a pull: batches of one queue, or of several if the client accepts
+        them.
 
-        Runs get the places that are left when every ready key has had its own, and of those that
-        the group has left no more than half: they keep no other key waiting.
+        Runs get the places left after every ready key had one, and at most half of the leases that
+        the group has left, so they keep no other key waiting.
         """
         if self._work.used:
             self._work.clear()
@@ -163,18 +165,18 @@ class GroupBuffer:
         return longer
 
     def take_acted(self) -> list[tuple[QueuePipeline, Effects]]:
-        """What became of jobs that ``lease`` did not give, told once. More of them may be
-        ready: ``lease`` stops when a pull has looked at enough.
+        """Return, once, the effects on jobs that ``lease`` did not return. More jobs may be ready:
+        ``lease`` stops at the work limit of a pull.
         """
         acted, self._acted = self._acted, []
         return acted
 
     def _firsts(self, wish: PullWish, *, jobs_left: int, now_ns: int) -> list[Batch]:
-        """One job of each key, so many at most."""
+        """Return batches with one job per key, at most *jobs_left* in all."""
         batches: list[Batch] = []
         bytes_left = wish.max_bytes
         work, limited, allowed = self._work, not self.rates.open, _ANY_NUMBER
-        several = len(self._ready) > 1  # those that had their turn go behind the others then
+        several = len(self._ready) > 1  # then topics move behind the others after their turn
         for topic, turns in list(self._ready.items()) if several else self._ready.items():
             if not turns or (wish.topics is not None and topic not in wish.topics):
                 continue
@@ -184,10 +186,10 @@ class GroupBuffer:
                 if batches and not wish.many_queues:
                     return batches
                 if limited and not (allowed := _most(self.rates.left(topic, now_ns))):
-                    break  # the other topics may go on
+                    break  # other topics may continue
                 pipeline = next(iter(turns))
                 del turns[pipeline]
-                most = pipeline.rules.max_pull_batch  # min() costs as much as a call of ours
+                most = pipeline.rules.max_pull_batch  # min() would cost as much as a call
                 if allowed < most:
                     most = allowed
                 leases = pipeline.lease(
@@ -200,7 +202,7 @@ class GroupBuffer:
                 if acted is not None:
                     self._acted.append((pipeline, acted))
                 if pipeline.ready and (leases or pipeline.may_hand_out(now_ns)):
-                    turns[pipeline] = None  # behind the others; else it is back once it may
+                    turns[pipeline] = None  # behind the others; otherwise it returns once allowed
                 if several and (leases or acted is not None):
                     self._ready[topic] = self._ready.pop(topic)  # behind the other topics
                 if leases:

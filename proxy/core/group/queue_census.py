@@ -1,9 +1,9 @@
-"""How many queues there are, where proxies may not see the same at the same moment. Pure.
+"""Number of queues that share a limit, while proxies may see different routes. Pure.
 
-Shares of a limit add up to no more than the whole only if all proxies divide by the same number. A
-route spreads within ``AGREE_NS``; until then the caution is on the side of the limit: added queues
-make the shares of the others smaller at once and have none themselves, and queues that are gone
-are divided by still. Those of the first look count at once.
+Shares of a limit add up to at most the whole only if all proxies divide by the same number. A route
+spreads within ``AGREE_NS``. Until then the count errs on the safe side: added queues reduce the
+shares of the others at once but have none themselves, and removed queues are still counted. The
+queues of the first look count at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from broker_core.names import QueueName
 
-#: Proxies refresh their routes every 30 s, and look at them every 5 s.
+#: Proxies refresh their routes every 30 s, and check them every 5 s.
 AGREE_NS = 40_000_000_000
 
 
@@ -21,11 +21,13 @@ AGREE_NS = 40_000_000_000
 class QueueCensus:
     """The queues that share one limit."""
 
-    _since_ns: dict[QueueName, int] = field(default_factory=dict)  # from when each has a share
-    _gone_ns: dict[QueueName, int] = field(default_factory=dict)  # until when it is counted still
+    _since_ns: dict[QueueName, int] = field(
+        default_factory=dict
+    )  # when each begins to have a share
+    _gone_ns: dict[QueueName, int] = field(default_factory=dict)  # until when removed ones count
 
     def look(self, queues: Collection[QueueName], *, now_ns: int) -> bool:
-        """There are these; True if that is something new. O(queues)."""
+        """Set the current *queues*; return True if the count changed. O(queues)."""
         self._forget(now_ns)
         present, known = set(queues), self._since_ns.keys()
         if present == known and not self._gone_ns:
@@ -39,17 +41,17 @@ class QueueCensus:
         return True
 
     def total(self, now_ns: int) -> int:
-        """By how many the limit is divided; 0 if that is not known yet."""
+        """Return the divisor of the limit; 0 if it is not known yet."""
         self._forget(now_ns)
         return len(self._since_ns)
 
     def has_share(self, queue: QueueName, now_ns: int) -> bool:
-        """True once all proxies must know of *queue*."""
+        """Return True once all proxies must know *queue*."""
         since_ns = self._since_ns.get(queue)
         return since_ns is not None and since_ns <= now_ns
 
     def next_change_ns(self, now_ns: int) -> int | None:
-        """When the above changes by itself. O(queues)."""
+        """Return when the results above change without an event. O(queues)."""
         times = (*self._since_ns.values(), *self._gone_ns.values())
         return min((each for each in times if each > now_ns), default=None)
 

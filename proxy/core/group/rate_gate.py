@@ -1,19 +1,20 @@
-"""``max_rate`` of a group and its topics at one proxy: how many messages may go out now. Pure.
+"""``max_rate`` of a group and its topics at one proxy: the deliveries allowed now. Pure.
 
-All proxies of a group share a limit without a word to each other: a proxy's part of it is that of
-the queues that it owns. What makes the sum hold (Q1: hand-outs in any time at most ``limit x time +
-burst``, over all owners together):
+All proxies of a group share a limit without coordination: a proxy's share is that of the queues
+that it owns. Three rules keep the sum (Q1: deliveries in any time at most ``limit x time + burst``,
+over all owners together):
 
-1. A queue counts only while its owner may hand out: from the end of a take-over's wait, and until
-   trust lapses or is in doubt. So it never counts at two proxies (P1).
-2. A bucket holds a second of its share, or one message; a lost queue takes away what no longer
-   fits, and a gained one brings nothing. So a queue that changes hands brings no burst.
+1. A queue counts only while its owner may deliver: from the end of a take-over's wait until trust
+   lapses or is in doubt. So it never counts at two proxies (P1).
+2. A bucket holds a second of its share, or one message; a lost queue removes tokens above the new
+   limit, and a gained one adds none. So a hand-over causes no burst.
 3. All divide by the same number of queues, or by a larger one (``queue_census``).
 
-Every hand-out counts: repeats, those given back, and those whose answer was never written. Small
-shares go out message by message; larger ones in portions, so that no client is woken for each.
+Every delivery counts, including repeats, returned messages, and those whose answer was never
+written. Small shares are delivered message by message, larger ones in portions, so that clients are
+not woken for each message.
 
-O(1) a call, but O(queues) whenever one comes, goes, or lapses.
+O(1) per call, but O(queues) when a queue is added, removed, or loses trust.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from proxy.core.group.queue_census import QueueCensus
 from proxy.core.group.token_bucket import SECOND, TokenBucket
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
-#: How much of a share is saved up at most while nobody wants it.
+#: Most of a share that is saved up while there is no demand.
 BURST_NS = SECOND
-#: Tokens are given out once so much of a share is there.
+#: Tokens are available once this much of a share is there.
 _PORTION_NS = 20_000_000
 
 
 @dataclass(slots=True)
 class _Limit:
-    """Of one topic, or of the whole group. ``max_rate``: messages a second, over all proxies."""
+    """Limit of one topic, or of the group. ``max_rate``: messages per second of all proxies."""
 
     max_rate: float
     bucket: TokenBucket = field(default_factory=TokenBucket)
-    _flows: bool = False  # a portion was there, and something of it is left
+    _flows: bool = False  # a portion was available, and some of it is left
 
     def share(self, part: float, now_ns: int) -> None:
-        """So much of it is this proxy's from *now* on."""
+        """Give this proxy the fraction *part* of the limit from *now* on."""
         rate = self.max_rate * part
         capacity = max(1.0, rate * BURST_NS / SECOND) if part else 0.0
         self.bucket.change(rate=rate, capacity=capacity, now_ns=now_ns)
@@ -63,14 +64,16 @@ class RateGate:
     _routes: dict[Topic, frozenset[QueueName]] = field(default_factory=dict)
     _census: dict[Topic | None, QueueCensus] = field(default_factory=dict)
     _owned: dict[QueuePipeline, None] = field(default_factory=dict)
-    _same_until_ns: int = 0  # until then shares change by events alone
+    _same_until_ns: int = 0  # until then shares change only by events
 
-    # ---- what shares follow from; caller: group lane ---------------------------------------------
+    # ---- inputs of shares; caller: group lane ----------------------------------------------------
 
     def limit(
         self, group: float | None, topics: Mapping[Topic, float | None], *, now_ns: int
     ) -> None:
-        """The limits, in messages a second, None for none; *topics* are all that the group has."""
+        """Set the limits, in messages per second, None for none; *topics* are all topics of the
+        group.
+        """
         self._settle(now_ns)
         everything: list[tuple[Topic | None, float | None]] = [(None, group), *topics.items()]
         rates = {topic: rate for topic, rate in everything if rate is not None}
@@ -83,9 +86,10 @@ class RateGate:
         self._look(now_ns)
 
     def route(self, topic: Topic, queues: Collection[QueueName], *, now_ns: int) -> None:
-        """The queues of *topic*: all of them, wherever they are owned; none if it does not exist.
+        """Set the queues of *topic*: all of them, wherever they are owned; none if it does not
+        exist.
 
-        The group's own limit is shared out once all its topics are known.
+        The group's own limit is divided once all its topics are known.
         """
         if (census := self._census.get(topic)) is None:
             return
@@ -96,25 +100,25 @@ class RateGate:
             self._look(now_ns)
 
     def add(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
-        """A queue is owned from *now* on. The twin of a queue shares what that one has."""
+        """Add a queue owned from *now* on. A twin uses the share of its queue."""
         if pipeline.origin is pipeline:
             self._settle(now_ns)
             self._owned[pipeline] = None
             self._recount(now_ns)
 
     def remove(self, pipeline: QueuePipeline, *, now_ns: int) -> None:
-        """A queue is lost, or handed over."""
+        """Remove a queue that is lost or handed over."""
         if pipeline in self._owned:
             self._settle(now_ns)
             del self._owned[pipeline]
             self._recount(now_ns)
 
     def before_change(self, now_ns: int) -> None:
-        """Trust in a queue is about to come back, or to be doubted: ``changed`` follows."""
+        """Prepare for a change of trust in a queue; ``changed`` must follow."""
         self._settle(now_ns)
 
     def changed(self, now_ns: int) -> None:
-        """It is so. A longer trust alone needs no word: it is seen when the old one ends."""
+        """Apply a change of trust. An extension of trust needs no call."""
         self._recount(now_ns)
 
     # ---- handing out; caller: group buffer -------------------------------------------------------
@@ -125,48 +129,48 @@ class RateGate:
         return not self._limits
 
     def left(self, topic: Topic, now_ns: int) -> int | None:
-        """How many messages of *topic* may go out now; None for any number."""
+        """Return how many messages of *topic* may be delivered now; None for any number."""
         if not self._limits:
             return None
         self._settle(now_ns)
         return min((each.left() for each in self._on(topic)), default=None)
 
     def took(self, topic: Topic, messages: int) -> None:
-        """So many went out."""
+        """Count delivered *messages*."""
         if self._limits:
             for each in self._on(topic):
                 each.bucket.take(messages)
 
     def wait_ns(self, topic: Topic, now_ns: int) -> int | None:
-        """How long until one of *topic* may go out; None if that takes more than time."""
+        """Return the time until a message of *topic* may go out; None if that needs an event."""
         self._settle(now_ns)
         longest = 0
         for each in self._on(topic):
             wait_ns = 0 if each.left() else each.wait_ns()
-            if wait_ns is None:  # no share now; a time that is known may bring one
+            if wait_ns is None:  # no share now; the next known change may bring one
                 wait_ns = self._same_until_ns - now_ns
             longest = max(longest, wait_ns)
         return longest if longest < _FOR_EVER_NS else None
 
     def shares(self, now_ns: int) -> Iterable[tuple[Topic | None, float]]:
-        """What this proxy may hand out a second, of each topic with a limit and of the group."""
+        """Return this proxy's rate per second, of each topic with a limit and of the group."""
         self._settle(now_ns)
         return [(topic, each.bucket.rate) for topic, each in self._limits.items()]
 
-    # ---- inside ----------------------------------------------------------------------------------
+    # ---- internals -------------------------------------------------------------------------------
 
     def _on(self, topic: Topic) -> Iterable[_Limit]:
         return [each for name in (None, topic) if (each := self._limits.get(name)) is not None]
 
     def _look(self, now_ns: int) -> None:
-        """The queues of the group, once all its topics are known."""
+        """Update the queues of the group, once all its topics are known."""
         if self._routes.keys() == self._census.keys() - {None}:
             everything = [queue for queues in self._routes.values() for queue in queues]
             self._census[None].look(everything, now_ns=now_ns)
         self._recount(now_ns)
 
     def _settle(self, now_ns: int) -> None:
-        """Fill all buckets until *now*, each with the shares of its time."""
+        """Fill all buckets until *now*, with the shares valid at each time."""
         if not self._limits:
             return
         while self._same_until_ns <= now_ns:
@@ -175,7 +179,7 @@ class RateGate:
             each.bucket.fill(now_ns)
 
     def _recount(self, now_ns: int) -> None:
-        """Shares from *now* on, and until when they stay. Nothing before *now* is changed by it."""
+        """Compute shares from *now* on, and how long they stay. Earlier times are not affected."""
         if not self._limits:
             self._same_until_ns = now_ns
             return

@@ -1,19 +1,19 @@
-"""A token bucket: so many a second, some of them saved up. Pure."""
+"""A token bucket: a rate per second with a limited reserve. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SECOND = 1_000_000_000
-#: What counts as a whole token: sums of fractions fall short of it by less.
+#: Tolerance for a whole token: sums of fractions fall short by less.
 _NEARLY = 1e-6
 
 
 @dataclass(slots=True)
 class TokenBucket:
-    """``rate`` tokens a second come in, ``capacity`` are kept at most. Times never go back.
+    """Gains ``rate`` tokens per second, up to ``capacity``. Times never go back.
 
-    ``tokens`` may be taken on credit: below zero.
+    ``tokens`` may become negative: tokens on credit.
     """
 
     rate: float = 0.0
@@ -22,23 +22,23 @@ class TokenBucket:
     _at_ns: int = 0
 
     def fill(self, now_ns: int) -> None:
-        """Let in what came until *now*."""
+        """Add the tokens gained until *now*."""
         if now_ns > self._at_ns:
             grown = self.tokens + self.rate * (now_ns - self._at_ns) / SECOND
             self.tokens = min(grown, self.capacity)
             self._at_ns = now_ns
 
     def take(self, tokens: float) -> None:
-        """Take *tokens*, on credit if need be; with a negative number give some back."""
+        """Take *tokens*, on credit if necessary; a negative number returns some."""
         self.tokens -= tokens
 
     def fill_up(self) -> None:
-        """Make it full."""
+        """Fill the bucket."""
         self.tokens = self.capacity
 
     def change(self, *, rate: float, capacity: float, now_ns: int) -> None:
-        """From *now* on it is filled so, and holds so much. What was saved up stays, as far as it
-        still fits; nothing is added to it.
+        """Change rate and capacity from *now* on. Saved tokens stay, up to the new capacity; none
+        are added.
         """
         self.fill(now_ns)
         self.rate, self.capacity = rate, capacity
@@ -46,11 +46,11 @@ class TokenBucket:
 
     @property
     def whole(self) -> int:
-        """Whole tokens in it; 0 on credit."""
+        """Number of whole tokens; 0 on credit."""
         return max(0, int(self.tokens + _NEARLY))
 
     def wait_ns(self, tokens: float) -> int | None:
-        """How long after the last ``fill`` it holds *tokens*; None for never."""
+        """Return how long after the last ``fill`` it holds *tokens*; None for never."""
         missing = tokens - _NEARLY - self.tokens
         if missing <= 0:
             return 0

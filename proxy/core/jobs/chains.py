@@ -1,13 +1,13 @@
-"""Per-key ordering of one queue's jobs; no I/O, clock, log or asyncio; all O(1), amortized.
+"""Order of one queue's jobs by key; no I/O, clock, log or asyncio; all O(1), amortized.
 
-Of one key's jobs at most one is READY or RUNNING (retries included), but for runs: those behind a
-running one may follow it to the same client. They run in submit order; a key with no unfinished job
-occupies no memory. Ready jobs wait in two queues: the *main queue* for
-newly submitted ones, the *reactivation queue* for those whose predecessor has just finished.
+At most one job of a key is READY or RUNNING (retries included), except in runs: jobs behind a
+running one may follow it to the same client. Jobs run in submit order; a key without unfinished
+jobs uses no memory. Ready jobs wait in two queues: the *main queue* for new jobs, and the
+*reactivation queue* for those whose predecessor has just finished.
 
-A job taken out of its turn leaves its entry in its queue, counted as *stale* and passed over by
-``poll``: a search would cost as much as the queue is long, a map two percent of every message. A
-job that becomes ready again meanwhile may have the turn of its old entry.
+A job taken out of turn leaves its entry in its queue, which is counted as *stale* and skipped by
+``poll``: a search would be O(queue), and a map would slow every message by 2 %. A job that becomes
+ready again meanwhile may use its old entry.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.measures import Measures, Moment
 from proxy.errors import JobStateError
 
-#: Only moves rightwards, but that a run which ends early puts its rest back into the chain.
+#: States advance in this order, except that a run which ends early returns its rest to the chain.
 JobState = Enum("JobState", "NEW CHAINED READY RUNNING FINISHED")
 
-#: Reactivated jobs polled in a row before one of the main queue gets its turn: priority that keeps
-#: a busy key moving, and no monopoly that starves the keys not yet begun.
+#: Reactivated jobs polled in a row before the main queue has a turn: busy keys keep moving, but do
+#: not starve new keys.
 REACTIVATION_BURST = 8
-#: Stale entries that may stay, beside as many as there are ready jobs.
+#: Stale entries allowed in addition to the number of ready jobs.
 _SLACK = 64
 
 # Looking a member up in its enum costs as much as a call.
@@ -41,9 +41,9 @@ SEVERAL_CONNECTIONS = -1
 class Job:
     """One message inside the proxy, from submit to finish.
 
-    ``offset`` counts messages in its queue, not bytes; ``held_bytes`` is what memory it takes, with
-    properties and all; ``attempts`` counts hand-outs, released ones excepted; failure times are
-    those of the core's clock, 0 if it never failed.
+    ``offset`` counts messages in its queue, not bytes; ``held_bytes`` is its total size in memory,
+    properties included; ``attempts`` counts deliveries, except released ones; failure times use the
+    core's clock, 0 if it never failed.
     """
 
     offset: int
@@ -57,13 +57,13 @@ class Job:
     reason: str = ""
     sole_connection: int = 0  # 0: never leased
     refilled: bool = False  # it was spilled, and read again
-    since_ns: int = 0  # when it became ready, or joined its chain; 0: nobody knows
+    since_ns: int = 0  # when it became ready, or joined its chain; 0 if unknown
     waited_ns: int = 0  # behind another of its key, before it became ready
     state: JobState = NEW
     successor: Job | None = field(default=None, repr=False)
 
     def move(self, source: JobState, target: JobState) -> None:
-        """Enter *target*; raise JobStateError if not now in *source*."""
+        """Enter *target*; raise JobStateError unless the job is in *source*."""
         if self.state is not source:
             raise JobStateError(f"{self}: {target.name} is reached only from {source.name}")
         self.state = target
@@ -71,30 +71,30 @@ class Job:
     # ---- hand-outs; caller: lease book, failures, settlement -------------------------------------
 
     def hand_out(self, connection: int) -> None:
-        """Count a hand-out to *connection*."""
+        """Count a delivery to *connection*."""
         self.attempts += 1
         if self.sole_connection != connection:
             self.sole_connection = SEVERAL_CONNECTIONS if self.sole_connection else connection
 
     def deliver_to(self, connection: int) -> None:
-        """Note that *connection* has its lease now; that is no further hand-out."""
+        """Note that *connection* has its lease now; this is not another delivery."""
         if self.sole_connection != connection:
             self.sole_connection = SEVERAL_CONNECTIONS if self.sole_connection else connection
 
     def count_attempt(self) -> None:
-        """Count a hand-out that failed before any client had it."""
+        """Count a delivery that failed before it reached a client."""
         self.attempts += 1
 
     def uncount_attempt(self) -> None:
-        """Count the last hand-out no longer: the job came back unhandled."""
+        """Undo the count of the last delivery: the job came back unhandled."""
         self.attempts -= 1
 
     def set_attempts(self, attempts: int) -> None:
-        """Let *attempts* hand-outs count."""
+        """Set the number of counted deliveries."""
         self.attempts = attempts
 
     def note_failure(self, reason: str, now_ns: int) -> None:
-        """Note that a hand-out failed, and why."""
+        """Note that a delivery failed, and why."""
         self.first_failure_ns = self.first_failure_ns or now_ns
         self.last_failure_ns = now_ns
         self.reason = reason
@@ -111,11 +111,11 @@ class Job:
     # ---- its message; caller: residency ----------------------------------------------------------
 
     def drop_message(self) -> None:
-        """Let go of the message, which is read again before the next hand-out."""
+        """Release the message, which is read again before the next delivery."""
         self.message = None
 
     def restore(self, message: StoredMessage | None) -> None:
-        """Take back *message*, which was read again."""
+        """Restore *message* after it was read again."""
         self.message = message
 
     def note_refilled(self) -> None:
@@ -134,53 +134,53 @@ class _Chain:
 
 @dataclass(slots=True)
 class JobChains:
-    """Says which job may run next. Owned by one task, so it needs no lock."""
+    """Decides which job may run next. Owned by one task, so it needs no lock."""
 
     _chains: dict[bytes, _Chain] = field(default_factory=dict)
     _main: deque[Job] = field(default_factory=deque)
     _reactivated: deque[Job] = field(default_factory=deque)
     held_keys: set[bytes] = field(default_factory=set)
-    """Held keys that have jobs here. Read-only for others."""
+    """Held keys with jobs here. Read-only for others."""
     _held: set[bytes] = field(default_factory=set)
     _stirred: set[bytes] = field(default_factory=set)
     waits: Callable[[Job], bool] | None = None
     """Set by ``wait_by``. Read-only for others."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
     stale: Counter[Job] = field(default_factory=Counter)
-    """How many stale entries of each job ``queues`` have. Read-only for others."""
+    """Number of stale entries of each job in ``queues``. Read-only for others."""
     _stale_in_all: int = 0
     now: Moment = field(default_factory=Moment)
     measures: Measures = field(default_factory=Measures)
 
     @property
     def queues(self) -> tuple[Collection[Job], Collection[Job]]:
-        """What ``poll`` chooses from: the main queue and the reactivation queue, as they are at any
-        time, ``stale`` entries included.
+        """The main queue and the reactivation queue, from which ``poll`` chooses: live views, with
+        ``stale`` entries.
         """
         return self._main, self._reactivated
 
     def wait_by(self, waits: Callable[[Job], bool] | None) -> None:
-        """A job for which *waits* is true waits with none ahead of it, until its key is ``open``ed;
-        None: no job does.
+        """Make jobs for which *waits* is true wait, even first in their chain, until their key is
+        ``open``ed; None: no job waits.
         """
         self.waits = waits
 
     def measured_by(self, measures: Measures) -> None:
-        """Add what jobs wait for one another to *measures* from now on."""
+        """Add the waiting times of jobs for their predecessors to *measures* from now on."""
         self.measures = measures
 
     def take_stirred(self) -> set[bytes]:
-        """Held keys whose first job came, or waits for older ones no longer, each told once."""
+        """Return, once each, held keys whose first job arrived or stopped waiting for others."""
         stirred, self._stirred = self._stirred, set()
         return stirred
 
     @property
     def ready(self) -> int:
-        """Jobs that ``poll`` would give now."""
+        """Number of jobs available to ``poll``."""
         return len(self._main) + len(self._reactivated) - self._stale_in_all
 
     def ready_jobs(self) -> Iterator[Job]:
-        """Those that ``poll`` would give. O(ready and stale)."""
+        """Return the jobs available to ``poll``. O(ready and stale)."""
         stale = Counter(self.stale)
         for queue in self.queues:
             for job in queue:
@@ -191,20 +191,20 @@ class JobChains:
 
     @property
     def keys(self) -> Collection[bytes]:
-        """Order keys with at least one unfinished job here."""
+        """Order keys with unfinished jobs here."""
         return self._chains.keys()
 
     def heads(self) -> Iterator[Job]:
-        """The first job of each key."""
+        """Return the first job of each key."""
         return (chain.head for chain in self._chains.values())
 
     def jobs_of(self, key: bytes) -> int:
-        """How many unfinished jobs of *key* are here."""
+        """Return the number of unfinished jobs of *key* here."""
         chain = self._chains.get(key)
         return 0 if chain is None else chain.jobs
 
     def jobs(self, key: bytes) -> Iterator[Job]:
-        """The unfinished jobs of *key* that are here, in order."""
+        """Return the unfinished jobs of *key* here, in order."""
         chain = self._chains.get(key)
         job = None if chain is None else chain.head
         while job is not None:
@@ -212,9 +212,9 @@ class JobChains:
             job = job.successor
 
     def submit(self, job: Job, *, reactivated: bool = False) -> bool:
-        """Admit *job*: True if ready, False if chained. Raises JobStateError if not NEW.
+        """Admit *job*: True if ready, False if chained. Raise JobStateError if not NEW.
 
-        *reactivated*: its predecessor has finished, but was not here any more to be followed.
+        *reactivated*: its predecessor has finished, but was no longer here to be followed.
         """
         key = job.key
         if job.state is not NEW:
@@ -260,7 +260,7 @@ class JobChains:
         return job
 
     def follow(self, job: Job) -> Job | None:
-        """Let the successor of *job*, which is running, run behind it; None if there is none."""
+        """Start the successor of *job*, which is running, behind it; return it or None."""
         successor = job.successor
         if successor is None or self._waits(successor):
             return None
@@ -269,15 +269,15 @@ class JobChains:
         return successor
 
     def unfollow(self, job: Job) -> None:
-        """Put a job that ran behind another back into its chain: the last of them first."""
+        """Return a job that ran behind another to its chain. Call for the last of a run first."""
         job.move(RUNNING, CHAINED)
         job.since_ns = self.now.ns
 
     def finish(self, job: Job) -> Job | None:
-        """End *job*, and make its successor ready unless its key is held; returns the successor.
-        The message goes at once: a finished job may be kept, its body must not be.
+        """Finish *job*, and make its successor ready unless its key is held; return the successor.
 
-        Raises JobStateError on a second finish.
+        Releases the message at once, because finished jobs may be kept. Raise JobStateError if it
+        is finished already.
         """
         if job.state is not RUNNING:
             job.move(RUNNING, FINISHED)
@@ -287,7 +287,7 @@ class JobChains:
             if key is not None and self._chains.pop(key, None) is not None and self.held_keys:
                 self.held_keys.discard(key)
             return None
-        job.successor = None  # or an old job would hold the whole chain
+        job.successor = None  # so that a finished job does not keep its chain in memory
         if (
             successor.state is not RUNNING  # not in its run
             and key not in self._held
@@ -304,9 +304,8 @@ class JobChains:
         return successor
 
     def hold(self, key: bytes) -> None:
-        """Let nobody poll jobs of *key* any more.
-
-        Its head, if it is ready, is running from now on: whoever holds the key has it.
+        """Stop polling jobs of *key*. Its head, if ready, is running from now on, in the hands of
+        the caller.
         """
         self._held.add(key)
         if (chain := self._chains.get(key)) is None:
@@ -315,7 +314,7 @@ class JobChains:
         self.take_ready(chain.head)
 
     def take_ready(self, job: Job) -> None:
-        """Let *job* run, out of its turn, if it is ready."""
+        """Start *job* out of turn if it is ready."""
         if job.state is READY:
             job.move(READY, RUNNING)
             self.stale[job] += 1
@@ -324,13 +323,13 @@ class JobChains:
                 self._sweep()
 
     def release(self, key: bytes) -> None:
-        """Hold *key* no longer. Its head, if it does not run, becomes ready."""
+        """Stop holding *key*. Its head becomes ready unless it runs."""
         self._held.discard(key)
         self.held_keys.discard(key)
         self.open(key)
 
     def open(self, key: bytes) -> None:
-        """The head of *key*, if neither it is held nor ``waits``, becomes ready."""
+        """Make the head of *key* ready, unless the key is held or the head ``waits``."""
         chain = self._chains.get(key)
         if chain is None or chain.head.state is not CHAINED:
             return
@@ -342,7 +341,7 @@ class JobChains:
             self._reactivated.append(chain.head)
 
     def take(self, key: bytes) -> list[Job]:
-        """Take all jobs of *key*, which is held, out, in order. None may be leased."""
+        """Remove and return all jobs of *key*, which is held, in order. None may be leased."""
         jobs = list(self.jobs(key))
         self._chains.pop(key, None)
         for job in jobs:
@@ -350,9 +349,10 @@ class JobChains:
         return jobs
 
     def cut(self, key: bytes, *, keep: int) -> list[Job]:
-        """Take the chained jobs of *key* behind the first *keep* (at least 1) out, in order.
+        """Remove and return the chained jobs of *key* behind the first *keep* (at least 1), in
+        order.
 
-        Of a run that is longer all stay: clients have them.
+        A run longer than that stays complete, because clients have its jobs.
         """
         chain = self._chains[key]
         last, kept = chain.head, 1
@@ -367,7 +367,7 @@ class JobChains:
         return cut
 
     def _is_stale(self, job: Job) -> bool:
-        """True if the entry of *job* that was taken from its queue is stale: it is gone now."""
+        """Return True, and forget the entry, if the entry just taken for *job* is stale."""
         count = self.stale.get(job, 0)
         if not count:
             return False
@@ -379,14 +379,14 @@ class JobChains:
         return True
 
     def _sweep(self) -> None:
-        """Take the stale entries out. O(ready and stale)."""
+        """Remove stale entries. O(ready and stale)."""
         for queue in (self._main, self._reactivated):
             left = [job for job in queue if not self._is_stale(job)]
             queue.clear()
             queue.extend(left)
 
     def _waited(self, job: Job) -> None:
-        """*job* stood in its chain until now."""
+        """Record how long *job* waited in its chain."""
         now_ns, since_ns = self.now.ns, job.since_ns
         if since_ns:
             job.waited_ns += now_ns - since_ns

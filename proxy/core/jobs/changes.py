@@ -1,7 +1,7 @@
-"""A dictionary that notes which of its keys changed. Pure.
+"""A dictionary that records which of its keys changed. Pure.
 
-What is written down each second must not cost as much as all that is there: whoever writes down
-takes the note, and looks at nothing else.
+Periodic records must cost as much as the changes, not as the whole state: the recorder reads and
+clears the changed keys only.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _NONE: Any = object()
 
 
 class Noted(dict[K, V]):
-    """``changed`` are the keys that were set or taken out, until somebody clears it. It knows those
-    ways of changing alone that are defined here.
+    """A dictionary whose ``changed`` holds the keys set or removed since it was last cleared. Only
+    the mutating methods defined here are supported.
     """
 
     __slots__ = ("changed",)
 
     def __init__(self, *given: Any) -> None:
-        """As ``dict``; what it begins with is no change."""
+        """Create it like ``dict``; the initial items do not count as changed."""
         super().__init__(*given)
         self.changed: set[K] = set()
 
@@ -35,7 +35,7 @@ class Noted(dict[K, V]):
         self.changed.add(key)
 
     def pop(self, key: K, default: Any = _NONE) -> Any:
-        """As ``dict``."""
+        """Remove a key as ``dict.pop`` does."""
         if key in self:
             self.changed.add(key)
             return super().pop(key)
@@ -44,6 +44,6 @@ class Noted(dict[K, V]):
         return default
 
     def _unknown(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("a noted dictionary is changed key by key")
+        raise TypeError("a tracked dictionary is changed key by key")
 
     clear = popitem = setdefault = update = __ior__ = _unknown

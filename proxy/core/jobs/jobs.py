@@ -1,4 +1,4 @@
-"""The unfinished jobs of one queue, in memory or spilled, and what of it is finished. Pure."""
+"""The unfinished jobs of one queue, in memory or spilled, and its finished offsets. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from proxy.core.records.record import Snapshot
 
 
 class Jobs:
-    """The jobs of one ownership period. Its parts are changed together:
+    """The jobs of one ownership period. Its components change together:
 
     - ``chains``: the order of the jobs in memory; others hold, release, poll and follow there,
-    - ``spilled_chains``: offsets of jobs that are not in memory, or were not; others read them,
+    - ``spilled_chains``: offsets of jobs that are, or were, not in memory; read-only for others,
     - ``residency``: which jobs are in memory, within the ``window``,
-    - ``by_key``: what there is of each order key, to be looked at,
+    - ``by_key``: a read-only view by order key,
     - ``change``: the older messages while the order key changes, None otherwise.
 
-    Caller: the pipeline and its parts; records and views look only. What it says is finished may
-    be committed (``committable``).
+    Caller: the pipeline and its components; records and views only read. Finished offsets may be
+    committed (``committable``).
     """
 
     def __init__(
@@ -42,9 +42,15 @@ class Jobs:
         resume: Snapshot | None = None,
         spill_all: bool = False,
     ) -> None:
-        """*resume* says what earlier owners had finished, and which chains were spilled; all below
-        its base is finished, even if *start_offset*, the stored one, is lower. *spill_all*: as for
-        ``Residency``.
+        """Create the jobs of a new ownership period.
+
+        Args:
+            start_offset: the stored offset.
+            window: limits of memory.
+            max_jobs_per_key: as for ``Residency``.
+            resume: state of earlier owners: finished offsets and spilled chains. Offsets below its
+                base are finished even if *start_offset* is lower.
+            spill_all: as for ``Residency``.
         """
         if resume is not None:
             start_offset = max(start_offset, resume.base)
@@ -63,7 +69,7 @@ class Jobs:
         self.by_key = JobsByKey(self.chains, self.spilled_chains)
         self.change: KeyChange | None = None
         self._relief = window.memory.relief
-        self._came_to = start_offset  # what was counted as come into memory
+        self._came_to = start_offset  # arrivals are counted up to here
         self._resume = resume
         if resume is None:
             self.residency.begin_refills()
@@ -77,28 +83,32 @@ class Jobs:
 
     @property
     def position(self) -> int:
-        """The next offset to read."""
+        """Next offset to read."""
         return self._tracker.position
 
     @property
     def resumes(self) -> bool:
-        """True until it has read all that an earlier owner had."""
+        """True until everything that an earlier owner had read is read."""
         return self._resume is not None
 
     def knows(self, offset: int) -> bool:
-        """True if the message there needs no reading: finished by an earlier owner, or spilled."""
+        """Return True if the message at *offset* is finished by an earlier owner, or spilled, and
+        need not be read.
+        """
         return self._resume is not None and not self._resume.unread(offset)
 
     def unread_within(self, begin: int, end: int) -> int:
-        """How many messages from *begin*, the next to read, to *end* need reading. O(log n)."""
+        """Return how many messages from *begin*, the read position, to *end* must be read. O(log
+        n).
+        """
         return end - begin if self._resume is None else self._resume.unread_within(begin, end)
 
     def pass_over(self, offset: int) -> None:
-        """The message there is finished, or spilled already."""
+        """Skip the message at *offset*, which is finished or spilled."""
         self._tracker.advance(offset + 1)
 
     def advance(self, next_offset: int) -> None:
-        """The next read starts there, or behind what an earlier owner had finished."""
+        """Move the read position to *next_offset*, or past messages that need no reading."""
         self._tracker.advance(next_offset)
         self._relief.note_arrivals(self.position - self._came_to)
         self._came_to = self.position
@@ -109,19 +119,19 @@ class Jobs:
                 self.residency.begin_refills()
 
     def hold(self, job: Job) -> None:
-        """*job* is unfinished, and belongs to no chain."""
+        """Add *job* as unfinished, outside of any chain."""
         self._tracker.start(job.offset, job)
         self.window.admit(job.held_bytes)
 
     def admit(self, job: Job) -> None:
-        """A job was read, and not spilled: into its chain."""
+        """Add a job that was read and not spilled to its chain."""
         self._tracker.start(job.offset, job)
         self.window.admit(job.held_bytes)
         self.chains.submit(job)
 
     def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
-        """The messages of *refill* were read: *jobs* for those that are still there, in order; the
-        others are finished. False, and nothing happens, if they are not wanted any more.
+        """Take the messages read for *refill*: *jobs* for those that still exist, in order; the
+        others are finished. Return False, without any effect, if they are no longer wanted.
         """
         wanted = self.residency.refilled(refill, jobs)
         if wanted and self.change is not None:
@@ -132,7 +142,7 @@ class Jobs:
     # ---- finishing; caller: the pipeline --------------------------------------------------------
 
     def finish(self, job: Job) -> None:
-        """End a running job, or a held one; its successor becomes ready, or is read again."""
+        """Finish a running or held job; its successor becomes ready, or is read again."""
         if job.state is CHAINED:
             job.move(CHAINED, RUNNING)
         self.chains.finish(job)
@@ -150,7 +160,7 @@ class Jobs:
             self._finished(job.offset)
 
     def finish_all(self, jobs: Sequence[Job]) -> None:
-        """End leased jobs, in that order: at once what ``finish`` does for each."""
+        """Finish leased jobs in that order: ``finish`` for many jobs at once."""
         if self.change is not None:
             for job in jobs:
                 self.finish(job)
@@ -174,23 +184,21 @@ class Jobs:
                 before = job.key
 
     def skip_stored(self, key: bytes) -> int | None:
-        """Finish the job of ``by_key.first_stored``, whose message was not read; returns its
-        offset.
-        """
+        """Finish the job of ``by_key.first_stored`` without reading it; return its offset."""
         if (offset := self.by_key.first_stored(key)) is not None:
             self.spilled_chains.skip_first(key)
             self._finished(offset)
         return offset
 
     def close(self) -> None:
-        """Dropped with all that it held."""
+        """Drop all jobs."""
         self.residency.close()
 
     # ---- changing the order key; caller: the pipeline, parking ----------------------------------
 
     def begin_change(self, record: KeyRecord, *, parked: bool) -> None:
-        """From the switch in *record* on messages have their keys by another rule. *parked*: some
-        older ones are parked. O(unfinished).
+        """Apply the rule of *record* to messages from its switch on. *parked*: some older messages
+        are parked. O(unfinished).
         """
         self.change = KeyChange(
             record, unfinished=self._all_read(), in_memory=self._in_memory(), parked=parked
@@ -198,7 +206,9 @@ class Jobs:
         self.chains.wait_by(self.change.waits)
 
     def settle_change(self) -> bool:
-        """Let go on what waits for older messages no longer; True if none of these is left now."""
+        """Release jobs that no longer wait for older messages; return True if the change is
+        complete.
+        """
         if (change := self.change) is None:
             return False
         through = (
@@ -215,25 +225,25 @@ class Jobs:
 
     @property
     def older(self) -> int:
-        """How many unfinished messages have their keys by an older rule. O(unfinished)."""
+        """Number of unfinished messages whose keys follow an older rule. O(unfinished)."""
         return 0 if self.change is None else bisect_left(self._all_read(), self.change.since)
 
     def waits(self, job: Job) -> bool:
-        """True if *job* waits for older messages, though none may be ahead of it in its chain."""
+        """Return True if *job* waits for older messages, possibly of other chains."""
         return self.change is not None and self.change.waits(job)
 
     def parks(self, job: Job) -> None:
-        """*job* is about to finish: a copy of it is parked."""
+        """Note that *job* is about to finish because a copy of it is parked."""
         if self.change is not None and job.key is not None:
             self.change.parked(job.key, job.offset)
 
     def unparked(self, keys: Iterable[bytes]) -> None:
-        """*keys* are parked no more: they have no copies."""
+        """Note that *keys* are no longer parked: they have no copies."""
         if self.change is not None:
             self.change.unparked(keys)
 
     def _finished(self, offset: int) -> None:
-        """The message there has ended; it may be the last one of its new key."""
+        """Note that the message at *offset* has finished, possibly the last one of its new key."""
         if self.change is not None and not self.change.finished(offset):
             self.change.recount(self._all_read(), self._in_memory())
 
@@ -250,19 +260,19 @@ class Jobs:
 
     @property
     def quiet(self) -> bool:
-        """True if nothing is to be read again, no key is held, and no order key changes."""
+        """True if nothing must be read again, no key is held, and no order key changes."""
         return not (self.residency.refills or self.change is not None or self.chains.held_keys)
 
     @property
     def committable(self) -> int:
-        """The next offset that the group needs: never above the lowest unfinished one."""
+        """Next offset that the group needs: never above the lowest unfinished one."""
         lowest = self.spilled_chains.lowest
         committable = self._tracker.committable
         return committable if lowest is None else min(committable, lowest)
 
     @property
     def oldest(self) -> Job | None:
-        """The job at ``committable``; None if that is not in memory."""
+        """The job at ``committable``; None if it is not in memory."""
         key = self.spilled_chains.lowest_key
         job = self._tracker.oldest
         if key is not None and (job is None or job.offset != self.committable):
@@ -271,20 +281,21 @@ class Jobs:
 
     @property
     def unfinished(self) -> int:
-        """How many jobs are unfinished."""
+        """Number of unfinished jobs."""
         return len(self._tracker) + sum(each.unfinished for _, each in self.spilled_chains)
 
     @property
     def spilled(self) -> int:
-        """How many of them are not in memory."""
+        """Number of unfinished jobs that are not in memory."""
         return self.spilled_chains.waiting
 
     def snapshot(
         self, epoch: Epoch, attempts: Mapping[int, int], leases: Mapping[int, int]
     ) -> Snapshot:
-        """What the next owner must know to repeat nothing that is finished. O(unfinished).
+        """Return the state that the next owner needs to repeat no finished message. O(unfinished).
 
-        Of what the predecessor had read and this owner has not come to, its word still holds.
+        For messages that the predecessor read and this owner has not reached, it repeats the
+        predecessor's state.
         """
         base = self.committable
         attempts = {offset: count for offset, count in attempts.items() if offset >= base}
@@ -294,12 +305,12 @@ class Jobs:
 
     @property
     def read(self) -> int:
-        """The read position; an earlier owner's if this one has not come to it yet."""
+        """Read position; the earlier owner's until this one reaches it."""
         return self.position if self._resume is None else self._resume.read
 
     @property
     def never_spilled(self) -> int:
-        """How many ``unspilled`` there are. O(log n)."""
+        """Number of ``unspilled`` jobs. O(log n)."""
         count = len(self._tracker)
         if self._resume is not None:
             theirs = self._resume.unfinished
@@ -307,13 +318,14 @@ class Jobs:
         return count
 
     def unspilled_changes(self) -> tuple[list[int], list[int]]:
-        """Of those, once it has read all that an earlier owner had: which finished, or were
-        spilled, since the last look, and which came. O(changes).
+        """Return the changes of ``unspilled`` since the last call: offsets that finished or were
+        spilled, and added ones. Valid once everything that an earlier owner had is read.
+        O(changes).
         """
         return self._tracker.changes()
 
     def unspilled(self) -> list[int]:
-        """Rising offsets of the unfinished jobs that were never spilled, read or not."""
+        """Return the rising offsets of the unfinished jobs that were never spilled, read or not."""
         unfinished = self._tracker.unfinished()
         if self._resume is not None:
             theirs = self._resume.unfinished

@@ -1,20 +1,20 @@
-"""Another order key for a queue while messages of it are unfinished. Pure.
+"""Change of a queue's order key while it has unfinished messages. Pure.
 
-Messages below the switch, the *older* ones, go on in their chains by the rule before. Each is also
-counted under the key that the new rule gives it. A newer message waits at the head of its chain
-until no older one is left under its key: so only keys that have unfinished older messages wait, and
-nobody waits for the queue.
+Messages below the switch, the *older* ones, stay in their chains under the previous rule. Each is
+also counted under its key by the new rule. A newer message waits at the head of its chain until no
+older one is left under its key. So only keys with unfinished older messages wait, never the queue.
 
-1. Nothing newer is handed out before all older messages are counted, keyless ones excepted: those
-   in memory as they are there, those spilled are read once more for it, and those that the owner
-   before had not finished are counted as they are read, which is before anything newer is.
-2. Older messages wait for no newer one: in a chain they stand ahead of them. So all come to an end.
-3. A chain is found by its key alone. A key of the new rule that reads like one of the rule before
-   stands in that one's chain, and waits for it too: to join two chains is safe.
-4. Messages of a key that was parked by the rule before wait in the parked twin, and have not ended
-   for those behind them: newer messages with one of their new keys wait until that key is redriven.
-5. Nobody waits for what retention deleted while it was spilled: it is handed out never, and its new
-   key is unknown. What ends otherwise under an unknown key makes all be counted anew.
+1. No newer message is delivered before all older ones are counted, except keyless ones. Those in
+   memory are counted there, spilled ones are read once more, and those that the previous owner had
+   not finished are counted when they are read, before any newer message.
+2. Older messages never wait for newer ones: they are ahead of them in every chain. So all finish.
+3. A chain is found by its key alone. If a key of the new rule equals one of the previous rule, they
+   share a chain, and it waits for both: joining two chains is safe.
+4. Messages of a key parked under the previous rule wait in the parked twin and have not finished
+   for later ones: newer messages with one of their new keys wait until that key is redriven.
+5. Messages deleted by retention while spilled are not waited for: they are never delivered, and
+   their new key is unknown. If another message finishes under an unknown key, all are counted
+   again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from broker_core.remoting.message import StoredMessage
 from proxy.core.jobs.chains import Job
 from proxy.core.keys.key_rules import KeyRecord
 
-_UNKNOWN = b"\xff?"  # no key of a message: not QUEUE_CHAIN, and no UTF-8
+_UNKNOWN = b"\xff?"  # differs from QUEUE_CHAIN and all UTF-8 keys
 
 
 class KeyChange:
-    """The older messages of one queue, counted under their new keys."""
+    """The older messages of one queue, counted by their new keys."""
 
     def __init__(
         self,
@@ -42,14 +42,19 @@ class KeyChange:
         in_memory: Mapping[int, StoredMessage],
         parked: bool,
     ) -> None:
-        """*unfinished* are the rising offsets of all that was read, *in_memory* has those of them
-        that are there. *parked*: some older ones stand in the twin.
+        """Start the change.
+
+        Args:
+            record: the new rule and its switch.
+            unfinished: rising offsets of all unfinished messages that were read.
+            in_memory: those of them that are in memory.
+            parked: True if some older messages are in the parked twin.
         """
         self.since = record.since
         self._rule = record.rule
         self._counts: Counter[bytes] = Counter()  # by new key
         self._keys: dict[int, bytes | None] = {}  # new keys of those in memory
-        self._missing: set[int] = set()  # those that the broker has no more, and are spilled
+        self._missing: set[int] = set()  # spilled ones that retention deleted
         self._parked: dict[bytes, set[bytes]] = {}  # new keys of the copies of a parked key
         self._waits_for_parked: Counter[bytes] = Counter()  # the same by new key
         self._twin_unread = parked
@@ -60,13 +65,13 @@ class KeyChange:
     # ---- what waits -----------------------------------------------------------------------------
 
     def waits(self, job: Job) -> bool:
-        """True if *job*, with nothing ahead of it in its chain, waits for older ones."""
+        """Return True if *job*, first in its chain, waits for older messages."""
         if job.offset < self.since or job.key is None:
             return False
         return self.counting or job.key in self._counts or job.key in self._waits_for_parked
 
     def take_opened(self) -> Sequence[bytes] | None:
-        """Keys that wait no longer, each told once; None: any may be among them."""
+        """Return, once each, keys that no longer wait; None: any key may be among them."""
         opened, self._opened = self._opened, []
         if self._all_opened:
             self._all_opened = False
@@ -87,28 +92,28 @@ class KeyChange:
 
     @property
     def twin_unread(self) -> bool:
-        """True until the copies of older messages in the parked twin were looked at."""
+        """True until the copies of older messages in the parked twin have been examined."""
         return self._twin_unread
 
     def recount(self, unfinished: Iterable[int], in_memory: Mapping[int, StoredMessage]) -> None:
-        """Begin to count anew; as at the beginning."""
+        """Restart the counting of older messages."""
         self._counts.clear()
         self._pending = array("q", (offset for offset in unfinished if offset < self.since))
         self._at = 0  # those before it are counted
-        self._here = dict(in_memory)  # their messages: the broker may have them no more
-        self._gone: dict[int, bytes | None] = {}  # finished uncounted, and whether as parked
+        self._here = dict(in_memory)  # kept because the broker may delete them
+        self._gone: dict[int, bytes | None] = {}  # finished before the count, with the parked key
 
     def to_count(self, most: int) -> list[int]:
-        """Offsets of the next messages to be counted, rising."""
+        """Return the rising offsets of the next messages to count, at most *most*."""
         return self._pending[self._at : self._at + most].tolist()
 
     def to_read(self, asked: Iterable[int]) -> list[int]:
-        """Those of *asked* that have to be read for it: the others were in memory."""
+        """Return those of *asked* that must be read, because they were not in memory."""
         return [offset for offset in asked if offset not in self._here]
 
     def counted(self, asked: Sequence[int], messages: Mapping[int, StoredMessage]) -> None:
-        """*messages*, by offset, were found where they had to be read for *asked*; nothing happens
-        if others are wanted by now.
+        """Count *asked*, of which *messages*, by offset, were read. No effect if the count has
+        moved on meanwhile.
         """
         if self.to_count(len(asked)) != list(asked):
             return
@@ -130,8 +135,8 @@ class KeyChange:
         self._look()
 
     def twin_read(self, found: Mapping[bytes, Collection[bytes]]) -> None:
-        """The copies of older messages were looked at: their new keys, by parked key, which may be
-        none.
+        """Take the result of examining the copies of older messages: their new keys, possibly none,
+        by parked key.
         """
         self._twin_unread = False
         for parked, keys in found.items():
@@ -152,18 +157,20 @@ class KeyChange:
     # ---- older messages -------------------------------------------------------------------------
 
     def read(self, message: StoredMessage) -> None:
-        """A message was read; an older one is unfinished from now on."""
+        """Note that *message* was read; an older one is now unfinished."""
         if message.queue_offset < self.since:
             key = self._keys[message.queue_offset] = self._rule.chain_of(message)
             self._count(message.queue_offset, key)
 
     def read_again(self, message: StoredMessage) -> None:
-        """A message that was spilled is in memory again."""
+        """Note that the spilled *message* is in memory again."""
         if message.queue_offset < self.since:
             self._keys[message.queue_offset] = self._rule.chain_of(message)
 
     def parked(self, key: bytes, offset: int) -> None:
-        """The message there, of *key* by its own rule, is about to finish: a copy is parked."""
+        """Note that the message at *offset*, of *key* under its own rule, finishes as a parked
+        copy.
+        """
         if offset >= self.since:
             return
         self._park(key, self._keys.get(offset))
@@ -171,7 +178,7 @@ class KeyChange:
             self._gone[offset] = key
 
     def unparked(self, keys: Iterable[bytes]) -> None:
-        """*keys* have no copies any more."""
+        """Note that *keys* have no copies left."""
         for parked in keys:
             for key in self._parked.pop(parked, ()):
                 self._waits_for_parked[key] -= 1
@@ -183,7 +190,7 @@ class KeyChange:
                     self._gone[offset] = None
 
     def finished(self, offset: int) -> bool:
-        """The message there came to its end. False if nobody knows what it was counted as."""
+        """Note that the message at *offset* is finished. Return False if its new key is unknown."""
         if offset >= self.since:
             return True
         key = self._keys.pop(offset, _UNKNOWN)

@@ -1,9 +1,9 @@
-"""Memory that queues share runs short: the longest chains of all of them are spilled. Pure.
+"""Relief of the memory shared by all queues: the longest chains are spilled. Pure.
 
-Whose chains these are does not matter: a key that is stuck in one queue must not stop another
-queue, topic or group of the process. Each chain keeps as many bytes as any other may, and at least
-its first job, so the longest ones give most. Where that is not enough the first jobs that nobody
-can have now are set down (``set_down``).
+The owner of a chain does not matter: a stuck key in one queue must not stop another queue, topic or
+group of the process. All chains are cut to the same number of bytes, and keep at least their first
+job, so the longest ones free most. If that is not enough, first jobs that cannot be delivered now
+are unloaded (``unloaded.py``).
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: All chains are looked through once more when this part of what they held has come since.
+#: All chains are examined again once arrivals reach this part (1/n) of the jobs held.
 _WORTH_A_LOOK = 16
 
 
 class Holder(Protocol):
-    """Whoever holds memory in chains of jobs."""
+    """Holds memory in chains of jobs."""
 
     @property
     def held_jobs(self) -> int:
-        """Jobs in memory."""
+        """Number of jobs in memory."""
 
     def tails(self) -> Iterable[tuple[int, bytes]]:
-        """The bytes of each chain that could be spilled, and its key. O(jobs)."""
+        """Yield the spillable bytes of each chain, and its key. O(jobs)."""
 
     def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
-        """Leave the chain of *key* so many of these bytes at most."""
+        """Spill the chain of *key* beyond *tail_bytes*."""
 
     def set_down(self, wanted_bytes: int) -> int:
-        """Set first jobs down for so many bytes, or what there is; returns how many it were."""
+        """Unload first jobs for *wanted_bytes*, as far as possible; return the freed bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class Relief:
-    """The queues that hold a budget."""
+    """The queues that share a memory budget."""
 
     holders: dict[Holder, None] = field(default_factory=dict)
     _arrivals: int = 0
-    _looked_at: int | None = None  # ``_arrivals`` then
+    _looked_at: int | None = None  # ``_arrivals`` at the last examination
 
     def note_arrivals(self, jobs: int) -> None:
-        """Count *jobs* that came into memory, or passed by for want of it."""
+        """Count *jobs* that entered memory, or were skipped for lack of it."""
         self._arrivals += jobs
 
     def relieve(self, wanted_bytes: int) -> None:
-        """Spill so many bytes of the longest chains, then of first jobs, or what there is."""
+        """Free *wanted_bytes* if possible: spill the longest chains, then unload first jobs."""
         if wanted_bytes <= 0:
             return
         wanted_bytes -= self._cut(wanted_bytes)
@@ -56,9 +56,8 @@ class Relief:
             wanted_bytes -= holder.set_down(wanted_bytes)
 
     def _cut(self, wanted_bytes: int) -> int:
-        """Spill so many bytes of the longest chains; returns how many it were, about. Nothing, if
-        all of them were looked through and not much has come since: a look costs as much as all
-        that is held.
+        """Spill about *wanted_bytes* of the longest chains; return the freed bytes. Does nothing if
+        few jobs arrived since the last examination, which is O(jobs held).
         """
         held = sum(holder.held_jobs for holder in self.holders)
         if (
@@ -76,7 +75,7 @@ class Relief:
 
 
 def _level(sizes: list[int], wanted: int) -> int:
-    """The height to which *sizes* are cut for the *wanted* sum; 0 if all of them are less."""
+    """Return the level to which cutting *sizes* frees *wanted*; 0 if they are too small."""
     sizes.sort(reverse=True)
     above = 0
     for count, size in enumerate(sizes, 1):

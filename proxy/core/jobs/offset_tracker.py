@@ -1,7 +1,7 @@
-"""Which offsets of a queue are unfinished, and what may be committed. Pure.
+"""Unfinished offsets of a queue, and the offset that may be committed. Pure.
 
-Only unfinished offsets are held; "finished" is the complement. Gaps are normal (a tag filter at
-the broker makes them), so the range between two offsets is never synthesised.
+Only unfinished offsets are stored; "finished" is the complement. Gaps are normal (the broker's tag
+filter makes them), so ranges between offsets are never synthesised.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ What = TypeVar("What")
 
 @dataclass(slots=True)
 class OffsetTracker(Generic[What]):
-    """Offsets are message counts in one queue; ``position`` is the next one to read. *What* is what
-    its caller wants to find at the oldest.
+    """Offsets are message counts in one queue; ``position`` is the next one to read. *What* is the
+    item that the caller keeps for each unfinished offset.
     """
 
     position: int
-    # Rising, for a dict keeps the order in which they were read; its room is used again.
+    # Rising, because a dict keeps insertion order; its space is reused.
     _unfinished: dict[int, What | None] = field(default_factory=dict)
-    # Of those below the position at the last look: which have finished since.
+    # Offsets below the position at the last call of ``changes`` that have finished since.
     _looked_at: int = 0
     _finished: list[int] = field(default_factory=list)
 
@@ -33,21 +33,19 @@ class OffsetTracker(Generic[What]):
 
     @property
     def committable(self) -> int:
-        """The lowest unfinished offset, or the read position if everything read is finished.
+        """Lowest unfinished offset, or the read position if everything read is finished.
 
-        O(offsets finished since the dict was last compacted), at most as many as it has room for.
+        O(offsets finished since the dict was last compacted), bounded by its capacity.
         """
         return next(iter(self._unfinished), self.position)
 
     @property
     def oldest(self) -> What | None:
-        """What was started at the lowest unfinished offset; None without any. O as above."""
+        """Item of the lowest unfinished offset; None without any. Complexity as above."""
         return next(iter(self._unfinished.values()), None)
 
     def start(self, offset: int, what: What | None = None) -> None:
-        """A message was read and is now unfinished; *what* is kept of it. Raises ValueError if it
-        was read before.
-        """
+        """Add an unfinished offset with its item *what*. Raise ValueError if it was read before."""
         if offset < self.position:
             raise ValueError(
                 f"offset {offset} was read before: the read position is {self.position}"
@@ -56,27 +54,27 @@ class OffsetTracker(Generic[What]):
         self._unfinished[offset] = what
 
     def advance(self, next_offset: int) -> None:
-        """Everything below *next_offset* was read, or will never come (filtered at the broker)."""
+        """Move the position to *next_offset*: all below was read, or filtered at the broker."""
         if next_offset > self.position:
             self.position = next_offset
 
     def finish(self, offset: int) -> None:
-        """The message is finished. Raises KeyError if it is not unfinished."""
+        """Remove a finished offset. Raise KeyError if it is not unfinished."""
         del self._unfinished[offset]
         if offset < self._looked_at:
             self._finished.append(offset)
 
     def started(self) -> list[What]:
-        """What is kept of all unfinished offsets, rising."""
+        """Return the items of all unfinished offsets, rising."""
         return [what for what in self._unfinished.values() if what is not None]
 
     def unfinished(self) -> list[int]:
-        """All unfinished offsets, rising."""
+        """Return all unfinished offsets, rising."""
         return list(self._unfinished)
 
     def changes(self) -> tuple[list[int], list[int]]:
-        """Rising offsets of what has finished since the last look and was there then, and of what
-        is unfinished and was not. O(changes): what came and finished since counts as one.
+        """Return the rising offsets that finished since the last call, and those added since and
+        still unfinished. O(changes): an offset that came and finished in between counts as one.
         """
         started = []
         for offset in reversed(self._unfinished):

@@ -1,7 +1,6 @@
-"""Keys in the order of their numbers: times that come due, first offsets. Pure.
+"""Keys ordered by a number, such as a due time or a first offset. Pure.
 
-Where keys leave before their turn a heap keeps what is gone, and has to be searched or made anew;
-here any key leaves at once, in O(log n).
+Unlike in a heap, any key can be removed at once, in O(log n), without stale entries.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ Key = TypeVar("Key", int, bytes)
 
 
 class Ranking(Generic[Key]):
-    """A number for each key; of equal numbers the lower key comes first."""
+    """A number for each key; ties are ordered by key."""
 
     __slots__ = ("_sorted", "numbers")
 
     def __init__(self) -> None:
-        #: By key, as they are at any time, in no order. Others only look at it.
+        #: Numbers by key, unordered; a live, read-only view.
         self.numbers: dict[Key, int] = {}
         self._sorted: SortedList[tuple[int, Key]] = SortedList()
 
     def set(self, key: Key, number: int) -> None:
-        """Give *key* that number, whatever it had."""
+        """Set the number of *key*, replacing any former one."""
         known = self.numbers.get(key)
         if known != number:
             if known is not None:
@@ -34,7 +33,7 @@ class Ranking(Generic[Key]):
             self._sorted.add((number, key))
 
     def remove(self, key: Key) -> int | None:
-        """Take *key* out; returns its number, None if it had none."""
+        """Remove *key*; return its number, None if it had none."""
         number = self.numbers.pop(key, None)
         if number is not None:
             self._sorted.remove((number, key))
@@ -42,27 +41,27 @@ class Ranking(Generic[Key]):
 
     @property
     def first(self) -> tuple[int, Key] | None:
-        """The lowest number, and whose it is; None without any. O(1)."""
+        """Lowest number with its key; None without any. O(1)."""
         return self._sorted[0] if self.numbers else None
 
     @property
     def lowest(self) -> int:
-        """That number. Raises IndexError without any."""
+        """Lowest number. Raises IndexError without any."""
         return self._sorted[0][0]
 
     @property
     def last(self) -> int | None:
-        """The highest number; None without any. O(1)."""
+        """Highest number; None without any. O(1)."""
         return self._sorted[-1][0] if self.numbers else None
 
     def up_to(self, number: int) -> Iterator[tuple[int, Key]]:
-        """Take out, and give, all with no higher *number*, the lowest first."""
+        """Remove and yield all entries up to *number*, the lowest first."""
         while self.numbers and self._sorted[0][0] <= number:
             found: tuple[int, Key] = self._sorted.pop(0)
             del self.numbers[found[1]]
             yield found
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all entries."""
         self.numbers.clear()
         self._sorted.clear()

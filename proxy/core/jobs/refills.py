@@ -1,9 +1,9 @@
-"""One pass over a queue's log for spilled messages whose turn comes. Pure.
+"""One pass over a queue's log to read spilled messages again. Pure.
 
-Chains interleave, so that what one key wants stands between messages of others. A pass goes from
-low to high offsets for many keys at once, and reads through what nobody wants if that costs less
-than another request: a request costs as much as some hundred small records, or as 32 KiB of large
-ones. A key's messages are complete, and leave the pass, when it has come past the last of them.
+Chains interleave, so the messages of one key lie between those of others. A pass goes from low to
+high offsets for many keys at once. It reads through unwanted messages if that costs less than
+another request: a request costs as much as a few hundred small records, or as 32 KiB of large ones.
+A key leaves the pass when its last wanted message has been passed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from broker_core.remoting.message import StoredMessage
 
-#: Messages that one request asks for at most.
+#: Most messages per request.
 MAX_MESSAGES = 256
-#: What one pass wants at most, beyond its first refill: what is wanted later waits for the next.
+#: Most offsets and bytes of one pass, beyond its first refill; the rest waits for the next pass.
 _OFFSETS, _BYTES = 2048, 16 << 20
-#: Records that nobody wants and that cost less than a request.
+#: Unwanted records and bytes that cost less than a request.
 _PASSED, _PASSED_BYTES = 128, 32 << 10
 
 
@@ -27,7 +27,7 @@ _PASSED, _PASSED_BYTES = 128, 32 << 10
 class Refill:
     """Spilled jobs whose turn comes: read the messages at these rising *offsets* again.
 
-    *set_down*: it is the message of one job, which is there without it.
+    *unloaded*: it is the message of one unloaded job.
     """
 
     key: bytes
@@ -36,8 +36,12 @@ class Refill:
 
 
 def how_many(wanted: Sequence[Refill], record_bytes: int, *, memory_bytes: int = _BYTES) -> int:
-    """How many of *wanted*, from the first, one pass serves where records have *record_bytes*, and
-    *memory_bytes* are left for them: one at least.
+    """Return how many of *wanted*, from the first, fit in one pass, at least one.
+
+    Args:
+        wanted: refills in the order of their turns.
+        record_bytes: average size of a record.
+        memory_bytes: memory left for the pass.
     """
     most = min(_OFFSETS, min(_BYTES, memory_bytes) // max(1, record_bytes))
     offsets = 0
@@ -49,20 +53,20 @@ def how_many(wanted: Sequence[Refill], record_bytes: int, *, memory_bytes: int =
 
 
 class RefillRound:
-    """What one pass has still to read, and what it found for those that are not complete."""
+    """The remaining reads of one pass, and the messages found for incomplete refills."""
 
     def __init__(self, refills: Sequence[Refill]) -> None:
         self._offsets = sorted(offset for refill in refills for offset in refill.offsets)
-        self._at = 0  # of ``_offsets``: the first that is not read
+        self._at = 0  # index in ``_offsets`` of the first one not yet read
         self._found: dict[int, StoredMessage] = {}
-        # By their last offset; the number keeps equal ones from being compared any further.
+        # By last offset; the number breaks ties, so that refills are never compared.
         self._open = [(refill.offsets[-1], number, refill) for number, refill in enumerate(refills)]
         heapq.heapify(self._open)
 
     def next_read(self, record_bytes: int) -> tuple[int, int] | None:
-        """The offset to read at and how many messages from there, at most 256; None at the end.
+        """Return the offset to read at and the number of messages, at most 256; None at the end.
 
-        *record_bytes*: how long a record of this queue is, about.
+        *record_bytes*: average size of a record in this queue.
         """
         offsets, at = self._offsets, self._at
         if at == len(offsets):
@@ -79,15 +83,15 @@ class RefillRound:
     def was_read(
         self, messages: Iterable[StoredMessage], next_offset: int
     ) -> list[tuple[Refill, list[StoredMessage]]]:
-        """The read that was due brought *messages*, and all below *next_offset* is known now.
+        """Take the *messages* of the last read, which covered all offsets below *next_offset*.
 
-        Returns what is complete, each with those of its messages that are still there.
+        Return the refills that are complete, each with those of its messages that still exist.
         """
         before = self._at
         self._at = at = bisect_left(
             self._offsets, max(self._offsets[before] + 1, next_offset), before
         )
-        asked = set(self._offsets[before:at])  # most of what was brought may be for nobody
+        asked = set(self._offsets[before:at])  # most messages read may be unwanted
         self._found |= {m.queue_offset: m for m in messages if m.queue_offset in asked}
         reached = self._offsets[at] if at < len(self._offsets) else None
         complete = []

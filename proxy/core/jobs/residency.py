@@ -1,9 +1,9 @@
-"""Which unfinished jobs of one queue are in memory, and which are read again when. Pure.
+"""Which unfinished jobs of one queue are in memory, and when others are read again. Pure.
 
-Three things leave memory while room is short: the ends of long chains are *spilled* (an offset
-stays of each), first jobs that no client can have are *set down* (all but the message stays), and
-messages that come behind spilled ones of their key are spilled at once. What was spilled is read
-again (``Refill``) when its turn comes and there is room.
+Three things leave memory while room is short: the ends of long chains are *spilled* (only offsets
+stay), first jobs that cannot be delivered now are *unloaded* (all but the message stays), and
+messages that follow spilled ones of their key are spilled at once. Spilled messages are read again
+(``Refill``) when their turn comes and there is room.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from proxy.core.jobs.set_down import SetDown
 from proxy.core.jobs.spilled_chains import SpilledChains
 from proxy.core.jobs.window import FlowWindow
 
-#: A full window is looked through once more when this part of it was read since.
+#: A full window is examined again once this part (1/n) of it was read.
 _WORTH_A_LOOK = 16
-#: So that there is room first jobs are set down until one part in so many of the window is free.
+#: First jobs are unloaded until this part (1/n) of the window is free.
 _FREED = 4
-#: Jobs of a longer order key (in bytes) stay in memory and are not parked: an ownership record
-#: would be too long.
+#: Jobs with a longer order key (bytes) stay in memory and are not parked: ownership records would
+#: become too long.
 LONGEST_KEY = 65_536
 
 
 class Residency:
     """Moves jobs of one queue into and out of memory, within its window and the shared memory.
 
+    Jobs of a key that has spilled jobs are spilled behind them, so its order does not depend on
+    memory.
+
     Caller: ``Jobs``, the pipeline (``room``, ``spill``), and the relief of all queues that share
-    the memory. Affects: chains, spilled chains, tracker, window. Of a key that has spilled jobs,
-    later ones are spilled behind them: its order never depends on what is in memory.
+    the memory. Affects: chains, spilled chains, tracker, window.
     """
 
     def __init__(
@@ -45,30 +47,30 @@ class Residency:
         max_jobs_per_key: int,
         spill_all: bool,
     ) -> None:
-        """*spill_all*: every job is spilled, and read again only while its key is in ``wanted``.
-        Nothing is read again before ``begin_refills``.
+        """Read nothing again before ``begin_refills``. *spill_all*: spill every job, and read it
+        again only while its key is in ``wanted``.
         """
         self._chains, self._spilled, self._tracker = chains, spilled, tracker
         self.window = window
-        #: First jobs that no client can have now, and those of them without their messages.
+        #: First jobs that cannot be delivered now, and those of them that are unloaded.
         self.down = SetDown(window)
         self._memory = window.memory
         self._memory.relief.holders[self] = None
         self._max_jobs_per_key = max_jobs_per_key
-        #: Memory was pressed at the last look: once for many messages. See ``look_at_memory``.
+        #: True if memory was pressed at the last check, which is made once for many messages.
         self._scarce = False
         self._may_refill = False
-        self._shortened = False  # all chains, since the window is pressed
-        self._shared_at = -1  # the read position when all were cut to their share
-        #: What ``take_refills`` would give. Read-only for others.
+        self._shortened = False  # all chains, since the window became pressed
+        self._shared_at = -1  # read position when all chains were last cut to their share
+        #: Refills for ``take_refills``. Read-only for others.
         self.refills: list[Refill] = []
-        # Keys with spilled jobs and none in memory, nor being read: there is no room for one.
+        # Keys with spilled jobs, none of which is in memory or being read for lack of room.
         self._starved: OrderedDict[bytes, None] = OrderedDict()
         #: Keys whose spilled jobs are read again; None: all.
         self.wanted: set[bytes] | None = set() if spill_all else None
 
     def begin_refills(self) -> None:
-        """All that an earlier owner had in memory is read: spilled jobs may follow."""
+        """Start reading spilled jobs again, after all jobs that an earlier owner had in memory."""
         self._may_refill = True
         for key in list(self._spilled.keys):
             self.refill(key)
@@ -79,8 +81,8 @@ class Residency:
         return self._starved.keys()
 
     def change_limits(self, *, max_jobs: int, max_jobs_per_key: int) -> None:
-        """Other limits of what is in memory; chains longer than that are spilled when the window is
-        pressed next. Affects: window, spilled chains.
+        """Set other limits; longer chains are spilled when the window is pressed next. Affects:
+        window, spilled chains.
         """
         self.window.change_limit(max_jobs)
         self._max_jobs_per_key = max_jobs_per_key
@@ -93,26 +95,26 @@ class Residency:
 
     @property
     def taken(self) -> int:
-        """Places of the window: of jobs in memory, and of those that are being read again."""
+        """Used places of the window: jobs in memory, and those being read again."""
         return self.window.jobs + self.being_read
 
     @property
     def left(self) -> int:
-        """How many more jobs may come into memory; below 0 after the limit was lowered."""
+        """Free places of the window; negative after the limit was lowered."""
         return self.window.max_jobs - self.taken
 
     @property
     def being_read(self) -> int:
-        """How many jobs are being read again."""
+        """Number of jobs being read again."""
         return self._spilled.being_read + self.down.asked
 
     def room(self, *, demand: bool, idle: bool = False) -> int:
-        """How many more messages may be read now.
+        """Return how many more messages may be read now.
 
-        Reading on for clients that wait begins with spilling what long chains have in memory, and
-        ends with what any chain has beyond its share; for want of memory it is spilled in all
-        queues. Nothing while a key waits for room. *idle*: there is nothing for those who wait, so
-        that even with memory full a few are read.
+        Reading on for waiting clients begins with spilling the ends of long chains, and finally
+        spills any chain beyond its share; if memory is short, in all queues. Return 0 while a key
+        waits for room.
+        *idle*: waiting clients get nothing, so a few messages are read even with memory full.
         """
         if self._starved or self.down.due:
             self._make_room()
@@ -127,14 +129,14 @@ class Residency:
         elif not self.window.pressed:
             self._shortened = False
         if demand and self.left <= 0:
-            # Each look costs as much as the window is large: not again for a few messages.
+            # Each examination is O(window): do not repeat it for a few messages.
             since = self._tracker.position - self._shared_at
             if self._shared_at < 0 or since > self.window.max_jobs // _WORTH_A_LOOK:
                 self._share_out()
             self._make_room()
             self.feed()
         if self.wanted is not None:
-            return max(0, self.left)  # an offset each is all that is held of what is read
+            return max(0, self.left)  # only an offset is kept of each message read
         if not demand:
             return max(0, min(self.left, self.window.room(demand=False)))
         self._memory.relieve()
@@ -144,8 +146,8 @@ class Residency:
         return max(0, min(self.left, room))
 
     def has_place(self, key: bytes | None, *, idle: bool) -> bool:
-        """Whether a message of *key* may come while memory is pressed. With memory full one that is
-        spilled at once may; any other only into a queue that is *idle*.
+        """Return True if a message of *key* may be admitted while memory is pressed. With memory
+        full, only a message that is spilled at once, or a message of an *idle* queue.
         """
         self._scarce = True
         if self._memory.left or idle or not self.window.jobs:
@@ -156,18 +158,18 @@ class Residency:
         return key is not None and len(key) <= LONGEST_KEY and is_known
 
     def look_at_memory(self) -> None:
-        """Messages were read: note whether memory is pressed, once for all of them."""
+        """Check whether memory is pressed, once for all messages of a read."""
         memory = self._memory
         self._scarce = memory.used * 2 >= memory.limit
 
     # ---- spilling what is read ------------------------------------------------------------------
 
     def spill(self, key: bytes | None, offset: int) -> bool:
-        """A message was read: True if it is spilled behind others of its key; else ``admit`` it."""
+        """Spill the message just read behind others of its key, or return False to ``admit`` it."""
         if key is None or not (
             self.window.full or self._spilled.keys or self._scarce or self.wanted is not None
         ):
-            return False  # mostly
+            return False  # the usual case
         if not self._spills(key, offset):
             return False
         self._tracker.advance(offset + 1)
@@ -183,7 +185,7 @@ class Residency:
             return True
         chain = self._spilled.of(key) if self._spilled.keys else None
         if chain is not None and chain.waiting:
-            return offset > chain.offsets[chain.head]  # else an earlier owner had it in memory
+            return offset > chain.offsets[chain.head]  # otherwise an earlier owner had it in memory
         if not (self.window.pressed or self._memory.pressed):
             return False
         in_memory = self._chains.jobs_of(key)
@@ -194,30 +196,30 @@ class Residency:
     # ---- reading again ---------------------------------------------------------------------------
 
     def take_refills(self) -> list[Refill]:
-        """What is to be read again, each told once."""
+        """Return the refills to read, each only once."""
         refills, self.refills = self.refills, []
         return refills
 
     def refilled(self, refill: Refill, jobs: Sequence[Job]) -> bool:
-        """The messages of *refill* were read: *jobs* for those that are still there, in order.
+        """Take the messages read for *refill*: *jobs* for those that still exist, in order.
 
-        False, and nothing happens, if they are not wanted any more.
+        Return False, without any effect, if they are no longer wanted.
         """
         chain = self._spilled.of(refill.key)
         if chain is None or chain.wanted_offsets != list(refill.offsets):
-            return False  # it was put back meanwhile
+            return False  # they were put back meanwhile
         self._spilled.load(refill.key, [job.offset for job in jobs])
         for job in jobs:
             job.note_refilled()
             self.window.admit(job.held_bytes)
             self._chains.submit(job, reactivated=True)
         self._memory.relief.note_arrivals(len(jobs))
-        self.feed()  # some may be gone
+        self.feed()  # some messages may have been deleted
         self.refill(refill.key)
         return True
 
     def put_back(self, key: bytes) -> None:
-        """Spill all that *key*, which is not wanted any more, has in memory. None is leased."""
+        """Spill all jobs of *key* in memory, because it is no longer wanted. None may be leased."""
         self._chains.hold(key)
         jobs = self._chains.take(key)
         self._chains.release(key)
@@ -228,8 +230,8 @@ class Residency:
         self.feed()
 
     def read_back(self, job: Job) -> bool:
-        """Have the message of *job* read again if it is set down, else False. Until it is there
-        no client can have the job.
+        """Read the message of *job* again if it is unloaded, else return False. The job cannot be
+        delivered until then.
         """
         if not self.down.want(job):
             return False
@@ -238,26 +240,26 @@ class Residency:
         return True
 
     def came_back(self, offset: int, as_read: Job | None) -> Job | None:
-        """The message of the job there, which is set down, was read, or (None) is gone; returns the
-        job, None if it has ended meanwhile.
+        """Take the message of the unloaded job at *offset*: *as_read*, or None if it was deleted.
+        Return the job; None if it has finished meanwhile.
         """
         job = self.down.came(offset, as_read)
         self.feed()
         return job
 
     def refill(self, key: bytes) -> None:
-        """Have the next spilled jobs of *key* read again, as far as there is room for them. Without
-        any it comes before all that is read on for others, once something has left.
+        """Read the next spilled jobs of *key* again, as far as there is room. A key without any job
+        in memory has priority over new messages.
         """
         chain = self._spilled.of(key)
         if chain is None or (self.wanted is not None and key not in self.wanted):
             return
         loaded = chain.loaded
         if chain.wanted > loaded or loaded == len(chain.offsets) or not self._may_refill:
-            return  # of what an earlier owner had in memory, some may stand ahead of it
+            return  # jobs that an earlier owner had in memory may precede it
         in_memory, chains = self._chains.jobs_of(key), len(self._spilled.keys)
         if in_memory * 2 > self.window.largest_share(chains, least=self._max_jobs_per_key):
-            return  # looked at whenever a message ends, and so it is with most
+            return  # checked for every finished message; most return here
         if in_memory * 2 > (most := self._share(chains)):
             return
         if (left := self.left) > 0:
@@ -272,7 +274,7 @@ class Residency:
                 self.feed()
 
     def feed(self) -> None:
-        """Give the room that is left to those that wait longest, keys and first jobs in turn."""
+        """Give free places to the keys and first jobs that have waited longest, alternately."""
         while self.left > 0:
             if self._starved:
                 key, _ = self._starved.popitem(last=False)
@@ -283,7 +285,7 @@ class Residency:
                 return
 
     def leave(self, job: Job) -> None:
-        """*job* leaves memory."""
+        """Remove *job* from memory."""
         if not self.down or not self.down.forget(job):
             self.window.leave(job.held_bytes)
 
@@ -296,8 +298,8 @@ class Residency:
         return self.window.share(chains, most=self._most_of_a_key(chains))
 
     def _share_out(self) -> None:
-        """The window is full, of what waits behind stuck jobs perhaps: leave each chain its share,
-        so that others have room.
+        """Cut each chain to its share, because the window is full, perhaps of jobs behind stuck
+        ones.
         """
         self._shared_at = self._tracker.position
         share = self._share(max(len(self._chains.keys), len(self._spilled.keys)))
@@ -305,7 +307,7 @@ class Residency:
             self._shorten(key, share)
 
     def _make_room(self, *, all_heads: bool = True) -> None:
-        """The window is full, perhaps of keys that no client can have now: set first jobs down."""
+        """Unload first jobs, because the window is full, perhaps of undeliverable jobs."""
         wanted = max(1, self.window.max_jobs // _FREED)
         if self.left > self.down.spare:
             return
@@ -315,8 +317,8 @@ class Residency:
                 return
 
     def _to_set_down(self, *, all_heads: bool = True) -> Iterator[Job]:
-        """First jobs that no client can have now, in the order in which they are set down.
-        *all_heads*: look for those that wait for older messages, too; O(keys) while some may.
+        """Yield first jobs that cannot be delivered now, in the order of unloading. *all_heads*:
+        also those that wait for older messages; O(keys) while any may.
         """
         yield from self.down.take_candidates()
         if all_heads and self._chains.waits is not None:
@@ -326,18 +328,18 @@ class Residency:
                     yield job
 
     def _set_down(self, job: Job) -> int:
-        """Leave nothing of *job*, the first one of its key, in memory that can be read again."""
+        """Unload *job*, the first of its key, and spill the jobs behind it; return freed bytes."""
         if job.key is not None:
             self._shorten(job.key, 1)
         return self.down.put(job)
 
     def _shorten(self, key: bytes, most: int) -> None:
-        """Spill what the chain of *key* has in memory beyond so many jobs."""
+        """Spill the jobs of *key* in memory beyond the first *most*."""
         if self._chains.jobs_of(key) <= most or not self._may_shorten(key):
             return
         cut = self._chains.cut(key, keep=most)
         if not cut:
-            return  # all of it runs
+            return  # all of it is one run
         for job in cut:
             self.window.leave(job.held_bytes)
             if not job.refilled:
@@ -346,7 +348,7 @@ class Residency:
         self._spilled.put_back(key, [job.offset for job in cut], again=again)
 
     def _may_shorten(self, key: bytes) -> bool:
-        """False if what is being read of it now follows the tail, or no record could name it."""
+        """Return False if jobs being read follow the tail, or the key is too long for records."""
         chain = self._spilled.of(key)
         return len(key) <= LONGEST_KEY and (chain is None or chain.wanted <= chain.loaded)
 
@@ -354,11 +356,11 @@ class Residency:
 
     @property
     def held_jobs(self) -> int:
-        """Jobs in memory."""
+        """Number of jobs in memory."""
         return self.window.jobs
 
     def tails(self) -> Iterator[tuple[int, bytes]]:
-        """The bytes of each chain that could be spilled, and its key. O(jobs)."""
+        """Yield the spillable bytes of each chain, and its key. O(jobs)."""
         chains = self._chains
         for key in chains.keys:
             if chains.jobs_of(key) > 1 and self._may_shorten(key):
@@ -366,7 +368,7 @@ class Residency:
                 yield sum(chained), key
 
     def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
-        """Leave the chain of *key* so many of these bytes at most, and its first job."""
+        """Spill the chain of *key* beyond *tail_bytes*, but not its first job."""
         keep = 0
         for job in self._chains.jobs(key):
             if keep and job.state is CHAINED and (tail_bytes := tail_bytes - job.held_bytes) < 0:
@@ -375,7 +377,7 @@ class Residency:
         self._shorten(key, keep)
 
     def set_down(self, wanted_bytes: int) -> int:
-        """Set first jobs down for so many bytes, or what there is; returns how many it were."""
+        """Unload first jobs for *wanted_bytes*, as far as possible; return the freed bytes."""
         freed = 0
         for job in self._to_set_down():
             freed += self._set_down(job)
@@ -384,6 +386,6 @@ class Residency:
         return freed
 
     def close(self) -> None:
-        """Dropped with all that it held."""
+        """Drop all jobs."""
         self._memory.relief.holders.pop(self, None)
         self.window.clear()

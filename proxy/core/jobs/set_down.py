@@ -1,9 +1,9 @@
-"""Jobs that no client can have now: their messages are set down while room is short. Pure.
+"""Unloading of the messages of jobs that cannot be delivered now, while room is short. Pure.
 
-Each key has a first job, so with more keys that wait for a retry, or are paused, than a window has
-places the first jobs alone would fill it. Of one that is *set down* all stays but the message:
-attempts, times, reason and place in its chain are those of any other job. It takes no place of the
-window, and its message is read again, as a spilled one is, once somebody may have it.
+Each key has a first job, so if more keys wait for a retry or are paused than a window has places,
+first jobs alone would fill it. An *unloaded* job keeps everything but its message: attempts, times,
+reason and place in its chain. It uses no place of the window, and its message is read again, like a
+spilled one, once it may be delivered.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from proxy.core.jobs.chains import Job
 from proxy.core.jobs.refills import Refill
 from proxy.core.jobs.window import FlowWindow
 
-#: What a job without its message takes in memory, beside its order key.
+#: Memory used by a job without its message, besides its order key.
 STUB_BYTES = 512
-#: One part in so many of the window is left for others than those that come back.
+#: This part (1/n) of the window is kept free of unloaded jobs that come back.
 _OTHERS = 8
 
 
 class SetDown:
-    """Which jobs of one queue nobody can have, and those of them that are set down."""
+    """Jobs of one queue that cannot be delivered now, loaded and unloaded."""
 
     def __init__(self, window: FlowWindow) -> None:
         self._window = window
-        # With their messages, by offset, the last one first to be set down.
+        # Loaded jobs by offset; the last one is unloaded first.
         self._paused: dict[int, Job] = {}
         self._retrying: dict[int, Job] = {}
-        self._down: dict[int, tuple[Job, int]] = {}  # each with when its message was stored, in ms
-        self._asked: dict[int, Job] = {}  # whose messages are being read
+        self._down: dict[int, tuple[Job, int]] = {}  # with the store time of the message, ms
+        self._asked: dict[int, Job] = {}  # those whose messages are being read
         self._due: OrderedDict[int, Job] = OrderedDict()
-        #: Offsets of those that wait for room to be read, as they are at any time.
+        #: Offsets of the jobs that wait for room to be read; a live view.
         self.due: Collection[int] = self._due.keys()
-        #: Keys whose jobs stay as they are: see ``keep``.
+        #: Keys whose jobs must not be unloaded: see ``keep``.
         self.kept: Collection[bytes | None] = ()
 
     def __bool__(self) -> bool:
@@ -42,52 +42,52 @@ class SetDown:
 
     @property
     def offsets(self) -> Collection[int]:
-        """Of the jobs that are set down."""
+        """Offsets of the unloaded jobs."""
         return self._down.keys()
 
     @property
     def coming(self) -> set[int]:
-        """Of those whose messages are being read, or wait for room to be read."""
+        """Offsets of jobs whose messages are being read, or wait for room to be read."""
         return self._asked.keys() | self._due
 
     def keep(self, keys: Collection[bytes | None]) -> None:
-        """Leave jobs of *keys*, as these are at any time, as they are: they are being copied."""
+        """Do not unload jobs of *keys*, a live view: they are being copied."""
         self.kept = keys
 
     @property
     def asked(self) -> int:
-        """Places of the window for those whose messages are being read."""
+        """Places of the window used by jobs whose messages are being read."""
         return len(self._asked)
 
     @property
     def spare(self) -> int:
-        """So many free places are none for those that wait for room."""
+        """Number of free places that waiting unloaded jobs must leave to others."""
         return self._window.max_jobs // _OTHERS if self._due else 0
 
     def stored_ms(self, job: Job) -> int | None:
-        """When the message of *job* was stored; None if nobody knows."""
+        """Return the store time of *job*'s message, ms; None if unknown."""
         if job.message is not None:
             return job.message.store_ms
         return self._down[job.offset][1] if self.has(job) else None
 
     def has(self, job: Job) -> bool:
-        """True if *job* is set down."""
+        """Return True if *job* is unloaded."""
         return job.offset in self._down and self._down[job.offset][0] is job
 
     # ---- setting down ---------------------------------------------------------------------------
 
     def nobody_has(self, job: Job, *, paused: bool) -> None:
-        """*job* waits for its retry, or for a person (*paused*)."""
+        """Note that *job* waits for its retry or, if *paused*, for an operator."""
         if job.message is not None:
             (self._paused if paused else self._retrying)[job.offset] = job
 
     def somebody_may_have(self, job: Job) -> None:
-        """*job* waits no longer."""
+        """Note that *job* no longer waits."""
         self._retrying.pop(job.offset, None)
         self._paused.pop(job.offset, None)
 
     def take_candidates(self) -> Iterator[Job]:
-        """Jobs to set down, those that are wanted last first; each is given once."""
+        """Yield jobs to unload, each once, those needed last first."""
         for jobs in (self._paused, self._retrying):
             while jobs:
                 job = jobs.popitem()[1]
@@ -95,7 +95,7 @@ class SetDown:
                     yield job
 
     def put(self, job: Job) -> int:
-        """Set *job* down, which has a message; returns the bytes that became free."""
+        """Unload *job*; return the freed bytes."""
         if job.message is None:
             return 0
         stub = STUB_BYTES + len(job.key or b"")
@@ -108,7 +108,7 @@ class SetDown:
     # ---- coming back ----------------------------------------------------------------------------
 
     def want(self, job: Job) -> bool:
-        """Have the message of *job* read again once there is room; False if it is not set down."""
+        """Read the message of *job* again once there is room; False if it is not unloaded."""
         if not self.has(job):
             return False
         if job.offset not in self._asked:
@@ -116,7 +116,7 @@ class SetDown:
         return True
 
     def ask(self, left: int) -> Refill | None:
-        """What is to be read next, if there is room for it in *left* places."""
+        """Return the next message to read, if there is room for it in *left* places."""
         if not self._due or left <= self.spare:
             return None
         offset, job = self._due.popitem(last=False)
@@ -124,8 +124,8 @@ class SetDown:
         return Refill(job.key or b"", (offset,), set_down=True)
 
     def came(self, offset: int, as_read: Job | None) -> Job | None:
-        """The message there was read: *as_read* has it, or (None) it is gone. The job that was set
-        down, whole again unless it is gone; None if it has ended.
+        """Restore the job at *offset* with the message of *as_read*; None if that was deleted.
+        Return the job; None if it has finished.
         """
         job = self._asked.pop(offset, None)
         if job is None or as_read is None:
@@ -136,7 +136,7 @@ class SetDown:
         return job
 
     def forget(self, job: Job) -> bool:
-        """*job* ends, or is back; False if it was not set down."""
+        """Remove *job*, which finishes or is back; return False if it was not unloaded."""
         self.somebody_may_have(job)
         if not self.has(job):
             return False

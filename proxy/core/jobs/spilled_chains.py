@@ -1,8 +1,8 @@
-"""Chains too long for memory: of most of their jobs only the offset is kept. Pure.
+"""Chains too long for memory: only the offsets of most of their jobs are kept. Pure.
 
-A spilled offset costs eight bytes; its message is read again when its turn comes. One that was read
-again stays here until its job has finished: jobs of a key finish in order, so the unfinished ones
-are always the rest of the array.
+A spilled offset takes eight bytes; its message is read again when its turn comes. The offset stays
+until its job has finished. Jobs of a key finish in order, so the unfinished ones are always the end
+of the array.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from proxy.core.jobs.ranking import Ranking
 
 OFFSET_BYTES = 8
-#: Finished offsets that may stay at the front of an array.
+#: Finished offsets allowed at the front of an array.
 _SLACK = 1024
 
 
 def packed(offsets: Iterable[int] = ()) -> array[int]:
-    """Rising queue offsets, eight bytes each."""
+    """Return rising queue offsets in eight bytes each."""
     return array("q", offsets)
 
 
@@ -38,21 +38,21 @@ class SpilledChain:
 
     @property
     def unfinished(self) -> int:
-        """Jobs of it that have not finished, in memory or not."""
+        """Number of unfinished jobs, in memory or not."""
         return len(self.offsets) - self.head
 
     @property
     def waiting(self) -> int:
-        """Jobs of it that are not in memory."""
+        """Number of jobs not in memory."""
         return len(self.offsets) - self.loaded
 
     @property
     def wanted_offsets(self) -> list[int]:
-        """Those that are being read."""
+        """Offsets that are being read."""
         return self.offsets[self.loaded : self.wanted].tolist()
 
     def finish_first(self) -> None:
-        """The job of the lowest offset has finished."""
+        """Finish the job with the lowest offset."""
         self.head += 1
         if self.head > _SLACK and self.head * 2 > len(self.offsets):
             del self.offsets[: self.head]
@@ -67,24 +67,24 @@ def _nobody(_jobs: int) -> None:
 
 @dataclass(slots=True)
 class SpilledChains:
-    """All spilled chains of one queue; ``waiting`` counts jobs that are not in memory. Of each
-    change of it ``told`` is told: by how much. ``being_read`` of them are wanted, and will come.
+    """All spilled chains of one queue. ``waiting`` counts jobs that are not in memory, and
+    ``on_change`` is called with each change of it. ``being_read`` of them are on their way.
     """
 
     told: Callable[[int], None] = _nobody
     waiting: int = 0
     being_read: int = 0
-    # Keys whose chains changed otherwise than at their ends; whoever writes them down clears it.
+    # Keys whose chains changed other than at their ends; the recorder clears it.
     rewritten: set[bytes] = field(default_factory=set)
-    # Keys whose chains changed in any way; whoever writes them down clears it.
+    # Keys whose chains changed in any way; the recorder clears it.
     changed: set[bytes] = field(default_factory=set)
     _chains: dict[bytes, SpilledChain] = field(default_factory=dict)
     keys: Collection[bytes] = field(init=False)
-    """Order keys with a spilled chain, as they are at any time."""
-    # First unfinished offset of each chain, or a lower one: ``lowest`` looks.
+    """Order keys with a spilled chain; a live view."""
+    # First unfinished offset of each chain, or a lower one, which ``lowest`` corrects.
     _firsts: Ranking[bytes] = field(default_factory=Ranking)
     emptied: set[bytes] | None = None
-    """Keys whose last job ended; whoever looks takes them out. None: nobody looks."""
+    """Keys whose last job finished; the consumer removes them. None: not recorded."""
 
     def __post_init__(self) -> None:
         self.keys = self._chains.keys()
@@ -93,12 +93,12 @@ class SpilledChains:
         return iter(self._chains.items())
 
     def of(self, key: bytes) -> SpilledChain | None:
-        """The spilled chain of *key*."""
+        """Return the spilled chain of *key*."""
         return self._chains.get(key)
 
     @property
     def lowest(self) -> int | None:
-        """The lowest unfinished offset of all; None without any."""
+        """Lowest unfinished offset of all chains; None without any."""
         while (found := self._firsts.first) is not None:
             offset, key = found
             chain = self._chains[key]
@@ -109,12 +109,12 @@ class SpilledChains:
 
     @property
     def lowest_key(self) -> bytes | None:
-        """Whose that is."""
+        """Key of ``lowest``."""
         found = None if self.lowest is None else self._firsts.first
         return None if found is None else found[1]
 
     def append(self, key: bytes, offsets: Iterable[int]) -> None:
-        """Spill jobs behind all that *key* has; *offsets* rise and are not empty."""
+        """Spill jobs behind all others of *key*; *offsets* rise and are not empty."""
         chain = self._chains.get(key)
         if chain is None:
             chain = self._chains[key] = SpilledChain()
@@ -126,8 +126,8 @@ class SpilledChains:
             self._watch(key, chain)
 
     def add(self, key: bytes, offset: int) -> None:
-        """Spill a job that was read. An earlier owner may have had it between spilled ones of
-        *key*; then none of these is in memory.
+        """Spill a job that was read. It may be between spilled ones of *key* if an earlier owner
+        had it in memory; then none of these is in memory.
         """
         chain = self._chains.get(key)
         if chain is None:
@@ -144,7 +144,7 @@ class SpilledChains:
     def put_back(self, key: bytes, offsets: Iterable[int], *, again: int) -> None:
         """Spill the last jobs of *key* that are in memory, *again* of which were spilled before.
 
-        All jobs of it that are not in memory come behind them, also what is being read now.
+        All its jobs that are not in memory, including those being read, come behind them.
         """
         chain = self._chains.get(key)
         if chain is None:
@@ -160,7 +160,9 @@ class SpilledChains:
         self._watch(key, chain)
 
     def want(self, key: bytes, jobs: int) -> list[int]:
-        """Begin to read the next jobs of *key* again; empty while others are being read."""
+        """Return the offsets of the next *jobs* of *key* to read; empty while others are being
+        read.
+        """
         chain = self._chains[key]
         if chain.wanted > chain.loaded:
             return []
@@ -169,7 +171,7 @@ class SpilledChains:
         return chain.offsets[chain.loaded : chain.wanted].tolist()
 
     def load(self, key: bytes, offsets: Collection[int]) -> None:
-        """What was wanted of *key* was read: *offsets* are in memory, any others are gone."""
+        """Finish the reading of *key*: *offsets* are in memory, other wanted ones do not exist."""
         chain = self._chains[key]
         self._wait(chain.loaded - chain.wanted)
         self.being_read -= chain.wanted - chain.loaded
@@ -180,14 +182,14 @@ class SpilledChains:
         self._moved(key, chain)
 
     def finish(self, key: bytes) -> None:
-        """The first unfinished job of *key*, which was in memory, has finished."""
+        """Finish the first unfinished job of *key*, which was in memory."""
         chain = self._chains[key]
         self.changed.add(key)
         chain.finish_first()
         self._moved(key, chain)
 
     def skip_first(self, key: bytes) -> None:
-        """Finish the first job of *key*, of which none is in memory or being read."""
+        """Finish the first job of *key*; none of its jobs is in memory or being read."""
         chain = self._chains[key]
         chain.loaded = chain.wanted = chain.loaded + 1
         self._wait(-1)

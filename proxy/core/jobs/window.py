@@ -1,12 +1,12 @@
-"""How much a queue may hold in memory, and when reading it pauses. Pure.
+"""Memory of a queue, and when its reading pauses. Pure.
 
-All unfinished jobs count, chained ones too: back-pressure on the ready ones alone lets the chains
-of a blocked key grow without bound.
+All unfinished jobs count, including chained ones: if only ready jobs counted, the chains of a
+blocked key would grow without limit.
 
-Up to half of its jobs, and of the memory of all queues, the window fills whoever wants them. Beyond
-that a queue is read on only for the sake of waiting clients: what they could have lies behind jobs
-that nobody can have now. Then long chains are spilled (``spilled_chains``), of this queue or
-(``memory_relief``) of all, so that the rest is left for others.
+Half of the window, in jobs and in shared memory, is filled without demand. Beyond that, a queue is
+read only for waiting clients, whose messages lie behind jobs that cannot be delivered now. Then
+long chains are spilled, of this queue (``spilled_chains``) or of all (``memory_relief``), so that
+the rest is left for others.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dataclasses import dataclass, field
 from proxy.core.jobs.memory_relief import Relief
 from proxy.core.jobs.spilled_chains import OFFSET_BYTES
 
-#: A long chain may have so many jobs in memory, whatever its settings say, while all such chains
-#: take no more than one part in so many of the window, and of the memory that is left. They go out
-#: in long runs, and are read again many at a time.
+#: Most jobs in memory of a long chain, regardless of its settings, as long as all such chains use
+#: at most one part (1/n) of the window and of the free memory. They are delivered in long runs and
+#: read again many at a time.
 _MOST_OF_A_KEY, _PARTS = 512, 4
-#: With less than one part in so many of the memory left, long chains of all queues are spilled.
+#: Long chains of all queues are spilled once the free memory is below this part (1/n).
 _SCARCE_PARTS = 4
-#: Nothing is read into less than one part in so many of the memory: no reads of one.
+#: Nothing is read while the free memory is below this part (1/n), to avoid reads of one message.
 _WORTH_A_READ = 16
-#: So many messages are read for a queue that has nothing to offer while memory is full.
+#: Number of messages read for a queue without ready jobs while memory is full.
 _FEW = 32
 
 
 @dataclass(slots=True)
 class Budget:
-    """A limit that several queues share: bytes of a process, live leases of a group. ``relief``
-    knows the queues that hold what is used, if they can give some of it back.
+    """A limit shared by several queues: bytes of a process, live leases of a group. ``relief``
+    lists the queues that can give memory back.
     """
 
     limit: int
@@ -40,11 +40,11 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """What may still be taken; never negative."""
+        """Amount that is still free; never negative."""
         return max(0, self.limit - self.used)
 
     def take(self, amount: int) -> None:
-        """Use *amount* more, beyond the limit if need be."""
+        """Use *amount* more, even beyond the limit."""
         self.used += amount
 
     def give_back(self, amount: int) -> None:
@@ -57,25 +57,25 @@ class Budget:
 
     @property
     def pressed(self) -> bool:
-        """True beyond the half that whoever wants it may take."""
+        """True if more than half is used: the rest needs demand."""
         return self.used * 2 >= self.limit
 
     def relieve(self) -> None:
-        """With little left, have the longest chains of all queues spilled, down to half of the
-        limit if that is possible.
+        """If little is left, spill the longest chains of all queues, down to half of the limit if
+        possible.
         """
         if self.left * _SCARCE_PARTS < self.limit:
             self.relief.relieve(self.used - self.limit // 2)
 
     def resize(self, limit: int) -> None:
-        """Allow *limit* from now on; what is used beyond it stays used."""
+        """Change the limit; usage beyond it stays."""
         self.limit = limit
 
 
 @dataclass(slots=True)
 class FlowWindow:
-    """The window of one queue. ``jobs`` are in memory, ``spilled`` ones are not; ``used_bytes`` (of
-    jobs, and of spilled offsets) is what both hold. ``memory`` counts the whole process.
+    """The window of one queue. ``jobs`` are in memory, ``spilled`` ones are not; ``used_bytes``
+    counts both (spilled offsets have a size, too). ``memory`` counts the whole process.
     """
 
     max_jobs: int
@@ -83,18 +83,19 @@ class FlowWindow:
     jobs: int = 0
     spilled: int = 0
     used_bytes: int = 0
-    kept_bytes: int = 0  # of these: what is kept of jobs that are set down
+    kept_bytes: int = 0  # of these: bytes kept of unloaded jobs
     _half: int = 0
     full: bool = False
-    """Once full, reading waits for a quarter of it: no reads of one. Never ``pressed`` without."""
+    """Once full, reading waits until a quarter is free, to avoid single reads. Set if ``pressed``.
+    """
 
     def __post_init__(self) -> None:
         self.change_limit(self.max_jobs)
 
     def room(self, *, demand: bool) -> int:
-        """How many more messages may be read now; *demand*: clients wait for want of ready jobs.
+        """Return how many more messages may be read now. *demand*: clients wait for ready jobs.
 
-        An empty window always has room, or queues that hold nothing would wait for others' memory.
+        An empty window always has room; otherwise empty queues would wait for the memory of others.
         """
         if demand:
             room = max(0, self.max_jobs - self.jobs)
@@ -104,7 +105,7 @@ class FlowWindow:
 
     @property
     def short_of_memory(self) -> bool:
-        """True if it is memory for want of which nothing is read, whoever waits."""
+        """True if lack of memory prevents reading even with demand."""
         return bool(self.jobs) and not self._room_in_memory(demand=True)
 
     def _room_in_memory(self, *, demand: bool) -> int:
@@ -115,27 +116,28 @@ class FlowWindow:
         return max(1, free // max(1, self.job_bytes))
 
     def few(self) -> int:
-        """How many messages are read while memory is full, for a queue that has nothing to offer:
-        most of them may be spilled at once, so they are no more than fit into a part of it.
+        """Return how many messages to read for a queue without ready jobs while memory is full.
+        Most may be spilled at once, so they are limited to a part of the memory.
         """
         fit = self.memory.limit // _SCARCE_PARTS // max(1, self.job_bytes)
         return max(1, min(_FEW, fit, self.max_jobs - self.jobs))
 
     @property
     def pressed(self) -> bool:
-        """True beyond the half that fills whoever wants it: long chains have to be spilled."""
+        """True if more than half is used: long chains must be spilled."""
         return self.jobs + self.spilled >= self._half
 
     @property
     def job_bytes(self) -> int:
-        """What a job in memory takes, on average; 0 without any."""
+        """Average bytes of a job in memory; 0 without any."""
         beside = OFFSET_BYTES * self.spilled + self.kept_bytes
         return (self.used_bytes - beside) // max(1, self.jobs)
 
     def most_of_a_key(self, chains: int, *, least: int) -> int:
-        """How many jobs each of so many *chains* may have in memory, once the window is pressed:
-        *least*, or more if all of them together are few. None takes more than a part of this
-        queue's memory, nor all of them together once memory is pressed, but each has one job.
+        """Return how many jobs each of *chains* chains may have in memory once the window is
+        pressed:
+        *least*, or more if the total stays small. No chain gets more than a part of this queue's
+        memory, nor do all together once memory is pressed, but each keeps one job.
         """
         memory, job_bytes, chains = self.memory, max(1, self.job_bytes), max(1, chains)
         roomy = min(self.max_jobs, memory.left // job_bytes)
@@ -145,14 +147,14 @@ class FlowWindow:
         return max(1, min(most, fit // chains if memory.pressed else fit))
 
     def share(self, chains: int, *, most: int) -> int:
-        """*most*, but so many *chains* together never take more than half of the window."""
+        """Return *most*, limited so that *chains* chains use at most half of the window."""
         return min(most, max(1, self.max_jobs // 2 // max(1, chains)))
 
     def largest_share(self, chains: int, *, least: int) -> int:
-        """What ``share`` of ``most_of_a_key`` is never above, however much memory is left; *chains*
-        is 1 or more.
+        """Return an upper bound of ``share`` of ``most_of_a_key`` for any amount of free memory;
+        *chains* is at least 1.
         """
-        most = self.max_jobs // (_PARTS * chains)  # min() and max() cost more than all of this
+        most = self.max_jobs // (_PARTS * chains)  # min() and max() would dominate the cost
         if most > _MOST_OF_A_KEY:
             most = _MOST_OF_A_KEY
         if most < least:
@@ -161,13 +163,13 @@ class FlowWindow:
         return most if most < share else share or 1
 
     def change_limit(self, max_jobs: int) -> None:
-        """Another *max_jobs*; above it nothing is read until so many have left."""
+        """Set *max_jobs*; if more are in memory, nothing is read until they have left."""
         self.max_jobs = max_jobs
         self._half = -(-max_jobs // 2)
         self._look()
 
     def admit(self, held_bytes: int) -> None:
-        """A job entered memory."""
+        """Count a job that entered memory."""
         self.jobs += 1
         self.used_bytes += held_bytes
         self.memory.used += held_bytes
@@ -175,7 +177,7 @@ class FlowWindow:
             self.full = True
 
     def leave(self, held_bytes: int, *, jobs: int = 1) -> None:
-        """So many *jobs*, of so many bytes together, left memory."""
+        """Count *jobs* with *held_bytes* in total that left memory."""
         self.jobs -= jobs
         self.used_bytes -= held_bytes
         self.memory.used -= held_bytes
@@ -183,13 +185,13 @@ class FlowWindow:
             self._look()
 
     def keep(self, kept_bytes: int) -> None:
-        """So many bytes more (or, negative, fewer) are kept of jobs that are set down."""
+        """Count *kept_bytes* more (or, negative, fewer) kept of unloaded jobs."""
         self.kept_bytes += kept_bytes
         self.used_bytes += kept_bytes
         self.memory.used += kept_bytes
 
     def spill(self, jobs: int) -> None:
-        """So many jobs more (or, negative, fewer) are spilled."""
+        """Count *jobs* more (or, negative, fewer) spilled jobs."""
         self.spilled += jobs
         self.used_bytes += jobs * OFFSET_BYTES
         self.memory.used += jobs * OFFSET_BYTES
@@ -200,7 +202,7 @@ class FlowWindow:
         self.full = left <= 0 or (self.full and left * 4 < self._half)
 
     def clear(self) -> None:
-        """The queue was dropped with all it held."""
+        """Give back all memory, because the queue was dropped."""
         self.memory.used -= self.used_bytes
         self.jobs = self.spilled = self.used_bytes = self.kept_bytes = 0
         self.full = False

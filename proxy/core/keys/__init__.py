@@ -1,1 +1,1 @@
-"""Order keys: how a message gets its key, which rules hold for a topic, and their identifiers."""
+"""Order keys: extracting a message's key, the rules of a topic, and identifiers. Pure."""

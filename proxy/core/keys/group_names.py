@@ -1,8 +1,8 @@
-"""Which names a group may have, with all that is derived from them. Pure.
+"""Rules for the names of consumer groups, including the names derived from them. Pure.
 
-Of a group and a topic are derived the topics ``%PARK%…`` and ``%OWN%…``, which have digests, so any
-name does. The dead letters stand in ``%DLQ%group``, and their redrive has its progress in a group
-of that name.
+The topics ``%PARK%…`` and ``%OWN%…`` contain a digest of group and topic, so they accept any name.
+Dead letters go to ``%DLQ%group``, and their redrive keeps its progress in a consumer group of that
+name: this limits the length.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from broker_core.names import (
     check_name,
 )
 
-#: With the prefix of its dead letters a name has to be one that brokers take.
+#: Longest group name for which brokers accept the dead-letter topic.
 MAX_GROUP_CHARS = MAX_NAME_CHARS - len(DEAD_LETTER_PREFIX)
 _SHOWN = 24
 
 
 def check_group(name: str) -> str:
-    """Return *name*; raises ValueError, in a sentence, if it can be no group's of the gateway."""
+    """Return *name*. Raise ValueError, in one sentence, if the gateway cannot use it as a group."""
     check_name("group", name)
     if len(name) > MAX_GROUP_CHARS:
         raise ValueError(
             f"group {name[:_SHOWN]!r}… has a name of {len(name)} characters: at most"
-            f" {MAX_GROUP_CHARS} are taken, for its dead letters stand in the topic"
-            f" {DEAD_LETTER_PREFIX} with that name behind it"
+            f" {MAX_GROUP_CHARS} are allowed, because its dead-letter topic is"
+            f" {DEAD_LETTER_PREFIX} followed by that name"
         )
     if name.startswith(INTERNAL_PREFIX):
         raise ValueError(
-            f"group {name!r} has a name that begins with {INTERNAL_PREFIX!r}: such are of brokers"
-            " and gateways, choose another"
+            f"group {name!r} has a name that begins with {INTERNAL_PREFIX!r}, which is reserved"
+            " for brokers and gateways: choose another name"
         )
     return name

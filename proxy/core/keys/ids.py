@@ -1,4 +1,4 @@
-"""Names of leases and ownership periods, and the text form of a queue that clients see. Pure."""
+"""Identifiers of leases and ownership periods, and the queue id that clients see. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NewType
 LeaseId = NewType("LeaseId", int)
 Epoch = NewType("Epoch", int)
 
-#: Suffixes repeat, because DDMQ's Java client keeps an entry per qid for ever.
+#: Period suffixes repeat because DDMQ's Java client never removes its entry for a qid.
 PERIODS = 64
 
 
 def qid_text(place: str, period: int) -> str:
-    """``broker-a_3#k``: the queue and its ownership *period* modulo 64, opaque to clients."""
+    """Return ``broker-a_3#k``: queue and ownership *period* modulo 64, opaque to clients."""
     return f"{place}#{period % PERIODS}"

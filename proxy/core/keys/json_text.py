@@ -1,14 +1,16 @@
-r"""The text of a JSON value as a key: one for each value, however a producer wrote it. Pure.
+r"""Canonical text of a JSON value as an order key: equal values have equal texts. Pure.
 
-Clients make the same texts where they choose a queue by a JSON path (``thin_client/json_path.py``
-and those of the other languages); ``tests/conformance/key_vectors.json`` holds all of them to it.
+Clients compute the same texts to select a queue by a JSON path (``thin_client/json_path.py`` and
+its counterparts in other languages). ``tests/conformance/key_vectors.json`` checks all of them.
 
-- Whole numbers from -2^63 to 2^64 - 1 stand in full, with or without a fraction or an exponent:
-  ``1``, ``1.0`` and ``10e-1`` are ``1``, ``-0`` is ``0``.
-- Any other number is the nearest double, in as few digits as name it: ``0.00001`` plainly, what is
-  smaller or 2^64 and more with an exponent, as in ``1e-7`` and ``1.8446744073709552e+19``.
-- Objects and arrays are JSON without spaces, names sorted by code point; strings in them escape
-  what JSON has to (``\b \t \n \f \r \" \\``, other control characters as ``\u001f``).
+- Whole numbers from -2^63 to 2^64 - 1 are written in full, with or without a fraction or an
+  exponent in the source: ``1``, ``1.0`` and ``10e-1`` are ``1``, ``-0`` is ``0``.
+- Any other number is the nearest double with the fewest digits that identify it: ``0.00001``
+  without an exponent, smaller numbers and those from 2^64 on with one, as in ``1e-7`` and
+  ``1.8446744073709552e+19``.
+- Objects and arrays are JSON without spaces, names sorted by code point. Strings in them escape
+  only the characters that JSON requires (``\b \t \n \f \r \" \\``, other control characters as
+  ``\u001f``).
 """
 
 from __future__ import annotations
@@ -17,16 +19,16 @@ from typing import Any
 
 import orjson
 
-#: Arrays and objects in one another, of which a text is made.
+#: Deepest nesting of arrays and objects in a key.
 MAX_DEPTH = 100
 
 
 class TooDeep(ValueError):
-    """A value is nested too deep to be a key."""
+    """A value is too deeply nested to be a key."""
 
 
 def json_text(value: Any) -> str:
-    """Return the text of *value*, as ``orjson.loads`` gives it. Raises TooDeep."""
+    """Return the text of *value*, as parsed by ``orjson.loads``. Raise TooDeep."""
     if type(value) is float:
         return number_text(value)
     if isinstance(value, dict | list):
@@ -35,7 +37,7 @@ def json_text(value: Any) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return the text of a number that is not infinite."""
+    """Return the text of a finite number."""
     if value.is_integer() and -(2**63) <= value < 2**64:
         return str(int(value))
     text = repr(value)
@@ -55,9 +57,7 @@ def _nested(value: Any, depth: int) -> str:
     if not isinstance(value, dict | list):
         return orjson.dumps(value).decode()
     if not depth:
-        raise TooDeep(
-            f"a key is a value with at most {MAX_DEPTH} arrays and objects in one another"
-        )
+        raise TooDeep(f"a key has at most {MAX_DEPTH} levels of nested arrays and objects")
     if isinstance(value, list):
         return f"[{','.join([_nested(each, depth - 1) for each in value])}]"
     members = [

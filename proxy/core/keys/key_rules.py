@@ -1,12 +1,12 @@
-"""By which rule a queue's messages get their order keys, and what its records say of that. Pure.
+"""The order-key rule of a queue, and its representation in ownership records. Pure.
 
-A rule is the text of an order key and the policy for messages without one. It belongs to a queue
-from an offset on: the *switch*. What lies below keeps the rule before, whoever owns the queue,
-until all of it has finished: so the key of a message never depends on who looks, nor when.
+A rule is the text of an order key plus the policy for messages without one. It applies to a queue
+from an offset on, the *switch*. Messages below the switch keep the previous rule, whichever proxy
+owns the queue, until all of them have finished. So the key of a message does not depend on the
+proxy that computes it, or on the time.
 
-The records know the rule, not only a number. So it can be told whose settings are older: those that
-ask for a rule which the queue had before. Whoever wants to go back to such a rule has to say so, by
-a higher ``order_key_version``.
+Records contain the rule itself, not only a version. This detects outdated settings: they ask for a
+rule that the queue had before. To return to such a rule, raise ``order_key_version``.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from proxy.core.keys.kinds.registry import compile_order_key
 from proxy.core.keys.order_key import QUEUE_CHAIN, MissingKey, OrderKey
 from proxy.core.keys.topic_rules import TopicRules
 
-#: Rules that a queue had before and that its records remember.
+#: Former rules that the records of a queue keep.
 _FORMER = 8
 _MAX_NUMBER = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """``text``: as ``compile_order_key`` takes it. Where all messages have a key, or none has, the
-    policy says nothing, and makes no other rule.
+    """One rule: ``text`` is an argument of ``compile_order_key``. If the text gives all messages a
+    key, or none of them, the policy has no effect and does not distinguish rules.
     """
 
     text: str | None
     missing: MissingKey = MissingKey.BY_QUEUE
     order_key: OrderKey = field(init=False, repr=False, compare=False)
-    """The text, compiled."""
+    """The compiled text."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError if the text is no order key."""
+        """Raise ValueError if the text is not an order key."""
         object.__setattr__(self, "order_key", _compiled(self.text))
         if self.order_key.is_fixed:
             object.__setattr__(self, "missing", MissingKey.BY_QUEUE)
 
     @classmethod
     def of(cls, rules: TopicRules) -> KeyRule:
-        """The one that *rules* want, mostly the same object: thousands of queues are compared with
-        it several times a second.
+        """Return the rule that *rules* ask for, usually the same object: thousands of queues are
+        compared with it several times a second.
         """
         return _rule(rules.order_key.text, rules.missing_key)
 
     def chain_of(self, message: StoredMessage) -> bytes | None:
-        """The chain that *message* belongs to; None if it is unordered, or is not handed out."""
+        """Return the chain of *message*; None if it is unordered, or will not be delivered."""
         key = self.order_key.of(message)
         if key is None and self.text is not None and self.missing is MissingKey.BY_QUEUE:
             return QUEUE_CHAIN
@@ -62,25 +62,25 @@ class KeyRule:
         return text if self.order_key.is_fixed else f"{text} (missing: {self.missing.value})"
 
     def to_json(self) -> list[str | None]:
-        """As it stands in a record."""
+        """Return the fields of an ownership record."""
         return [self.text, self.missing.value]
 
     @classmethod
     def from_json(cls, fields: Any) -> KeyRule:
-        """Undo ``to_json``. Raises ValueError or TypeError."""
+        """Undo ``to_json``. Raise ValueError or TypeError."""
         text, missing = fields
         if text is not None and not isinstance(text, str):
-            raise ValueError(f"{text!r} is no order key")
+            raise ValueError(f"{text!r} is not an order key")
         return _rule(text, MissingKey(missing))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What the ownership records of a queue say of its order key.
+    """The order key of a queue, as its ownership records store it.
 
-    ``rule`` holds from the switch ``since`` on. ``before`` holds below, and is None once nothing
-    below is unfinished. ``version`` counts the changes, from 1. ``setting`` is the
-    ``order_key_version`` of the settings that the rule came from; ``former`` are rules before it.
+    ``rule`` applies from the switch ``since`` on. ``before`` applies below it, and is None once all
+    messages below have finished. ``version`` counts the changes, from 1. ``setting`` is the
+    ``order_key_version`` of the settings that the rule comes from; ``former`` lists earlier rules.
     """
 
     rule: KeyRule
@@ -92,23 +92,23 @@ class KeyRecord:
 
     @classmethod
     def first(cls, rules: TopicRules) -> KeyRecord:
-        """Of a queue without records."""
+        """Return the record of a queue without ownership records."""
         return cls(KeyRule.of(rules), setting=rules.order_key_version)
 
     def wants_change(self, rules: TopicRules) -> bool:
-        """True if *rules* want another order key, and are newer."""
+        """Return True if *rules* ask for another order key and are not outdated."""
         rule = KeyRule.of(rules)
         return rule is not self.rule and rule != self.rule and not self.is_newer_than(rules)
 
     def is_newer_than(self, rules: TopicRules) -> bool:
-        """True if *rules* are older: they want what was changed since."""
+        """Return True if *rules* are outdated: they ask for a rule that has been replaced since."""
         rule = KeyRule.of(rules)
         if rule is self.rule or rule == self.rule or rules.order_key_version > self.setting:
             return False
         return rules.order_key_version < self.setting or rule in self.former
 
     def changed(self, rules: TopicRules, *, since: int) -> KeyRecord:
-        """What *rules* want holds from offset *since* on."""
+        """Return the record in which the rule of *rules* applies from offset *since* on."""
         rule = KeyRule.of(rules)
         former = [each for each in self.former if each not in (rule, self.rule)]
         return KeyRecord(
@@ -121,19 +121,21 @@ class KeyRecord:
         )
 
     def through(self) -> KeyRecord:
-        """Nothing below the switch is unfinished."""
+        """Return the record after all messages below the switch have finished."""
         return replace(self, before=None)
 
     def begun_anew(self, offset: int) -> KeyRecord:
-        """The queue was reset to *offset*: all that is read from now on goes by the last rule."""
+        """Return the record after a reset of the queue to *offset*: the current rule applies to all
+        messages read from then on.
+        """
         return replace(self, since=min(self.since, offset), before=None)
 
     def rule_at(self, offset: int) -> KeyRule:
-        """The rule of the message there."""
+        """Return the rule that applies to the message at *offset*."""
         return self.rule if self.before is None or offset >= self.since else self.before
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a record."""
+        """Return the fields of an ownership record."""
         return {
             "version": self.version,
             "rule": self.rule.to_json(),
@@ -145,7 +147,7 @@ class KeyRecord:
 
     @classmethod
     def from_json(cls, fields: Any) -> KeyRecord:
-        """Undo ``to_json``. Raises ValueError, TypeError or KeyError."""
+        """Undo ``to_json``. Raise ValueError, TypeError or KeyError."""
         before: Sequence[Any] | None = fields["before"]
         return cls(
             KeyRule.from_json(fields["rule"]),
@@ -170,5 +172,5 @@ def _rule(text: str | None, missing: MissingKey) -> KeyRule:
 def _number(value: Any) -> int:
     number = int(value)
     if not 0 <= number < _MAX_NUMBER:
-        raise ValueError(f"{number} is none of 0 to 2^63 - 1")
+        raise ValueError(f"{number} is not in the range 0 to 2^63 - 1")
     return number

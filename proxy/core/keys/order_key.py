@@ -1,9 +1,9 @@
-"""The order key: from a message, the bytes by which it stays in order. Pure.
+"""The order key: the bytes by which a message keeps its order. Pure.
 
-A key is compared whole, never by hash. Its text is canonical: the JSON values ``1``, ``1.0`` and
-``"1"`` are one key, and so are the texts ``k`` and ``k `` (``plain_key``), since producers in
-different languages write the same id differently and joining two chains is safe where splitting one
-is not. A very long one is compared by its digest (``named``), so that records of it stay small.
+Keys are compared in full, never by hash. The text of a key is canonical: the JSON values ``1``,
+``1.0`` and ``"1"`` are one key, and so are the texts ``k`` and ``k `` (``plain_key``). Producers in
+different languages write the same id differently, and joining two chains is safe while splitting
+one is not. Very long keys are compared by digest (``named``), so that their records stay small.
 ``proxy/core/keys/json_text.py`` writes the text of a JSON value.
 """
 
@@ -18,18 +18,18 @@ from typing import Any, Protocol
 from broker_core.remoting.key_hash import plain_key
 from broker_core.remoting.message import StoredMessage
 
-#: A key whose text is longer is called by its beginning and a digest (``named``).
+#: Longer keys are represented by their beginning and a digest (``named``).
 MAX_KEY_CHARS = 500
-#: No key of so many bytes has a longer text: ``0x`` and two digits for each of them at most.
+#: The text of a key with at most this many bytes is never too long: ``0x`` and two digits a byte.
 SURELY_SHORT_BYTES = (MAX_KEY_CHARS - 2) // 2
 _SHOWN_BYTES = 256
 
-#: Chain of the messages of a queue that have no key of their own. 0xFF is in no UTF-8 text.
+#: Chain of a queue's messages that have no key of their own. 0xFF does not occur in UTF-8.
 QUEUE_CHAIN = b"\xff"
 
 
 class MissingKey(Enum):
-    """What happens to a message without its order key."""
+    """Policy for a message without its order key."""
 
     BY_QUEUE = "by_queue"
     UNORDERED = "unordered"
@@ -37,23 +37,23 @@ class MissingKey(Enum):
 
 
 class Keyed(Protocol):
-    """What a rule looks at: a stored message, or a row of a bulk reader."""
+    """Input of a rule: a stored message, or a row of a bulk reader."""
 
     @property
     def key(self) -> str | None:
-        """The message's own key."""
+        """The message key."""
 
     @property
     def body(self) -> bytes:
-        """The body, inflated where that is possible."""
+        """The body, decompressed if possible."""
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The application's own properties at least."""
+        """At least the properties set by the application."""
 
 
 class ValueKind(StrEnum):
-    """What stands where a rule looks. With the last three a message has no key."""
+    """Kind of the value to which a rule applies. With the last three a message has no key."""
 
     QUEUE = "queue"
     TEXT = "text"
@@ -64,10 +64,10 @@ class ValueKind(StrEnum):
     NULL = "null"
     ABSENT = "absent"
     UNREADABLE = "unreadable"
-    """The body is no JSON, or still compressed, or nested too deep."""
+    """The body is not JSON, still compressed, or nested too deep."""
 
 
-#: What a rule sees in a message: its key, and what kind of value that was made from.
+#: Result of a rule for a message: its key, and the kind of the value.
 Looked = tuple[bytes | None, ValueKind]
 
 UNREADABLE: Looked = (None, ValueKind.UNREADABLE)
@@ -75,30 +75,30 @@ UNREADABLE: Looked = (None, ValueKind.UNREADABLE)
 
 @dataclass(frozen=True, slots=True)
 class OrderKey:
-    """A compiled rule. ``of(message)`` is the key's bytes, or None if the message has none;
-    ``look(message)`` says the same, and what kind of value it was made from.
+    """A compiled rule. ``of(message)`` returns the key's bytes, or None if the message has none;
+    ``look(message)`` also returns the kind of the value.
     """
 
     text: str | None
     of: Callable[[StoredMessage], bytes | None]
     look: Callable[[Keyed], Looked]
     look_into: Callable[[Any], Looked] | None = None
-    """``look`` for a body that is parsed already; None where the rule looks at no body."""
+    """``look`` for a parsed body; None if the rule does not use the body."""
 
     is_fixed: bool = False
-    """True where all messages of a queue have the same key by rule, or none of them has one."""
+    """True if, by rule, all messages of a queue have the same key or none has one."""
     looks_at_properties: bool = False
-    """True where ``look`` reads other properties than the key."""
+    """True if ``look`` reads properties other than the key."""
 
     @property
     def has_many_keys(self) -> bool:
-        """False where all messages of a queue have one key, by rule."""
+        """False if all messages of a queue have the same key, by rule."""
         return not self.is_fixed or self.text is None
 
 
 def named(key: bytes) -> bytes:
-    """What *key* is called wherever the proxy keeps or shows it: itself, or, if that is longer than
-    people and records can name, its beginning and the SHA-256 of it all.
+    """Return *key* as the proxy stores and shows it: unchanged, or, if it is too long for people
+    and records, its beginning and its SHA-256.
     """
     if len(key) <= SURELY_SHORT_BYTES or len(key_text(key) or "") <= MAX_KEY_CHARS:
         return key
@@ -107,7 +107,7 @@ def named(key: bytes) -> bytes:
 
 
 def key_text(key: bytes | None) -> str | None:
-    """A key as people read it: UTF-8 text, or ``0x`` and hex where it is none."""
+    """Return a key as readable text: UTF-8, or ``0x`` and hex if it is not valid UTF-8."""
     if key is None:
         return None
     try:
@@ -117,7 +117,9 @@ def key_text(key: bytes | None) -> str | None:
 
 
 def key_of(text: str) -> bytes:
-    """Inverse of ``key_text``; of what people wrote, blanks around it do not count."""
+    """Return the key for a text written by a person (inverse of ``key_text``), ignoring blanks
+    around it.
+    """
     text = plain_key(text)
     if text.startswith("0x"):
         try:
@@ -130,7 +132,7 @@ def key_of(text: str) -> bytes:
 
 
 def known_as(text: str) -> str:
-    """The key that people wrote as *text*, as records of what they did call it."""
+    """Return the key that a person wrote as *text*, as audit records name it."""
     if len(text) <= MAX_KEY_CHARS:
         return text
     return named(plain_key(text).encode("utf-8", "replace")).decode()

@@ -1,4 +1,4 @@
-"""When a failed job is offered again, and when it is given up. Pure."""
+"""When a failed job is offered again, and when the proxy gives it up. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MS = 1_000_000  # nanoseconds
 
 
 class OnExhausted(Enum):
-    """What happens to a job whose ``max_deliveries`` hand-outs are used up."""
+    """Policy for a job that has used up its ``max_deliveries``."""
 
     PARK = "park"
     DEAD_LETTER = "dead_letter"
@@ -18,17 +18,19 @@ class OnExhausted(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """``intervals_ms`` after the first, second, … failure; the last repeats."""
+    """Retry intervals and limits. ``intervals_ms`` apply after the first, second, … failure; the
+    last one repeats.
+    """
 
     intervals_ms: tuple[int, ...] = (100, 150, 300, 1000, 5000, 30000)
     max_deliveries: int = 16
     on_exhausted: OnExhausted = OnExhausted.PARK
 
     def delay_ns(self, attempts: int) -> int:
-        """How long a job waits after the failure of hand-out number *attempts* (from 1)."""
+        """Return the delay after the failure of delivery number *attempts* (from 1)."""
         index = min(max(attempts, 1), len(self.intervals_ms)) - 1
         return self.intervals_ms[index] * MS
 
     def gives_up(self, attempts: int) -> bool:
-        """True if *attempts* hand-outs are all that the group allows."""
+        """Return True if *attempts* deliveries are the most that the group allows."""
         return self.on_exhausted is not OnExhausted.BLOCK and attempts >= self.max_deliveries

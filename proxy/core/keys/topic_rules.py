@@ -1,4 +1,4 @@
-"""What a group wants of one topic, as the core needs it: compiled, in nanoseconds. Pure."""
+"""A group's settings for one topic in the form the core uses: compiled, in nanoseconds. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from proxy.actions.pipeline import Actions
 from proxy.core.keys.order_key import MissingKey, OrderKey
 from proxy.core.keys.retry_policy import MS, RetryPolicy
 
-#: The property of load tests' messages, as DDMQ's producers set it.
+#: Property that marks messages of load tests, as DDMQ's producers set it.
 PRESSURE_TRAFFIC = "isPressureTraffic"
-#: What encoded properties of shadow traffic contain.
+#: Byte sequence contained in the encoded properties of shadow traffic.
 SHADOW_MARK = PRESSURE_TRAFFIC.encode()
-#: Names of the rules by which messages are filtered when they are read.
+#: Names of the rules that filter messages when they are read.
 TAGS, SHADOW_TRAFFIC = "tags", "shadow traffic"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """One topic of one group. ``tags``: the exact tags wanted, None for all."""
+    """Settings of one topic in one group. ``tags``: the exact tags to deliver, None for all."""
 
     order_key: OrderKey
     missing_key: MissingKey = MissingKey.BY_QUEUE
@@ -34,8 +34,8 @@ class TopicRules:
     actions: Actions = field(default_factory=Actions)
 
     def unwanted(self, message: StoredMessage) -> str | None:
-        """The rule by which *message* ends when it is read, before any action: ``tags`` or
-        ``shadow traffic``; None if there is none.
+        """Return the rule that filters *message* when it is read, before any action: ``tags`` or
+        ``shadow traffic``; None if it is not filtered.
         """
         if self.tags is not None and message.tag not in self.tags:
             return TAGS
@@ -49,18 +49,18 @@ class TopicRules:
 
     @property
     def filters(self) -> list[str]:
-        """Names of the rules by which messages may be filtered, as ``Effects`` name them."""
+        """Names of the rules that may filter messages, as in ``Effects``."""
         tags = [] if self.tags is None else [TAGS]
         shadow = [SHADOW_TRAFFIC] if self.drops_shadow_traffic else []
         return [*tags, *shadow, *self.actions.filters]
 
     @property
     def tag_expression(self) -> str:
-        """The same tags as brokers take them: ``a || b``, or ``*``."""
+        """The tags as a broker expression: ``a || b``, or ``*``."""
         return "*" if self.tags is None else " || ".join(sorted(self.tags))
 
 
 def parse_tags(expression: str) -> frozenset[str] | None:
-    """The tags of ``a || b``; None (all) for an empty expression or one with ``*`` in it."""
+    """Return the tags of ``a || b``; None (all) for an empty expression or one with ``*``."""
     tags = frozenset(part for text in expression.split("||") if (part := text.strip()))
     return None if not tags or "*" in tags else tags

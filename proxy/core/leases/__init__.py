@@ -1,1 +1,1 @@
-"""Leases: grants, runs, deadlines, retry times and verdicts."""
+"""Leases: granting, runs, deadlines, retry times and verdicts."""

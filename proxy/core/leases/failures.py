@@ -1,4 +1,4 @@
-"""Hand-outs that failed: how often for each job, and whether it is handed out again. Pure."""
+"""Failed deliveries: the count for each job, and whether it is delivered again. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from proxy.core.leases.verdicts import Nack
 
 
 class Failures:
-    """The failed hand-outs of one queue's unfinished jobs."""
+    """Failed deliveries of one queue's unfinished jobs."""
 
     def __init__(self, policy: RetryPolicy, attempts: Mapping[int, int]) -> None:
-        """*attempts* are those of earlier periods, by offset."""
+        """Start with the *attempts* of earlier ownership periods, by offset."""
         #: Set by ``change_policy``. Read-only for others.
         self.policy = policy
-        #: Hand-outs by offset of the unfinished jobs that failed at least once. Read-only for
-        #: others, who take the note of its changes.
+        #: Deliveries by offset of the unfinished jobs that failed at least once. Read-only for
+        #: others; the recorder collects its changes.
         self.attempts: Noted[int, int] = Noted(attempts)
-        #: Given up by an owner before, which ended before it could say so. Read-only for others.
+        #: Jobs that an earlier owner gave up without recording the outcome. Read-only for others.
         self.given_up = {offset for offset, count in attempts.items() if policy.gives_up(count)}
 
     def change_policy(self, policy: RetryPolicy) -> None:
-        """Go on by *policy* from the next failure on."""
+        """Apply *policy* from the next failure on."""
         self.policy = policy
 
     def next_try_ns(self, job: Job, nack: Nack | None, *, now_ns: int) -> int | None:
-        """Note that a hand-out of *job* failed, by its client's *nack* or (None) by its lease's
-        expiry. When it is offered again; None if it is given up.
+        """Note a failed delivery of *job*: a *nack* by its client, or None if its lease expired.
+        Return the time of the next delivery; None if the job is given up.
         """
         reason = (nack.reason or "failed by its client") if nack else "lease expired"
         job.note_failure(reason, now_ns)
@@ -46,22 +46,22 @@ class Failures:
         return now_ns + self.policy.delay_ns(job.attempts)
 
     def were_used_up(self, offset: int) -> bool:
-        """True if the unfinished job there had all its hand-outs in earlier periods: then it was
-        given up in one of them, but no record says how that ended.
+        """Return True if the unfinished job at *offset* used up its deliveries in earlier periods:
+        one of them gave it up, but no record contains the outcome.
         """
         return offset in self.given_up and self.policy.gives_up(self.attempts[offset])
 
     def begin_anew(self, offset: int) -> None:
-        """The hand-outs of the unfinished job there, of which nobody has it, count no longer."""
+        """Reset the deliveries of the unfinished, unleased job at *offset*."""
         if offset in self.attempts:
             self.count(offset, 0)
 
     def count(self, offset: int, attempts: int) -> None:
-        """So many hand-outs of the unfinished job there count; 0: as if it had not failed."""
+        """Set the deliveries of the unfinished job at *offset*; 0 means that it never failed."""
         self.attempts[offset] = attempts
         self.given_up.discard(offset)
 
     def forget(self, offset: int) -> None:
-        """The job there is finished."""
+        """Remove the finished job at *offset*."""
         self.attempts.pop(offset, None)
         self.given_up.discard(offset)

@@ -1,10 +1,10 @@
-"""Jobs on their way to and from clients: leases, deadlines, retries. Pure.
+"""Leases, deadlines and retries of running jobs. Pure.
 
-A running job is in exactly one place here: leased, waiting for its retry time, or offered again.
-It leaves each of them in O(log n). Deadlines are a heap of ranges of lease ids, for leases are
-granted many at a time, and most end long before. Stale entries are left in: a lease counts in one
-only while it is live with that very deadline. They are swept out once they outnumber the live ones.
-(In a sorted map each lease would leave at once, which took a tenth more of a pull of one message.)
+A running job is in exactly one place here: leased, waiting for its retry time, or offered again. It
+leaves each of them in O(log n). Deadlines are a heap of ranges of lease ids, because leases are
+granted many at a time and most end long before. Stale entries stay: a lease is in effect only in
+the entry with its current deadline. They are swept once they outnumber the live ones. (A sorted map
+without stale entries made a pull of one message 10 % slower.)
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.failures import Failures
 from proxy.core.leases.verdicts import Nack
 
-#: Stale deadlines that may stay, beside as many as there are live leases.
+#: Stale deadlines allowed in addition to the number of live leases.
 _SLACK = 1024
-#: What a message takes in an answer at most beside its body, properties and order key.
+#: Most bytes of a message in an answer besides its body, properties and order key.
 BESIDE_BYTES = 128
 _NONE: Mapping[int, int] = {}
 
 
-#: When leases end, the id of the first, and of the last of them.
+#: Deadline of leases, with the first and the last of their ids.
 _Deadline = list[Any]
 
 
 class Plain(Enum):
-    """A verdict that says no more than itself."""
+    """A verdict without further content."""
 
     ACK = "ack"
     RELEASE = "release"
 
 
 class Holder(NamedTuple):
-    """Who takes a lease: the connection (its number in this process), the client's own name, and
-    the pull by which it did, if the client gave that a name.
+    """Holder of a lease: the connection (its number in this process), the client's own name, and
+    the ``requestId`` of its pull, if any.
     """
 
     connection: int
@@ -62,24 +62,24 @@ class Lease:
     job: Job
     holder: Holder
     deadline_ns: int
-    #: What it takes in an answer: properties and order key may be longer than the body.
+    #: Bytes in an answer: properties and order key may be longer than the body.
     wire_bytes: int
-    #: When it would end without extensions.
+    #: Deadline without extensions.
     first_deadline_ns: int
-    #: When it was granted; 0: nobody knows.
+    #: When it was granted; 0 if unknown.
     granted_ns: int = 0
-    #: All live leases of its run, itself included, in order; None if it was handed out alone.
+    #: All live leases of its run, itself included, in order; None if it was delivered alone.
     run: deque[Lease] | None = None
-    #: What was said of it while one ahead of it in its run was open.
+    #: Verdict received while a lease ahead of it in its run was open.
     verdict: Plain | Nack | None = None
-    #: Its answer was never written; it waits to be asked for again.
+    #: Its answer was never written; a repeated request may fetch it.
     unsent: bool = False
-    #: What the actions of its topic made of the body; None: its client gets the body as it is.
+    #: Body changed by the actions of its topic; None if the body is unchanged.
     made_body: bytes | None = None
 
     @property
     def body(self) -> bytes:
-        """What its client gets. Raises RuntimeError once the job is finished."""
+        """The body for the client. Raises RuntimeError once the job is finished."""
         if self.made_body is not None:
             return self.made_body
         if self.job.message is None:
@@ -87,19 +87,19 @@ class Lease:
         return self.job.message.body
 
     def held_by(self, holder: Holder) -> None:
-        """*holder* has it now: at the hand-out, and when its answer goes to another connection."""
+        """Note that *holder* has it, when granted or when its answer moves to a new connection."""
         self.holder = holder
         self.unsent = False
         self.job.deliver_to(holder.connection)
 
     def not_sent(self) -> None:
-        """Its answer was never written, and may be asked for until the lease ends."""
+        """Note that its answer was never written; it can be fetched until the lease ends."""
         self.unsent = True
 
     def may_be_settled_on(self, connection: int, open_connections: Container[int]) -> bool:
-        """Whether a verdict without a lease id counts: see ``Settlement.settle_by_offset``."""
+        """Return True if a verdict by offset counts: see ``Settlement.settle_by_offset``."""
         if self.run is not None:
-            return False  # who asks for runs has lease ids
+            return False  # clients that ask for runs have lease ids
         sole = self.job.sole_connection
         if self.holder.connection == connection:
             return True
@@ -108,7 +108,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A lease that has ended, by *verdict*; with it end those *behind* it, unhandled."""
+    """A lease ended by *verdict*; the leases *behind* it end unhandled."""
 
     lease: Lease
     verdict: Plain | Nack
@@ -116,10 +116,10 @@ class Judged:
 
 
 class LeaseBook:
-    """The running jobs of one queue in one ownership period: who has them, until when, and when
-    those that failed are offered again. All times are ns.
+    """The running jobs of one queue in one ownership period: their holders and deadlines, and the
+    retry times of failed ones. All times are ns.
 
-    Caller: the pipeline; others look. Affects: attempts of jobs, the two budgets.
+    Caller: the pipeline; others only read. Affects: attempts of jobs, the two budgets.
     """
 
     __slots__ = (
@@ -136,38 +136,43 @@ class LeaseBook:
         first_id: int = 1,
         held_back_ns: Mapping[int, int] = _NONE,
     ) -> None:
-        """*leases_of_group* counts over all queues of the group, *memory* what is held of bodies
-        that actions made. The ids of leases begin at *first_id*. *held_back_ns*: until when a
-        client of an owner before may have the job at an offset.
+        """Create an empty book.
+
+        Args:
+            leases_of_group: counts leases of all queues of the group.
+            memory: counts the bytes of bodies made by actions.
+            failures: failed deliveries of unfinished jobs.
+            first_id: id of the first lease.
+            held_back_ns: deadlines, by offset, of leases granted by the previous owner.
         """
         self.leases_of_group, self.memory = leases_of_group, memory
-        #: Hand-outs of unfinished jobs that failed.
+        #: Failed deliveries of unfinished jobs.
         self.failures = failures
         self._leases: dict[LeaseId, Lease] = {}
         self._by_offset: dict[int, Lease] = {}
         self._deadlines: list[_Deadline] = []
-        self._newest: _Deadline | None = None  # among them
-        self._retries: Ranking[int] = Ranking()  # when due, by offset
+        self._newest: _Deadline | None = None  # one of the deadlines
+        self._retries: Ranking[int] = Ranking()  # due times by offset
         self._waiting: dict[int, Job] = {}  # the same jobs
-        #: Jobs to be handed out again now, the next first. Read-only for others.
+        #: Jobs to deliver again now, the next first. Read-only for others.
         self.offered: OrderedDict[Job, None] = OrderedDict()
         self._ids = cast(Iterator[LeaseId], count(first_id))
-        #: Until when clients of owners before may have a job, by its offset.
+        #: Until when clients of earlier owners may hold a job, by offset.
         self.held_back: Ranking[int] = Ranking()
         for offset, until_ns in held_back_ns.items():
             self.held_back.set(offset, until_ns)
 
     def __len__(self) -> int:
-        """Live leases."""
+        """Return the number of live leases."""
         return len(self._leases)
 
     def __iter__(self) -> Iterator[Lease]:
-        """The live leases, as they were granted."""
+        """Iterate over live leases in the order of granting."""
         return iter(self._leases.values())
 
     @property
     def attempts(self) -> Noted[int, int]:
-        """Hand-outs by offset of the unfinished jobs that failed at least once."""
+        """Deliveries by offset of the unfinished jobs that failed at least once."""
         return self.failures.attempts
 
     @property
@@ -177,27 +182,27 @@ class LeaseBook:
 
     @property
     def end_ns(self) -> int:
-        """When the last of the live leases ends, or of those that an owner before left alive; 0
-        without any. O(leases).
+        """Latest deadline of live leases and of those left by an earlier owner; 0 without any.
+        O(leases).
         """
         last_ns = max((lease.deadline_ns for lease in self._leases.values()), default=0)
         return max(last_ns, self.held_back.last or 0)
 
     def live(self, lease_id: LeaseId) -> Lease | None:
-        """The live lease of that id."""
+        """Return the live lease with that id."""
         return self._leases.get(lease_id)
 
     def at(self, offset: int) -> Lease | None:
-        """The live lease of the job at that offset."""
+        """Return the live lease of the job at *offset*."""
         return self._by_offset.get(offset)
 
     def may_be_out(self, offset: int) -> bool:
-        """True if a client has the job there, or may have it from an owner before."""
+        """Return True if a client has the job at *offset*, or may have it from an earlier owner."""
         return offset in self._by_offset or offset in self.held_back.numbers
 
     def times_left_ms(self, now_ns: int, *, with_live: bool) -> dict[int, int]:
-        """By offset for how many ms from now clients may have jobs: those of owners before, and
-        (*with_live*) the live leases.
+        """Return for how many ms from now clients may hold jobs, by offset: those of earlier
+        owners, and (*with_live*) those with live leases.
         """
         ends = dict(self.held_back.numbers)
         if with_live:
@@ -214,7 +219,7 @@ class LeaseBook:
         made_body: bytes | None = None,
         now_ns: int = 0,
     ) -> Lease:
-        """Lease a running job: one more attempt."""
+        """Lease a running job, counting one more attempt."""
         lease_id = next(self._ids)
         body_bytes = job.body_bytes if made_body is None else len(made_body)
         wire_bytes = BESIDE_BYTES + body_bytes
@@ -238,7 +243,7 @@ class LeaseBook:
         return lease
 
     def follow(self, ahead: Lease, job: Job, *, made_body: bytes | None = None) -> Lease:
-        """Lease the job behind that of *ahead*, the last of its run, to the same client."""
+        """Lease the next job of its key after *ahead*, the last of its run, to the same client."""
         lease = self.grant(job, ahead.holder, ahead.deadline_ns, made_body, ahead.granted_ns)
         if ahead.run is None:
             ahead.run = deque([ahead])
@@ -247,7 +252,7 @@ class LeaseBook:
         return lease
 
     def extend(self, lease: Lease, deadline_ns: int) -> None:
-        """Move a live lease's deadline, and its run's; it never moves back."""
+        """Move the deadline of a live lease and of its run; it never moves back."""
         if deadline_ns > lease.deadline_ns:
             for each in lease.run or (lease,):
                 each.deadline_ns = deadline_ns
@@ -256,7 +261,7 @@ class LeaseBook:
     def extend_all(
         self, lease_ids: Iterable[LeaseId], deadline_ns: int, *, now_ns: int
     ) -> list[LeaseId]:
-        """``extend`` those of *lease_ids* that are alive; returns the others."""
+        """Extend the live leases among *lease_ids*; return the ids of the others."""
         not_held = []
         for lease_id in lease_ids:
             lease = self._leases.get(lease_id)
@@ -267,9 +272,9 @@ class LeaseBook:
         return not_held
 
     def judge(self, lease: Lease, verdict: Plain | Nack) -> Iterator[Judged]:
-        """End the live leases that a verdict decides, in order: none while one ahead of *lease* in
-        its run is open, and with it those behind it that were judged before. The first verdict on
-        a lease counts.
+        """End the live leases that a verdict decides, in order: none while a lease ahead in the run
+        is open, and otherwise also those behind that have a verdict. The first verdict on a lease
+        counts.
         """
         if lease.run is None:
             self.end_one(lease)
@@ -285,11 +290,11 @@ class LeaseBook:
                 yield Judged(first, decided, behind)
 
     def end_handled(self, lease_ids: Iterator[LeaseId]) -> tuple[list[Lease], LeaseId | None]:
-        """End the leases of *lease_ids*, all of which are acked, in one go.
+        """End the leases of *lease_ids*, which are all acked, in one go.
 
-        Stops at the first id whose ack takes more than that: its lease is not live, waits for one
-        ahead of it in its run, or settles one behind it. Returns the ended leases, and that id for
-        ``judge``; None if there is none.
+        Stop at the first id that needs more: its lease is not live, waits for one ahead in its run,
+        or settles one behind it. Return the ended leases, and that id for ``judge``; None if there
+        is none.
         """
         leases, by_offset, ended = self._leases, self._by_offset, []
         other = None
@@ -309,7 +314,7 @@ class LeaseBook:
         return ended, other
 
     def end(self, lease: Lease) -> list[Lease]:
-        """End a live lease, and those behind it in its run; their jobs are running still."""
+        """End a live lease and those behind it in its run; their jobs keep running."""
         run = lease.run
         if run is None:
             return [self.end_one(lease)]
@@ -317,7 +322,7 @@ class LeaseBook:
         return [self.end_one(each) for each in (lease, *reversed(behind))]
 
     def end_one(self, lease: Lease) -> Lease:
-        """End a live lease: one in no run, or at an end of its run; its job is running still."""
+        """End a live lease that is in no run or at an end of its run; its job keeps running."""
         del self._leases[lease.lease_id]
         del self._by_offset[lease.job.offset]
         self.leases_of_group.give_back(1)
@@ -333,45 +338,45 @@ class LeaseBook:
     # ---- offering again -------------------------------------------------------------------------
 
     def offer(self, job: Job, since_ns: int = 0) -> None:
-        """Hand *job* out again, before anything new; since when it may be, 0: nobody knows."""
+        """Deliver *job*, available since *since_ns* (0 if unknown), again, before new jobs."""
         job.note_offer(since_ns)
         self.offered[job] = None
 
     def retry_at(self, job: Job, due_ns: int) -> None:
-        """Offer *job* again at *due_ns*; its key waits with it."""
+        """Offer *job* again at *due_ns*; its key waits until then."""
         self._waiting[job.offset] = job
         self._retries.set(job.offset, due_ns)
 
     def due_ns(self, offset: int) -> int | None:
-        """When the job there is offered again; None if it waits for no retry."""
+        """Return when the job at *offset* is offered again; None if it waits for no retry."""
         return self._retries.numbers.get(offset)
 
     def retrying(self) -> list[Job]:
-        """The jobs that wait for their retry. O(waiting)."""
+        """Return the jobs that wait for their retry. O(waiting)."""
         return list(self._waiting.values())
 
     def withdraw(self, job: Job) -> None:
-        """Hand *job*, which is running and of which no lease lives, out no more."""
+        """Stop delivering *job*, which is running without a live lease."""
         self.offered.pop(job, None)
         if self._waiting.get(job.offset) is job:
             del self._waiting[job.offset]
             self._retries.remove(job.offset)
 
     def take_offered(self) -> Job | None:
-        """The next job to hand out again, or None."""
+        """Return the next job to deliver again, or None."""
         return self.offered.popitem(last=False)[0] if self.offered else None
 
     # ---- time -----------------------------------------------------------------------------------
 
     def is_due(self, now_ns: int) -> bool:
-        """True if ``expired`` or ``take_due`` may have something to do now."""
+        """Return True if ``expired`` or ``take_due`` may find something now."""
         deadlines = self._deadlines
         if deadlines and deadlines[0][0] <= now_ns:
             return True
         return bool(self._waiting) and self._retries.lowest <= now_ns
 
     def expired(self, now_ns: int) -> list[list[Lease]]:
-        """End the leases whose deadline has come, each with those behind it in its run."""
+        """End the leases past their deadline, each with those behind it in its run."""
         ended = []
         while self._deadlines and self._deadlines[0][0] <= now_ns:
             deadline_ns, first, last = self._pop_deadline()
@@ -382,13 +387,13 @@ class LeaseBook:
         return ended
 
     def take_due(self, now_ns: int) -> list[tuple[Job, int]]:
-        """The jobs whose retry time has come, each with that: they are to be offered."""
+        """Return the jobs whose retry is due, each with its due time; the caller offers them."""
         due = self._retries.up_to(now_ns)
         return [(self._waiting.pop(offset), due_ns) for due_ns, offset in due]
 
     def next_due_ns(self) -> int | None:
-        """When ``expired`` or ``take_due`` has something to do next, or a job is held back no more;
-        stale entries are dropped.
+        """Return when ``expired`` or ``take_due`` is due next, or a job is no longer held back.
+        Drops stale entries.
         """
         due_ns: int | None = self._retries.lowest if self._waiting else None
         if (held_back := self.held_back.first) is not None:
@@ -407,7 +412,7 @@ class LeaseBook:
         return due_ns
 
     def clear(self) -> None:
-        """The queue was dropped: its leases count no longer."""
+        """Drop all leases, because the queue was dropped."""
         self.leases_of_group.give_back(len(self._leases))
         for lease in self._leases.values():
             self._forget_body(lease)
@@ -435,5 +440,5 @@ class LeaseBook:
 
 
 def _leads_alone(run: Sequence[Lease], lease: Lease) -> bool:
-    """True if a verdict on *lease* decides nothing of the others in its *run*."""
+    """Return True if a verdict on *lease* decides no other lease of its *run*."""
     return run[0] is lease and (len(run) == 1 or run[1].verdict is None)

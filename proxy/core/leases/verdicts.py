@@ -1,4 +1,4 @@
-"""Verdicts on leases, and the outcomes of jobs that follow from them. Pure."""
+"""Verdicts on leases, and the resulting outcomes of jobs. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from proxy.core.keys.ids import LeaseId
 
 
 class Outcome(Enum):
-    """How a message ended for its group; the values stand in histories."""
+    """How a message finished for its group; the values appear in histories."""
 
     OK = "ok"
     FILTERED = "filtered"
     DEAD_LETTERED = "dlq"
-    PARKED = "parked"  # its copy is stored, to be redriven
-    SKIPPED = "skipped"  # a person gave it up, on record in the audit topic
+    PARKED = "parked"  # its copy is stored for a redrive
+    SKIPPED = "skipped"  # by a person, recorded in the audit topic
     DELETED = "deleted"  # by the broker's retention, before it could be read again
 
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """A client's verdict "failed" on a lease. ``reject``: no retry, straight to the policy."""
+    """Verdict "failed" on a lease. ``reject``: no retry, apply the group's policy at once."""
 
     lease_id: LeaseId
     retry_after_ms: int | None = None  # None: the group's retry intervals
@@ -31,8 +31,8 @@ class Nack:
 
 @dataclass(frozen=True, slots=True)
 class FailedAction:
-    """An action failed on a job that was about to be handed out: its hand-out number *attempt*.
-    *origin* is where the message itself stands, for a parked copy.
+    """An action failed on a job before its delivery number *attempt*. *origin* is the offset of the
+    message itself, for a parked copy.
     """
 
     offset: int
@@ -44,8 +44,8 @@ class FailedAction:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Why a message was skipped: the record in the audit topic. Of a parked copy also where its
-    message stands, if that is known.
+    """A skipped message: its record in the audit topic and, for a parked copy, the offset of its
+    message if known.
     """
 
     audit: str
@@ -55,7 +55,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """The rule *by* ended a job: ``tags``, ``shadow traffic``, ``action 1``; *origin* as above."""
+    """A job filtered by the rule *by*: ``tags``, ``shadow traffic``, ``action 1``; *origin* as
+    above.
+    """
 
     by: str
     origin: int

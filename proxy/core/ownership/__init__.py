@@ -1,1 +1,1 @@
-"""Ownership of queues: shares, named owners, trust in locks, and what an owner records."""
+"""Ownership of queues: shares, named owners, trust in locks, and an owner's records."""

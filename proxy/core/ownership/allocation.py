@@ -1,6 +1,6 @@
-"""Which queues a member of a group should own: averaging, as RocketMQ does it. Pure.
+"""Allocation of queues to the members of a group: averaging, as RocketMQ does it. Pure.
 
-Every member computes the same answer from the same lists, so nobody has to tell anybody.
+All members compute the same result from the same lists, without communication.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from broker_core.names import QueueName
 
 
 def allocate(member: str, members: Iterable[str], queues: Sequence[QueueName]) -> list[QueueName]:
-    """The consecutive share of *queues* of *member* among *members* (sorted).
+    """Return the consecutive share of *queues* of *member* among *members*.
 
-    *queues* rise and none is there twice: a topic may have a hundred thousand, and whoever has its
-    route sorts them once. Shares differ by one at most, the first ``len(queues) % len(members)``
-    members get the longer ones; empty if *member* is not among *members*. O(members + share).
-    Source: AllocateMessageQueueAveragely.
+    *queues* rise without repeats; callers sort each route only once, because a topic may have a
+    hundred thousand. Shares differ by at most one, and the first ``len(queues) % len(members)``
+    members, in sorted order, get the longer ones. Empty if *member* is not among *members*.
+    O(members + share). Source: AllocateMessageQueueAveragely.
     """
     ordered_members = sorted(set(members))
     if member not in ordered_members:

@@ -1,8 +1,8 @@
-"""Whether a process stood still, or its wall clock was moved. Pure.
+"""Detection of pauses of the process and of changes of its wall clock. Pure.
 
-Both clocks are looked at again and again. Monotonic time that went by without a look: the process
-was stopped, suspended with its machine, or starved of a processor. A wall clock that went further,
-or less far, than the monotonic one: somebody set it.
+Both clocks are checked periodically. A gap in monotonic time means that the process was stopped,
+suspended with its machine, or starved of a processor. If the wall clock advanced more or less than
+the monotonic one, it was set.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from enum import StrEnum
 from proxy.core.keys.retry_policy import MS
 
 _KEPT = 16
-#: Clocks that are kept right by slewing stay far below this between two looks.
+#: Slewing adjusts clocks by far less than this between two checks.
 _MOVED_MS = 1000
 
 
 class JumpKind(StrEnum):
-    """What jumped."""
+    """Kind of a jump."""
 
     STOOD_STILL = "stood_still"
     WALL_CLOCK = "wall_clock"
@@ -27,9 +27,7 @@ class JumpKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """``by_ms``: for how long the process stood still, or how far the wall clock was moved,
-    negative: back.
-    """
+    """``by_ms``: length of the pause, or change of the wall clock, negative if it was set back."""
 
     kind: JumpKind
     at_ns: int
@@ -38,8 +36,8 @@ class ClockJump:
 
 @dataclass(slots=True)
 class ClockJumps:
-    """The latest jumps of this process, the oldest first. ``longest_ns``: looks further apart than
-    that mean that it stood still.
+    """The latest jumps of this process, the oldest first. ``longest_ns``: longest time between two
+    checks that does not count as a pause.
     """
 
     longest_ns: int
@@ -47,7 +45,7 @@ class ClockJumps:
     _last: tuple[int, int] | None = None
 
     def look(self, *, now_ns: int, wall_ms: int) -> list[ClockJump]:
-        """Both clocks are so far now; what is new."""
+        """Check both clocks; return new jumps."""
         before, self._last = self._last, (now_ns, wall_ms)
         if before is None:
             return []

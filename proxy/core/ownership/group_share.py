@@ -1,15 +1,16 @@
-"""Which queues of a group one of its members goes for, and which it gives up. Pure.
+"""Queues of a group that one member acquires, and those that it gives up. Pure.
 
-A member looks at routes and members now and then, and after each notice of a broker. What it does
-after a look is decided here, topic by topic: whom it counts (``steady_members``), what its share is
-(``allocation``, ``handoffs``), what it asks the locks of, what it hands over. Times are ns.
+A member checks routes and members periodically, and after each notice of a broker. This module
+decides, topic by topic, what to do afterwards: the members that count (``steady_members``), its
+share (``allocation``, ``named_owners``), the locks to request, the queues to hand over. Times are
+ns.
 
-1. Queues of a topic are shared by the members that *want* it. One that does not want it hands its
-   queues over, but for those of which its clients hold something: these when that is settled.
-2. While nobody wants a topic, its queues stay where they are, and those that nobody has are shared
-   by all members. So whoever wants it next finds it read, and no change of demand moves it twice.
-3. *Strangers*, members that do not say what they want, keep the share that averaging over all
-   members gives them, of the topics that they subscribe: they compute it so themselves.
+1. Queues of a topic are shared by the members that *want* it. A member that does not want it hands
+   its queues over; those with leases follow when the leases are settled.
+2. While no member wants a topic, its queues stay where they are, and unowned ones are shared by all
+   members. So the next member that wants it finds it read, and no change of demand moves it twice.
+3. *Strangers*, members that do not announce their wishes, keep the share that averaging over all
+   members gives them, for topics that they subscribe: they compute it so themselves.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from proxy.core.ownership.allocation import allocate
 from proxy.core.ownership.named_owners import Handoffs
 from proxy.core.ownership.steady_members import SteadyMembers
 
-#: Seconds between two looks at members and routes; notices of brokers come in between.
+#: Seconds between two checks of members and routes; broker notices add checks in between.
 SETTLED_S, UNSETTLED_S = 5.0, 0.5
-#: Seconds between two looks in any case, for each member of the group.
+#: Least seconds between two checks, for each member of the group.
 _REST_S = 0.001
-#: So many queues are taken over at a time: the first members of many to come would else take
-#: everything, and be busy with it for long, only to hand it over to the next.
+#: Most queues taken over at a time: otherwise the first of many starting members would take all,
+#: only to hand most of them over.
 _AT_ONCE = 256
-#: Whoever joins counts after so long.
+#: Time after which a new member counts.
 _STEADY_NS = 1_000_000_000
 
 
 class Present(NamedTuple):
-    """Who is there for one topic. ``wanting``: the members that want it, None if all do;
-    ``strangers``: those that say nothing of what they want, and whether they subscribe the topic.
+    """Members present for one topic. ``wanting``: those that want it, None if all do;
+    ``strangers``: those that do not announce their wishes, and whether they subscribe the topic.
     """
 
     members: Collection[str]
@@ -48,20 +49,20 @@ class Present(NamedTuple):
 
     @property
     def takers(self) -> Collection[str]:
-        """The members that may own queues of the topic for long."""
+        """Members that may own queues of the topic permanently."""
         if not self.wanting:
             return self.members
         return {*self.wanting, *self.subscribers}
 
     @property
     def subscribers(self) -> list[str]:
-        """The strangers that take their share of the topic."""
+        """Strangers that take their share of the topic."""
         return [each for each, subscribes in self.strangers.items() if subscribes]
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What to do after a look. *ask*: of which queues to ask the lock, by broker."""
+    """Result of a check. *ask*: queues whose locks to request, by broker."""
 
     ask: dict[str, set[QueueName]]
     hand_over: set[QueueName]
@@ -69,7 +70,7 @@ class Moves:
 
 @dataclass(slots=True)
 class _Steady:
-    """Whom to count for one topic."""
+    """Members that count for one topic."""
 
     members: SteadyMembers = field(default_factory=lambda: SteadyMembers(settle_ns=_STEADY_NS))
     wanting: SteadyMembers = field(default_factory=lambda: SteadyMembers(settle_ns=_STEADY_NS))
@@ -85,17 +86,19 @@ class GroupShare:
 
     member: str
     handoffs: Handoffs
-    #: What it is to own, by the last look at each topic.
+    #: Queues that it should own, according to the last check of each topic.
     share: set[QueueName] = field(default_factory=set)
-    #: What it takes beside if nobody else has it: queues of topics that nobody wants.
+    #: Queues of unwanted topics that it takes in addition if they are unowned.
     spare: set[QueueName] = field(default_factory=set)
     _steady: dict[Topic, _Steady] = field(default_factory=dict)
     _unsaid: bool = False
-    _listed: int = 0  # how many members there are
-    _asked_last: QueueName | None = None  # where the turn of those that are too many stands
+    _listed: int = 0  # number of members
+    _asked_last: QueueName | None = None  # last queue requested, when requests take turns
 
     def begin_look(self, topics: Collection[Topic]) -> None:
-        """The group's topics are these; ``look_at`` each of them follows, then ``moves``."""
+        """Begin a check of *topics*, all topics of the group; ``look_at`` each, then call
+        ``moves``.
+        """
         for gone in self._steady.keys() - set(topics):
             del self._steady[gone]
         self.share, self.spare, self._unsaid, self._listed = set(), set(), False, 0
@@ -110,10 +113,15 @@ class GroupShare:
         leased: Collection[QueueName] = (),
         now_ns: int,
     ) -> bool:
-        """*topic* has *queues*, which rise, and brokers list those *present*. *owned*: of any
-        topic, and of them *leased* those of which clients hold something.
+        """Check one topic. Return False if this member is not listed: then it keeps its queues.
 
-        False if this member is not listed: then it keeps what it has.
+        Args:
+            topic: one of those of ``begin_look``.
+            present: the members that brokers list.
+            queues: all queues of the topic, rising.
+            owned: this member's queues of any topic.
+            leased: those of them with leases.
+            now_ns: the current time.
         """
         members = present.members
         self._listed = max(self._listed, len(members))
@@ -124,7 +132,7 @@ class GroupShare:
         counted = steady.members.counted(members, own=self.member, now_ns=now_ns)
         wanting = members if present.wanting is None else present.wanting
         takers = steady.wanting.counted(wanting, own=self.member, now_ns=now_ns)
-        if steady.members.watches(now_ns) or (wanting and not takers):  # somebody just came
+        if steady.members.watches(now_ns) or (wanting and not takers):  # a member has just joined
             self.cannot_say(topic, owned)
             return True
         left = _of_strangers(present.subscribers, counted, queues)
@@ -153,7 +161,7 @@ class GroupShare:
         *,
         now_ns: int,
     ) -> list[QueueName]:
-        """The part of *queues* that is this member's among *takers*, with what people gave."""
+        """Return this member's part of *queues* among *takers*, including assignments by name."""
         return self.handoffs.share(
             allocate(self.member, takers, queues),
             queues=queues,
@@ -163,21 +171,21 @@ class GroupShare:
         )
 
     def cannot_say(self, topic: Topic, owned: Iterable[QueueName]) -> None:
-        """What the share of *topic* is cannot be said now: what is *owned* is kept."""
+        """Keep the *owned* queues of *topic*, because its share is unknown now."""
         self._unsaid = True
         self.share.update(queue for queue in owned if queue.topic == topic)
 
     def moves(
         self, *, owned: Set[QueueName], taking: int = 0, refused: Collection[QueueName] = ()
     ) -> Moves:
-        """All topics were looked at. *taking*: how many queues are being taken over already;
-        *refused*: which are left alone for now.
+        """Return the moves after all topics were checked. *taking*: number of take-overs under way;
+        *refused*: queues to leave alone for now.
         """
         ask: defaultdict[str, set[QueueName]] = defaultdict(set)
         missing = (self.share | self.spare) - owned - set(refused)
         room = max(0, _AT_ONCE - taking)
         if len(missing) > room:
-            # In turn, or those that others keep would hold up all behind them.
+            # In turn; otherwise queues kept by others would delay all behind them.
             rising = sorted(missing)
             begin = 0 if self._asked_last is None else bisect_right(rising, self._asked_last)
             missing = set((rising[begin:] + rising[:begin])[:room])
@@ -188,23 +196,23 @@ class GroupShare:
         return Moves(ask, set(owned - self.share))
 
     def settled(self, *, owned: Set[QueueName]) -> bool:
-        """True if after the last look nothing was to come: a member, a queue, somebody who was
-        given one by name.
+        """Return True if the last check left nothing open: no new member, no missing queue, no
+        pending assignment by name.
         """
         steady = all(each.settled for each in self._steady.values())
         return not self._unsaid and steady and not self.handoffs.awaits and owned == self.share
 
     def next_look_s(self, *, settled: bool) -> tuple[float, float]:
-        """Seconds to rest after a look, whatever comes, and those until the next if nothing does.
+        """Return the least seconds until the next check, and those until it without any notice.
 
-        The more members there are, the longer: all of them look at whatever changes, and each
-        change is told to each of them. A thousand make a thousand looks a second at most.
+        More members mean more time, because all of them check after each change. A thousand members
+        make at most a thousand checks per second.
         """
         rest_s = self._listed * _REST_S
         return rest_s, max(SETTLED_S if settled else UNSETTLED_S, rest_s)
 
     def leave(self) -> None:
-        """The group is left."""
+        """Leave the group."""
         self._steady.clear()
         self.handoffs.forget()
         self.share, self.spare = set(), set()
@@ -213,7 +221,7 @@ class GroupShare:
 def _of_strangers(
     strangers: Collection[str], members: Sequence[str], queues: Sequence[QueueName]
 ) -> set[QueueName]:
-    """Those of *queues* that averaging over *members* gives to *strangers* among them."""
+    """Return those of *queues* that averaging over *members* gives to *strangers* among them."""
     return {
         queue
         for stranger in strangers

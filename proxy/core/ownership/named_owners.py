@@ -1,10 +1,9 @@
-"""Which queues of a group one of its members tries to own, where people gave some to members that
-they named. Pure.
+"""Effect of assignments by name on the queues that a member tries to own. Pure.
 
-Who owns a queue is decided by its lock and by its epoch; this only says who asks for the lock. A
-member that was named asks for it for a while, and keeps what it got for as long as it owns it. The
-others leave a queue alone while the member that it was given to is there and owns it, or may still
-come for it; then shares are as ever. Times are ns.
+Lock and epoch decide who owns a queue; this module only decides who requests the lock. A named
+member requests it for a while, and keeps a queue as long as it owns it. The others leave the queue
+alone while the named member is present and owns it, or may still come for it; after that, shares
+apply as usual. Times are ns.
 """
 
 from __future__ import annotations
@@ -14,60 +13,61 @@ from collections.abc import Collection, Iterable, Sequence
 
 from broker_core.names import QueueName
 
-#: A queue that was left alone is tried again after so long: its owner may have lost it.
+#: Time after which a queue left alone is tried again, because its owner may have lost it.
 _LEAVE_NS = 5_000_000_000
-#: The same of one that nobody has taken yet.
+#: The same for a queue not yet taken over.
 _WAIT_NS = 1_000_000_000
 
 
 class Handoffs:
-    """What one member knows of queues that were given by name."""
+    """One member's knowledge of queues assigned by name."""
 
     def __init__(self, *, expect_ns: int, wait_ns: int) -> None:
-        """Who was named asks for the queue for *expect_ns*, which begins before the owner hands it
-        over; once that is done the others wait *wait_ns* for it, if it is a member still.
+        """*expect_ns*: how long the named member requests the queue, beginning before the
+        hand-over.
+        *wait_ns*: how long the others wait for it after the hand-over, if it is still a member.
         """
         self._expect_ns = expect_ns
         self._wait_ns = wait_ns
         self._expected: dict[QueueName, int] = {}  # until when, unless it is owned
-        self._left: dict[QueueName, tuple[str, int]] = {}  # to whom, until when
-        self._awaited: set[QueueName] = set()  # of those: nobody has it yet, for all we know
-        self._given: dict[QueueName, tuple[int, int]] = {}  # epoch that ended so, seen when
+        self._left: dict[QueueName, tuple[str, int]] = {}  # named member, and until when
+        self._awaited: set[QueueName] = set()  # of those: not yet taken over, as far as known
+        self._given: dict[QueueName, tuple[int, int]] = {}  # epoch that ended so, and when seen
 
     def expect(self, queue: QueueName, *, now_ns: int) -> None:
-        """*queue* is given to this member."""
+        """Expect *queue*, which is assigned to this member."""
         self._leave_no_more(queue)
         self._expected[queue] = now_ns + self._expect_ns
 
     def expect_none(self, queues: Sequence[QueueName]) -> None:
-        """None of *queues*, all of a topic, which rise, is for this member: it wants none."""
+        """Stop expecting *queues*, all of one topic that this member does not want, rising."""
         for queue in [each for each in self._expected if _is_in(queues, each)]:
             del self._expected[queue]
 
     def expects(self, queue: QueueName) -> bool:
-        """True if *queue* was given to this member, which waits for it or has it."""
+        """Return True if *queue* is assigned to this member, whether it waits for it or has it."""
         return queue in self._expected
 
     def give(self, queue: QueueName, to: str, *, now_ns: int) -> None:
-        """*queue* is handed to *to* by this member, or was."""
+        """Note that this member hands, or handed, *queue* to *to*."""
         self._expected.pop(queue, None)
         self._wait_for(queue, to, now_ns=now_ns)
 
     def found_with(self, queue: QueueName, owner: str, *, now_ns: int) -> None:
-        """*owner*, to whom *queue* was given, has it."""
+        """Note that *owner*, to which *queue* was assigned, has it."""
         if queue not in self._expected:
             self._left[queue] = owner, now_ns + _LEAVE_NS
             self._awaited.discard(queue)
 
     @property
     def awaits(self) -> bool:
-        """True if some queue is left alone until somebody comes for it."""
+        """True if a queue is left alone for a member that has not taken it yet."""
         return bool(self._awaited)
 
     def waits(self, queue: QueueName, to: str, *, epoch: int, now_ns: int) -> bool:
-        """The period *epoch* of *queue* ended for *to*, which is a member: is it to be left alone?
+        """Return True if *queue*, whose period *epoch* ended for the member *to*, is left alone.
 
-        Only for ``wait_ns`` from the first time that this member saw it so.
+        Only for ``wait_ns`` after this member first saw it.
         """
         seen, since_ns = self._given.get(queue, (epoch, now_ns))
         if seen != epoch:
@@ -87,8 +87,14 @@ class Handoffs:
         members: Collection[str],
         now_ns: int,
     ) -> list[QueueName]:
-        """What this member tries to own of *queues*, all of a topic, which rise, if *allocated* is
-        its share by averaging, and it owns *owned* (of any topic).
+        """Return the queues that this member tries to own.
+
+        Args:
+            allocated: its share by averaging.
+            queues: all queues of one topic, rising.
+            owned: its queues, of any topic.
+            members: the members that count for the topic.
+            now_ns: the current time.
         """
         wanted = set(allocated)
         for queue in [each for each in (*self._expected, *self._left) if _is_in(queues, each)]:
@@ -110,7 +116,7 @@ class Handoffs:
         return sorted(wanted)
 
     def forget(self) -> None:
-        """The group is left by this member."""
+        """Forget everything, because this member leaves the group."""
         self._expected.clear()
         self._left.clear()
         self._awaited.clear()
@@ -126,6 +132,6 @@ class Handoffs:
 
 
 def _is_in(queues: Sequence[QueueName], queue: QueueName) -> bool:
-    """Found by halving: a topic may have very many, and few of them were given by name."""
+    """Return True if *queue* is in *queues*, by binary search: a topic may have very many."""
     at = bisect_left(queues, queue)
     return at < len(queues) and queues[at] == queue

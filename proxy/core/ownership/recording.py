@@ -1,10 +1,10 @@
-"""What an owner writes down of its queue: a delta, a snapshot now and then, or nothing. Pure.
+"""Ownership records to write for a queue: a delta, sometimes a snapshot, or nothing. Pure.
 
-A delta costs as much as changed: what is there notes its changes itself, and whoever records takes
-the note. Only where the records of an owner before are gone on from is all compared, once.
+A delta costs as much as what changed, because the state tracks its own changes, and the recorder
+collects them. Only when it continues the records of an earlier owner is everything compared, once.
 
-No queue with an owner is without a record for longer than an hour, and none builds on a snapshot
-that retention is about to delete (``renew``).
+Each owned queue gets a record at least once per hour, and no record builds on a snapshot that
+retention is about to delete (``renew``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from proxy.core.records.snapshot_parts import PART_BYTES, parts
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: A snapshot is written once the deltas since the last one list more offsets than it (and than so
-#: many), or are so many (or one to so many offsets of it), or so old: a new owner reads them all.
+#: A new owner reads all deltas since the last snapshot. So the next snapshot is written once they
+#: list more offsets than it (and than MIN_OFFSETS), exceed MAX_DELTAS in number (or one per
+#: _OFFSETS_A_DELTA of its offsets), or are too old.
 MIN_OFFSETS = 16_384
 MAX_DELTAS = 256
 _OFFSETS_A_DELTA = 16
@@ -36,24 +37,24 @@ _MAX_AGE_NS = 3600 * 1_000_000_000
 
 
 class Recording:
-    """The records of one ownership period. After each ``due`` either ``written`` or ``failed`` has
-    to be told, before the next.
+    """The records of one ownership period. After each ``due``, call ``written`` or ``failed``
+    before the next.
     """
 
     def __init__(
         self, pipeline: QueuePipeline, last: LastOwner | None, own: Own | None = None
     ) -> None:
-        """*last*: the owner before, whose snapshot *pipeline* resumed. *own* began the period: all
-        snapshots repeat it, for a period may be longer than its first record is kept.
+        """*last*: the earlier owner, whose snapshot *pipeline* resumed. *own* began the period: all
+        snapshots repeat it, because retention may delete it during a long period.
         """
-        # Weakly: who keeps records by their pipelines would keep both for ever.
+        # Weakly: a caller that keeps records by pipeline would otherwise keep both forever.
         self._of = ref(pipeline)
         self._own = own
-        self._snapshot_at: int | None = None  # where the deltas begin; None: a snapshot comes next
+        self._snapshot_at: int | None = None  # base of the deltas; None: a snapshot comes next
         self._serial = 0  # of the last snapshot
-        self._last_at = 0  # where the last record of those stands
+        self._last_at = 0  # offset of the last of these records
         self._in_snapshot = self._in_deltas = self._deltas = self._since_ns = 0
-        # What the records say by now: all of it while that is compared with all that is there.
+        # Recorded state; complete while it is compared with the current state.
         self._compares = True
         self._base = self._read = self._count = 0  # of unfinished
         self._unfinished: set[int] = set()
@@ -66,23 +67,23 @@ class Recording:
         if last is not None and last.snapshot is not None and last.damage is None:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
             self._tell(last.snapshot)
-            self._longest_lease_ms = 0  # that was another period
+            self._longest_lease_ms = 0  # belongs to another period
 
     @property
     def _pipeline(self) -> QueuePipeline:
         pipeline = self._of()
-        assert pipeline is not None, "who asks for its records has it"
+        assert pipeline is not None, "the caller keeps the pipeline"
         return pipeline
 
     def has_news(self, now_ns: int) -> bool:
-        """False only if nothing is ``due``: so it is each second in queues at rest."""
+        """Return False only if nothing is ``due``, as each second in idle queues."""
         pipeline, jobs = self._pipeline, self._pipeline.jobs
         if not self._since_ns or self._snapshot_at is None or self._is_old(now_ns):
             return True
         if pipeline.extensions_refused or self._compares:
             return True
         return bool(
-            # With nothing read since, what is unfinished can only have become less.
+            # With nothing read since, unfinished offsets can only have been removed.
             (jobs.committable, jobs.read) != (self._base, self._read)
             or jobs.never_spilled != self._count
             or jobs.spilled_chains.changed
@@ -94,10 +95,10 @@ class Recording:
         )
 
     def due(self, now_ns: int, *, whole: bool = False, most: int = PART_BYTES) -> list[Record]:
-        """What is to be written now; *whole*: a snapshot in any case. Its records have *most* bytes
-        each, encoded; a delta that turns out to be longer has ``failed``.
+        """Return the records to write now. *whole*: a snapshot in any case. *most*: bytes of each
+        of its records, encoded; a longer delta must be reported as ``failed``.
 
-        Leases that live on past a hand-over stand in snapshots alone.
+        Leases that outlive a hand-over are listed only in snapshots.
         """
         self._since_ns = self._since_ns or now_ns
         if self._pipeline.extensions_refused and self._pipeline.lease_times(now_ns):
@@ -117,7 +118,7 @@ class Recording:
         return [*parts(snapshot, self._own, serial=self._serial, most=most)]
 
     def written(self, records: Sequence[Record], *, at: int) -> None:
-        """The *records* that were due are stored, the first one at offset *at*."""
+        """Note that the *records* that were due are stored, the first one at offset *at*."""
         self._last_at = at
         self._pipeline.raised_lease_recorded(self._longest_lease_ms)
         if isinstance(records[0], Delta):
@@ -128,18 +129,18 @@ class Recording:
             self._in_deltas = self._deltas = 0
 
     def failed(self) -> None:
-        """Nobody knows whether they are stored."""
+        """Note that it is unknown whether the records are stored."""
         self._snapshot_at = None
 
     @property
     def snapshot_at(self) -> int | None:
-        """The record that all later ones build on, perhaps one of an owner before; None if a
-        snapshot comes next.
+        """Offset of the snapshot that all later records build on, perhaps an earlier owner's; None
+        if a snapshot comes next.
         """
         return self._snapshot_at
 
     def renew(self) -> None:
-        """Have a snapshot come next: retention is near the record that all build on."""
+        """Write a snapshot next, because retention is close to the current one."""
         self._snapshot_at = None
 
     def _outgrown(self, now_ns: int) -> bool:
@@ -150,8 +151,8 @@ class Recording:
         )
 
     def _is_old(self, now_ns: int) -> bool:
-        # Also if nothing changed: so records say that the queue has an owner, and retention, which
-        # takes old ones, leaves the last.
+        # Even if nothing changed: so records show that the queue has an owner, and the last one is
+        # never old enough for retention.
         return now_ns - self._since_ns >= _MAX_AGE_NS
 
     def _tell(self, snapshot: Snapshot) -> None:
@@ -165,7 +166,7 @@ class Recording:
         self._keys = snapshot.keys
 
     def _took_notes(self) -> None:
-        """All that is there is said."""
+        """Clear the tracked changes, because everything is recorded."""
         pipeline, jobs = self._pipeline, self._pipeline.jobs
         jobs.unspilled_changes()
         for notes in (
@@ -177,7 +178,7 @@ class Recording:
             *(pipeline.parked.changed, pipeline.recorded_pauses.changed),
         ):
             notes.clear()
-        # What an earlier owner had is not noted as it is read.
+        # State of an earlier owner is not tracked while it is read.
         self._compares = jobs.resumes
         if not self._compares:
             self._unfinished, self._attempts, self._parked, self._paused = set(), {}, {}, {}
@@ -218,7 +219,7 @@ class Recording:
         return delta if delta.size or (base, read, delta.longest_lease_ms) != said else None
 
     def _unfinished_changes(self) -> tuple[list[int], list[int]]:
-        """Rising offsets that are unfinished no longer (some may be spilled), and that came."""
+        """Return rising offsets: no longer unfinished (some may be spilled), and added."""
         jobs = self._pipeline.jobs
         left, came = jobs.unspilled_changes()
         if self._compares:
@@ -229,7 +230,9 @@ class Recording:
         return left, came
 
     def _attempts_changes(self, left: Iterable[int], *, base: int) -> dict[int, int]:
-        """Those that others are told of anew: of what *left*, records keep none by themselves."""
+        """Return attempts to record again: those that changed, and those of *left* offsets, which
+        records drop.
+        """
         now = self._pipeline.leases.attempts
         offsets = now.changed.union(left)
         if self._compares:
@@ -237,7 +240,7 @@ class Recording:
         return {each: now[each] for each in sorted(offsets) if each in now and each >= base}
 
     def _spilled_changes(self) -> tuple[dict[bytes, array[int]], dict[bytes, int | None]]:
-        """By key: spilled offsets that were added, and heads that moved."""
+        """Return, by key, spilled offsets that were added, and heads that moved."""
         jobs = self._pipeline.jobs
         spilled: dict[bytes, array[int]] = {}
         heads: dict[bytes, int | None] = {}
@@ -253,7 +256,7 @@ class Recording:
                 continue
             head, end = chain.offsets[chain.head], chain.offsets[-1]
             self._spilled[key] = head, end
-            if key in jobs.spilled_chains.rewritten:  # as if the old one were finished
+            if key in jobs.spilled_chains.rewritten:  # as if the old chain were finished
                 heads[key], spilled[key] = None, chain.offsets[chain.head :]
                 continue
             if 0 <= first < head:
@@ -266,7 +269,7 @@ class Recording:
 
 
 def _changes(now: Noted[K, V], told: Mapping[K, V], *, compare: bool) -> dict[K, V | None]:
-    """What records have to say of *now*; None: no more there. *compare*: with what was *told*."""
+    """Return the changes of *now* to record; None if removed. *compare*: compare with *told*."""
     changes: dict[K, V | None] = {}
     if compare:
         changes.update(dict.fromkeys(told.keys() - now.keys()))

@@ -1,36 +1,37 @@
-"""Who counts as a member when queues are shared out. Pure."""
+"""Members that count when queues are shared out. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-#: In large groups who joined waits longer, for each member that there is; and the longest.
+#: In large groups a new member waits longer, for each existing member; and the longest wait.
 _EACH_NS = 20_000_000
 _LONGEST_NS = 10_000_000_000
 
 
 class SteadyMembers:
-    """Who joins counts once it was there for *settle_ns* without a gap; who leaves counts no more.
+    """A new member counts once present for *settle_ns* without a gap; a departed one no longer
+    counts.
 
-    A member whose link to the broker comes and goes would else make all the others give queues up
-    and take them again with each turn. Each time that somebody begins to count, up to half of all
-    queues change hands: so in a large group the first who joins waits longer, and those who joined
-    after it and have stayed count with it. Nobody waits for the last: members that do not look at
-    the same moment would long not agree. Those of the first look count at once.
+    Otherwise a member with an unstable link would make all others give up and take back queues each
+    time. Each time that a member begins to count, up to half of all queues move. So in a large
+    group the first new member waits longer, and those who joined after it and have stayed count
+    with it. The wait does not extend to the last one: members that check at different times would
+    disagree for long. Members of the first check count at once.
 
-    In a large group whoever joined watches for as long itself, before it asks for anything: the
-    others keep their queues until they count it, and where all begin at the same time, the first
-    would take what they soon have to give to the next.
+    In a large group a new member also watches for as long before it requests anything: the others
+    keep their queues until they count it, and if all start at the same time, the first would take
+    queues that it soon must hand over.
     """
 
     def __init__(self, *, settle_ns: int) -> None:
         self._settle_ns = settle_ns
-        self._since: dict[str, int] = {}  # who does not count yet, and since when it is there
+        self._since: dict[str, int] = {}  # members that do not count yet, with their first time
         self._counted: set[str] | None = None
         self._watches_until_ns = 0
 
     def counted(self, members: Collection[str], *, own: str, now_ns: int) -> list[str]:
-        """Those of *members* who count now; *own* always does. O(members)."""
+        """Return the *members* that count now; *own* always does. O(members)."""
         window_ns = max(self._settle_ns, min(len(members) * _EACH_NS, _LONGEST_NS))
         if self._counted is None:
             self._counted = set(members)
@@ -44,12 +45,12 @@ class SteadyMembers:
         return [each for each in members if each == own or each in self._counted]
 
     def watches(self, now_ns: int) -> bool:
-        """True if this member is too new in a large group to ask for anything."""
+        """Return True if this member is too new in a large group to request anything."""
         return now_ns < self._watches_until_ns
 
     @property
     def settled(self) -> bool:
-        """True if by the last look nobody is there who does not count yet."""
+        """True if all members of the last check count."""
         return not self._since
 
     def _admit(self, window_ns: int, now_ns: int) -> None:

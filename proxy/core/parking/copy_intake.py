@@ -1,7 +1,7 @@
-"""From the copies in a parked twin to jobs: which of them count, and by which key. Pure.
+"""From copies in a parked twin to jobs: selection of valid copies, and their keys. Pure.
 
-The next owner may copy a message once more that has a copy. Offsets of messages rise among the
-copies of a key, so one that does not is a repeat, and passed over.
+The next owner may copy a message again. Original offsets rise among the copies of a key, so a copy
+whose offset does not rise is a repeat and skipped.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from proxy.core.pipeline.settlement import Settlement
 
 
 class CopyIntake(Intake):
-    """Takes copies in as the messages that they are of, while the keys of these are parked.
+    """Admits copies as their original messages, while their keys are parked.
 
-    Caller: the twin's pipeline. Affects: jobs, and what ``Redrives`` notes of each parked key.
+    Caller: the twin's pipeline. Affects: jobs, and the progress of each parked key in ``Redrives``.
     """
 
     def __init__(
@@ -43,25 +43,25 @@ class CopyIntake(Intake):
         *,
         origin: QueuePipeline,
     ) -> None:
-        """The parts are those of the twin; *origin* is the queue whose messages are parked."""
+        """Use the components of the twin; *origin* is the queue whose messages are parked."""
         super().__init__(rules, jobs, leases, keys, pauses, exhausted, settlement, operator)
         assert isinstance(exhausted, Redrives)
         self._redrives, self._origin = exhausted, origin
 
     def room(self, *, ready: int, demand: bool) -> int:
-        """Reading never pauses but for full memory: what is not redriven costs an offset each."""
+        """Return the room: reading pauses only if memory is full; copies cost an offset each."""
         return self._residency.room(demand=True)
 
     def job(self, message: StoredMessage, key: bytes | None) -> Job:
-        """A new job of the message as it was sent, whatever its copy looks like."""
+        """Return a new job for the original message of a copy."""
         return super().job(as_sent(message), key)
 
     def origin_offset(self, _job: Job, message: StoredMessage) -> int:
-        """Where the message of a copy stands in the queue that it is of."""
+        """Return the offset of the original message of a copy."""
         return origin_of(message)[0]
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        """Put a copy that counts into the chain of its key."""
+        """Add a valid copy to the chain of its key."""
         key = self._key_of(message)
         origin, epoch = origin_of(message)
         parked = None if key is None else self._origin.parked.get(key)
@@ -76,5 +76,5 @@ class CopyIntake(Intake):
             self._jobs.admit(self.job(message, key))
 
     def _key_of(self, message: StoredMessage) -> bytes | None:
-        """The key under which it was parked: by the rule that the message itself had."""
+        """Return the key under which it was parked: by the rule of the original message."""
         return parked_chain(message, self._origin.keys.record.rule_at(origin_of(message)[0]))

@@ -1,4 +1,4 @@
-"""The copy of a parked message: what it says of its message. Pure."""
+"""Origin and key of a parked message, from its copy. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from proxy.core.keys.key_rules import KeyRule
 
 
 def origin_of(copy: StoredMessage) -> tuple[int, int]:
-    """Offset of the message that *copy* is of, or was taken out of, and the ownership period that
-    the copy was made in; -1 for what it does not say.
+    """Return the offset of the original message of *copy*, and the ownership period in which the
+    copy was made; -1 for unknown values.
     """
     raw = (copy.taken_from or copy).raw_properties
     return _number(raw, ORIGIN_OFFSET), _number(raw, ORIGIN_EPOCH)
 
 
 def parked_chain(copy: StoredMessage, rule: KeyRule) -> bytes | None:
-    """The key under which the message of *copy* was parked. One that does not say so has it by
-    *rule*, from the message as it was sent.
+    """Return the key under which the message of *copy* was parked. If the copy does not contain it,
+    it is computed by *rule* from the original message.
     """
     key = chain_in(copy)
     return rule.chain_of(as_sent(copy)) if key is None else key

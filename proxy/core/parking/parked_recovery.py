@@ -1,8 +1,8 @@
-"""Which keys are parked, where no ownership record of the queue says so any more. Pure.
+"""Recovery of the parked keys of a queue whose ownership records are lost. Pure.
 
-Copies that have not ended stand in the parked twin, so their keys are parked: later messages of
-them must wait behind. A key too many waits until it is redriven; a key too few would lose its order
-or, where its copies were made from messages that are committed by now, the messages.
+Keys with unfinished copies in the parked twin are parked: later messages of them must wait. One key
+too many waits until it is redriven; one too few would lose its order, or even messages whose
+originals are committed by now.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.record import Snapshot
 
 BY = "recovery"
-_REASON = "found among the parked copies, for the ownership records were damaged"
+_REASON = "found among the parked copies, because the ownership records were damaged"
 
 
 @dataclass(slots=True)
 class FoundParked:
-    """Looks through a twin. ``said`` is the state by the twin's own records, None if there is none;
-    all below ``start`` has ended.
+    """Finds parked keys in a twin. ``said`` is the state according to the twin's own records, None
+    without any; all copies below ``start`` are finished.
     """
 
     keys_by: KeyRecord
@@ -41,14 +41,14 @@ class FoundParked:
 
     @property
     def position(self) -> int:
-        """From there on the copies have to be looked at."""
+        """Offset from which the copies must be examined."""
         return self.start if self.said is None else max(self.start, self.said.read)
 
     def see(self, copy: StoredMessage) -> None:
-        """A copy that stands there."""
+        """Add a copy found in the twin."""
         origin, epoch = origin_of(copy)
         key = parked_chain(copy, self.keys_by.rule_at(origin))
         if key is None or origin < 0:
-            return  # not one of ours
+            return  # not made by the gateway
         found = self.keys.setdefault(key, ParkedKey(0, epoch, by=BY, reason=_REASON))
         self.keys[key] = replace(found, epoch=min(found.epoch, epoch))

@@ -1,10 +1,10 @@
-"""``on_exhausted: park``: which keys of a queue are parked, and what is to be copied. Pure.
+"""``on_exhausted: park``: the parked keys of a queue, and the jobs to copy. Pure.
 
-A key that is parked is held: none of its jobs is handed out. Once its ownership record says so,
-copies of its jobs are appended to the twin (``twin_pipeline``) in order, and each finishes when its
-copy is stored. So the messages of the key stand in the twin, one behind the other, and later ones
-join them. When the twin holds none of it any more the key leaves the parked list, in the record
-first, and its jobs are handed out again as any other.
+A parked key is held: none of its jobs is delivered. Once it is in the ownership records, copies of
+its jobs are appended to the twin (``twin_pipeline``) in order, and each job finishes when its copy
+is stored. So the messages of the key are in the twin in order, and later ones join them. When the
+twin has none of them left, the key leaves the parked list, first in the records, and its jobs are
+delivered as usual.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from proxy.core.records.parked_key import FAILURE_POLICY, ParkedKey, plain_text
 
 
 class Parking:
-    """Parks keys whose jobs are given up, where the retry policy says so, and where an operator
-    does; dead-letters what cannot be parked.
+    """Parks keys whose jobs are given up, if the retry policy says so, and keys that an operator
+    parks; dead-letters jobs that cannot be parked.
 
-    Caller: settlement and dispatch, as of any strategy; ``proxy.upstream.parking`` copies.
-    Affects: ``parked``, held keys of the chains.
+    Caller: settlement and dispatch, as of any strategy; ``proxy.upstream.parking`` copies. Affects:
+    ``parked``, held keys of the chains.
     """
 
     timed = False
@@ -37,20 +37,20 @@ class Parking:
     def __init__(
         self, jobs: Jobs, leases: LeaseBook, parked: Noted[bytes, ParkedKey], epoch: Epoch
     ) -> None:
-        """*parked* are the keys in the queue's records, or on their way."""
+        """*parked*: the keys in the queue's records, or on their way there."""
         self._jobs, self._leases, self._epoch = jobs, leases, epoch
         self._dead_letters = DeadLetters()
         self.under_way = self._dead_letters.under_way
         self._parked = parked
         self.held: Collection[bytes | None] = parked
         self.watched: Collection[bytes | None] = parked
-        #: Parked keys that a record lists: their jobs may be copied. Read-only for others.
+        #: Parked keys in the records: their jobs may be copied. Read-only for others.
         self.recorded: set[bytes] = set(parked)
-        #: Those that no record lists yet, in the order in which they were parked. Read-only.
+        #: Parked keys not yet in the records, in the order of parking. Read-only.
         self.unrecorded: dict[bytes, None] = {}
-        #: Keys that left the parked list, which no record says yet: they are held still.
+        #: Keys removed from the parked list, but not yet from the records: they are still held.
         self.leaving: set[bytes] = set()
-        #: Why no copies can be stored, in a sentence; "" if they can.
+        #: Reason why copies cannot be stored, in a sentence; "" if they can.
         self.trouble = ""
         self._freed: set[bytes] = set()
         self._held_back_keys: dict[int, bytes] = {}
@@ -61,7 +61,7 @@ class Parking:
     # ---- what is given up; caller: settlement, dispatch, pipeline -------------------------------
 
     def give_up(self, job: Job, effects: Effects) -> None:
-        """Park the key of *job*, if the policy says so and it can be, or dead-letter *job*."""
+        """Park the key of *job* if the policy says so and it is possible, or dead-letter *job*."""
         parks = self._leases.failures.policy.on_exhausted is OnExhausted.PARK
         key = job.key
         if parks and key is not None and (key in self._parked or self.park(key, reason=job.reason)):
@@ -70,43 +70,43 @@ class Parking:
             self._dead_letters.give_up(job, effects)
 
     def dead_letter(self, job: Job, effects: Effects) -> None:
-        """Have *job*, of which no copy can be stored, dead-lettered instead."""
+        """Dead-letter *job*, because no copy of it can be stored."""
         self._dead_letters.give_up(job, effects)
 
     def stored(self, job: Job) -> None:
-        """The dead letter of *job* is stored."""
+        """Note that the dead letter of *job* is stored."""
         self._dead_letters.stored(job)
 
     def failed(self, job: Job) -> None:
-        """Nothing: it waits."""
+        """Do nothing: the job waits."""
 
     def freed(self, key: bytes) -> None:
-        """More of *key*, which is parked, may be copied now."""
+        """Note that more jobs of the parked *key* may be copied now."""
         self._freed.add(key)
 
     def is_back(self, job: Job) -> None:
-        """*job* may be copied now, if its key is parked."""
+        """Note that *job* may be copied now, if its key is parked."""
         if job.key is not None and job.key in self._parked:
             self._freed.add(job.key)
 
     def held_back_no_more(self, offset: int) -> None:
-        """The job there may be copied now, if that was asked for."""
+        """Note that the job at *offset* may be copied now, if requested before."""
         if (key := self._held_back_keys.pop(offset, None)) is not None:
             self._freed.add(key)
 
     def on_time(self, now_ns: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def conclude(self, effects: Effects) -> None:
-        """While keys are held they may have to be looked after."""
+        """Note that held keys may need attention."""
         if self._jobs.chains.held_keys:
             effects.note_parking()
 
     # ---- the parked list; caller: ``proxy.upstream.parking``, the operator ----------------------
 
     def park(self, key: bytes, *, by: str = FAILURE_POLICY, reason: str = "") -> bool:
-        """Park *key* from its first unfinished job on, because *by* asks for it; False if it is
-        parked already, or has none in memory. What clients have of it they may finish.
+        """Park *key* from its first unfinished job on, as requested by *by*. Return False if it is
+        parked already, or has no job in memory. Clients may finish the jobs that they hold.
         """
         head = self._jobs.by_key.head(key)
         if head is None or key in self._parked or key in self.leaving or len(key) > LONGEST_KEY:
@@ -117,8 +117,8 @@ class Parking:
         return True
 
     def found(self, keys: Mapping[bytes, ParkedKey]) -> None:
-        """*keys* have copies in the twin, and no record is left that lists them; before the first
-        message is read.
+        """Park *keys*, which have copies in the twin but no records. Call before the first message
+        is read.
         """
         for key in [each for each in keys if each not in self._parked]:
             self._list(key, keys[key])
@@ -129,7 +129,7 @@ class Parking:
         self._jobs.chains.hold(key)
 
     def is_recorded(self, keys: Iterable[bytes]) -> None:
-        """A record that lists *keys* as parked is stored."""
+        """Note that a stored record lists *keys* as parked."""
         for key in keys:
             self.unrecorded.pop(key, None)
             if key in self._parked:
@@ -137,22 +137,22 @@ class Parking:
                 self._freed.add(key)
 
     def leaves(self, keys: Iterable[bytes]) -> None:
-        """*keys* leave the list; they are held until ``left``."""
+        """Remove *keys* from the parked list; they stay held until ``left``."""
         for key in keys:
             del self._parked[key]
             self.recorded.discard(key)
             self.leaving.add(key)
 
     def left(self, keys: Iterable[bytes]) -> None:
-        """Records of the queue and of its twin say that *keys* are parked no more."""
+        """Release *keys*, which the records of queue and twin no longer list as parked."""
         for key in keys:
             self.leaving.discard(key)
             self._jobs.chains.release(key)
             self._jobs.unparked([key])
 
     def failing(self, *, stored_before_ms: float) -> list[bytes]:
-        """Keys, not parked, whose first unfinished message was stored before that time, and failed.
-        O(keys in memory).
+        """Return keys, not parked, whose first unfinished message failed and was stored before that
+        time. O(keys in memory).
         """
         stored_ms_of = self._jobs.residency.down.stored_ms
         return [
@@ -168,21 +168,21 @@ class Parking:
     # ---- copying; caller: ``proxy.upstream.parking`` --------------------------------------------
 
     def copying_fails(self, why: str) -> None:
-        """No copies can be stored, for the reason *why*; "": they can."""
+        """Note the reason *why* copies cannot be stored; "" if they can."""
         self.trouble = why
 
     def keys_to_copy(self) -> list[bytes]:
-        """Keys of which ``to_copy`` may have something that it had not before, each told once."""
+        """Return keys for which ``to_copy`` may have new jobs, each once per change."""
         keys, self._freed = self._freed | self._jobs.chains.take_stirred(), set()
         return sorted(keys)
 
     def look_again(self, keys: Iterable[bytes]) -> None:
-        """Tell of *keys* once more: nothing became of their copies."""
+        """Return *keys* from ``keys_to_copy`` again, because copying failed."""
         self._freed.update(keys)
 
     def to_copy(self, key: bytes, *, jobs: int, body_bytes: int) -> list[Job]:
-        """The next jobs of *key* to be copied, in order: at least one if there is one, *jobs* at
-        most; none while a client has the first, or it is being dead-lettered.
+        """Return the next jobs of *key* to copy, in order: at least one if any, at most *jobs*;
+        none while a client has the first, or it is being dead-lettered.
         """
         run: list[Job] = []
         if key not in self.recorded:
@@ -195,16 +195,16 @@ class Parking:
             if is_out or self._jobs.waits(job) or (run and body_bytes < 0):
                 break
             if self._jobs.residency.read_back(job):
-                break  # ``is_back`` tells of it
+                break  # ``is_back`` follows
             run.append(job)
         return run
 
     def is_given_up(self, job: Job) -> bool:
-        """True while a dead letter of *job* is on its way."""
+        """Return True while a dead letter of *job* is being stored."""
         return job.offset in self.under_way
 
     @property
     def uncopied(self) -> int:
-        """Jobs of held keys that have no copy yet. O(their jobs in memory)."""
+        """Number of jobs of held keys without a copy. O(their jobs in memory)."""
         jobs = self._jobs
         return sum(jobs.by_key.unfinished(key) for key in jobs.chains.held_keys)

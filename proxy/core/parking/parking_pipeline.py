@@ -19,8 +19,8 @@ from proxy.core.records.record import Snapshot
 
 
 class ParkingPipeline(QueuePipeline):
-    """A pipeline whose strategy is ``Parking``, and which answers for its twin where both count:
-    draining, unlocking and a change of the order key.
+    """A pipeline whose strategy is ``Parking``. It includes its twin in draining, unlocking and
+    changes of the order key.
     """
 
     twin: TwinPipeline | None
@@ -28,63 +28,63 @@ class ParkingPipeline(QueuePipeline):
     def __init__(
         self, *, rules: TopicRules, resume: Snapshot | None = None, **period: Unpack[Period]
     ) -> None:
-        """The arguments are those of ``QueuePipeline``."""
+        """Take the arguments of ``QueuePipeline``."""
         super().__init__(rules=rules, resume=resume, exhausted=Parking, **period)
         assert isinstance(self.exhausted, Parking)
-        #: Which keys are parked, and what is to be copied.
+        #: Parked keys, and the jobs to copy.
         self.parking = self.exhausted
 
     # ---- the twin; caller: ``proxy.upstream.parking`` -------------------------------------------
 
     def open_twin(self, twin: TwinPipeline) -> None:
-        """*twin* holds the parked messages from now on."""
+        """Use *twin* for parked messages from now on."""
         self.twin = twin
 
     def drop_twin(self) -> None:
-        """The twin is not owned any more."""
+        """Drop the twin, which is no longer owned."""
         self.twin = None
 
     def note(self, key: bytes, text: str) -> None:
-        """Keep *text* with *key* while that is paused or parked; "" for no note."""
+        """Keep *text* with *key* while it is paused or parked; "" removes the note."""
         if (paused := self.paused.get(key)) is not None:
             self.paused[key] = replace(paused, note=text)
         if (parked := self.parked.get(key)) is not None:
             self.parked[key] = replace(parked, note=text)
 
     def note_of(self, key: bytes) -> str:
-        """What ``note`` keeps."""
+        """Return the note on *key*."""
         kept = (self.paused.get(key), self.parked.get(key))
         return next((each.note for each in kept if each is not None and each.note), "")
 
     def found_parked(self, keys: Mapping[bytes, ParkedKey]) -> None:
-        """*keys* have copies in the twin, and no record is left that lists them; before the first
-        message is read.
+        """Park *keys*, which have copies in the twin but no records. Call before the first message
+        is read.
         """
         self.parking.found(keys)
         if self.keys.record.before is not None:
-            self.keys.begin()  # anew: older messages may be among those copied
+            self.keys.begin()  # again, because copies may be of older messages
 
     def to_copy(self, key: bytes, *, jobs: int, body_bytes: int) -> list[Job]:
-        """The next jobs of *key* to be copied, as ``Parking`` gives them: so few that they are
-        hardly spilled meanwhile, only where chains are cut to their share, or by other limits.
+        """Return the next jobs of *key* to copy, as ``Parking`` does: so few that they are rarely
+        spilled meanwhile.
         """
         most = min(jobs, self.rules.max_jobs_per_key)
         return self.parking.to_copy(key, jobs=most, body_bytes=body_bytes)
 
     def copied(self, jobs: Sequence[Job], *, at: Sequence[int] = ()) -> Effects:
-        """The copies of *jobs*, the first ones of their keys, are stored, *at* these offsets of the
-        twin if that is known. Those that were spilled meanwhile are copied once more; the twin
-        passes over what it has.
+        """Finish *jobs*, the first ones of their keys, whose copies are stored, *at* these offsets
+        of the twin if known. Jobs that were spilled meanwhile are copied again; the twin skips the
+        repeats.
         """
         effects = Effects()
         if self.closed:
             return effects
-        changed: set[bytes] = set()  # keys whose first jobs are others by now
+        changed: set[bytes] = set()  # keys with different first jobs by now
         places = dict(zip(jobs, at, strict=bool(at)))
         for job in jobs:
             if job.key is None or job.key in changed:
                 continue
-            self.parking.freed(job.key)  # there may be more
+            self.parking.freed(job.key)  # more may follow
             if self.jobs.by_key.head(job.key) is not job:
                 changed.add(job.key)
                 continue
@@ -98,23 +98,24 @@ class ParkingPipeline(QueuePipeline):
         return self._concluded(effects)
 
     def not_copyable(self, job: Job) -> Effects:
-        """The broker takes no copy of *job*, the first one of its key: it is dead-lettered, as far
-        as that is possible, and the others of the key go on to be copied.
+        """Dead-letter *job*, the first one of its key, because the broker refuses a copy; copying
+        of the key continues.
         """
         effects = Effects()
         if self.closed or job.key is None or self.jobs.by_key.head(job.key) is not job:
             return effects
         if job.state is RUNNING:
             self.settlement.withdraw(job)
-        job.note_reason(job.reason or "the broker takes no copy that is so long")
+        job.note_reason(job.reason or "a copy would exceed the broker's size limit")
         self.parking.dead_letter(job, effects)
         return self._concluded(effects)
 
     def leave(self, *, but: Collection[bytes] = ()) -> list[bytes]:
-        """Take the keys out of the parked list of which the twin, all of it read, holds none while
-        they are redriven. They are held until ``left``. Not those of which nobody knows whether
-        copies are on their way: *but*. None once the queue is given up: what is to be the last
-        word of a reset may have been made already, and lists them.
+        """Remove redriven keys without copies in the twin, all of it read, from the parked list,
+        and return them; they are held until ``left``.
+
+        *but*: keys that may have copies on their way; they stay. None is removed while draining,
+        because the final records, which list them, may have been made already.
         """
         twin = self.twin
         if twin is None or not twin.is_read or self.draining:
@@ -132,13 +133,14 @@ class ParkingPipeline(QueuePipeline):
         head = self.jobs.by_key.head(key)
         if key in twin.jobs.by_key or (head is not None and head.state is RUNNING):
             return False  # the head was given up
-        # An owner before may have copied messages that are unfinished here: first they are again.
+        # An earlier owner may have copied messages that are unfinished here: they must finish
+        # first.
         read = twin.parked[key].first
         lowest = self.jobs.by_key.lowest(key)
         return self.position >= read and (lowest is None or lowest >= read)
 
     def left(self, keys: Iterable[bytes]) -> Effects:
-        """Records of the queue and of its twin say that *keys* are parked no more."""
+        """Release *keys*, which the records of queue and twin no longer list as parked."""
         self.parking.left(keys)
         return self._concluded(Effects())
 
@@ -146,49 +148,49 @@ class ParkingPipeline(QueuePipeline):
 
     @property
     def copies_known(self) -> bool:
-        """True once all copies that are stored for sure were read."""
+        """True once all copies known to be stored are read."""
         return not self.parked or (self.twin is not None and self.twin.is_read)
 
     @property
     def copied_below(self) -> int:
-        """The end of what the twin has, as far as it was read."""
+        """End of the twin's copies, as far as read."""
         parked = {} if self.twin is None else self.twin.parked
         return max((each.first for each in parked.values()), default=0)
 
     @property
     def key_change_due(self) -> bool:
-        """True if one is wanted and may be planned; not before it is known what was copied: a copy
-        has its key by the rule that its message has.
+        """True if a change is wanted and may be planned: not before all copies are known, because a
+        copy has its key by the rule of its message.
         """
         return super().key_change_due and self.copies_known
 
     @property
     def key_change_in_words(self) -> str:
-        """What a change of the order key waits for, to begin too; "" if there is none."""
+        """State of a change of the order key, including its start; "" if there is none."""
         waits = super().key_change_due and not self.copies_known
         words = f"to {KeyRule.of(self.rules)}: copies of parked messages are being read"
         return words if waits else super().key_change_in_words
 
     def statistics(self) -> PipelineStatistics:
-        """A frozen record of this moment."""
+        """Return the state at this moment."""
         statistics = super().statistics()
         if self.parking.trouble or self.jobs.chains.held_keys:
             trouble = "; ".join(filter(None, (self.parking.trouble, statistics.trouble)))
             return replace(statistics, uncopied=self.parking.uncopied, trouble=trouble)
-        return statistics  # mostly
+        return statistics  # the usual case
 
     def drain(self) -> None:
-        """Both hand out nothing more."""
+        """Stop delivering, in the twin too."""
         super().drain()
         if self.twin is not None:
             self.twin.drain()
 
     @property
     def leases_end_ns(self) -> int:
-        """When the last live lease ends, of a copy too."""
+        """Latest deadline of a live lease, in the twin too."""
         twin_ns = 0 if self.twin is None else self.twin.leases_end_ns
         return max(super().leases_end_ns, twin_ns)
 
     def may_unlock(self, now_ns: int) -> bool:
-        """True if no lease is alive, of a copy neither."""
+        """Return True if a clean end is possible, in the twin too."""
         return super().may_unlock(now_ns) and (self.twin is None or self.twin.may_unlock(now_ns))

@@ -1,6 +1,6 @@
-"""The pipeline of a queue's parked twin: copies of parked messages, handed out by redrives. Pure.
+"""The pipeline of a queue's parked twin: copies of parked messages, delivered by redrives. Pure.
 
-All its jobs are spilled (an offset each), and those of a key are read again only while it is
+All its jobs are spilled (one offset each), and those of a key are read again only while it is
 redriven. ``copy_intake`` reads the copies.
 """
 
@@ -25,9 +25,9 @@ _NEVER = ParkedKey(0, 0)
 
 
 class TwinPipeline(QueuePipeline):
-    """The parked messages of a queue. ``parked`` says what was read of each parked key. Its
-    strategy is ``Redrives``, by whose pace it hands out; ``CopyIntake`` reads copies as the
-    messages that they are of.
+    """The parked messages of a queue. ``parked`` contains how far each parked key was read. The
+    strategy is ``Redrives``, which sets the pace; ``CopyIntake`` reads copies as their original
+    messages.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class TwinPipeline(QueuePipeline):
         resume: Snapshot | None = None,
         **period: Unpack[Period],
     ) -> None:
-        """The arguments are those of ``QueuePipeline``. What stands below *must_read* was there
-        before. All tags are wanted: whatever was parked was wanted when it came.
+        """Take the arguments of ``QueuePipeline``. Copies below *must_read* were there before. Tags
+        do not filter: the original messages passed the filter.
         """
         super().__init__(
             twin_of=twin_of,
@@ -51,39 +51,39 @@ class TwinPipeline(QueuePipeline):
             **period,
         )
         assert isinstance(self.exhausted, Redrives)
-        #: Which keys are redriven.
+        #: The redrives of keys.
         self.redrives = self.exhausted
         self._must_read = must_read
 
     def change_rules(self, rules: TopicRules) -> Effects:
-        """Go on by *rules*, but for the tags."""
+        """Apply *rules* except the tags."""
         return super().change_rules(replace(rules, tags=None))
 
     # ---- reading --------------------------------------------------------------------------------
 
     def copies_end_at(self, end: int) -> None:
-        """Copies below *end* are stored: they have to be read."""
+        """Note that copies below *end* are stored and must be read."""
         self._must_read = max(self._must_read, end)
 
     @property
     def is_read(self) -> bool:
-        """True if all copies that are stored for sure were read."""
+        """True if all copies known to be stored are read."""
         return self.position >= self._must_read
 
     # ---- handing out ----------------------------------------------------------------------------
 
     def may_hand_out(self, now_ns: int) -> bool:
-        """As long as the queue itself is owned."""
+        """Return True if the queue itself may deliver, too."""
         return super().may_hand_out(now_ns) and self.origin.may_hand_out(now_ns)
 
     @property
     def ready(self) -> int:
-        """Jobs that ``lease`` would give now, by the rate of redrives too."""
+        """Number of jobs available to ``lease`` now, within the rate of redrives."""
         return 0 if self.redrives.timed else super().ready
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
-        """Lease up to *max_jobs*, but one at a time if a redrive has a rate: the slowest counts for
-        all.
+        """Lease up to *max_jobs*, but only one at a time if a redrive has a rate: the slowest rate
+        applies to all.
         """
         redrives = self.redrives
         has_rate = redrives.pace_ns > 0
@@ -102,21 +102,21 @@ class TwinPipeline(QueuePipeline):
     def lengthen(
         self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
     ) -> list[Lease]:
-        """No runs in a redrive with a rate."""
+        """Return *firsts* unchanged if a redrive has a rate: no runs then."""
         if self.redrives.pace_ns:
             return list(firsts)
         return super().lengthen(firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes)
 
     def next_due_ns(self, now_ns: int) -> int | None:
-        """When ``on_time`` has something to do."""
+        """Return when ``on_time`` is due next."""
         due_ns, next_ns = super().next_due_ns(now_ns), self.redrives.next_ns
         return due_ns if next_ns is None else min(due_ns or next_ns, next_ns)
 
     # ---- redrives; caller: ``proxy.upstream.parking`` -------------------------------------------
 
     def redrive(self, key: bytes, *, rate: float = 0.0, by: str = "") -> Effects:
-        """Hand the copies of *key*, which is parked, out because *by* asks for it: in order,
-        attempts counted anew; *rate* of them a second at most (0: as many as clients take).
+        """Deliver the copies of the parked *key* in order, as requested by *by*. Attempts count
+        from 0; at most *rate* per second (0: no limit).
         """
         return self.redrive_all([key], rate=rate, by=by)
 
@@ -127,17 +127,17 @@ class TwinPipeline(QueuePipeline):
         return self._concluded(Effects().note_parking())
 
     def pace(self, key: bytes, *, rate: float) -> Effects:
-        """Another *rate* for *key*, which is redriven; its hand-outs count on."""
+        """Change the *rate* of *key*, which is redriven; its deliveries keep counting."""
         self.redrives.change_pace(key, rate=rate)
         return self._concluded(Effects().note_parking())
 
     def stop(self, key: bytes) -> Effects:
-        """Redrive *key* no longer; what a client has of it may be finished."""
+        """Stop the redrive of *key*; clients may finish the copies that they hold."""
         self.redrives.stop(key)
         return self._concluded(Effects().note_parking())
 
     def _concluded(self, effects: Effects) -> Effects:
-        """The same, after redrives that end now; the queue looks after its twin each time."""
+        """Return *effects* after ending redrives; they always let the queue check its twin."""
         for key in self.redrives.to_stop():
             self._stop(key)
         effects.note_parking()
@@ -157,9 +157,9 @@ class TwinPipeline(QueuePipeline):
 
 
 def _still_parked(resume: Snapshot, parked: Mapping[bytes, ParkedKey]) -> Snapshot:
-    """*resume* without the keys that have left the parked list since: so the records of the queue
-    say, and its owner may have ended before those of the twin did. All copies of them have ended,
-    also where the key is *parked* once more, by a later owner.
+    """Return *resume* without keys that have left the parked list according to the queue's records:
+    its owner may have ended before it wrote those of the twin. All copies of such keys are
+    finished, even if a later owner *parked* the key again.
     """
     left = {
         key

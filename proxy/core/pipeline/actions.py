@@ -1,12 +1,12 @@
-"""Jobs on their way through the actions of their topic, at the moment of a hand-out. Pure.
+"""Actions of a topic on jobs that are about to be delivered. Pure.
 
-Only what is about to be handed out is looked at, so chains, spilling, retries and take-overs are
-what they are without actions. A job that is filtered finishes, and the next of its key has its
-turn. One on which an action fails has used up a hand-out: it is retried, and given up, as if a
-client had failed on it. So has one whose body is compressed and cannot be inflated.
+Only jobs about to be delivered are processed, so chains, spilling, retries and take-overs do not
+depend on actions. A filtered job finishes, and the next of its key has its turn. A failed action
+counts as a failed delivery: the job is retried or given up, as if a client had failed. So does a
+compressed body that cannot be inflated.
 
-How much one pull has looked at is bounded (``work``): where a filter drops most of a long backlog,
-the pull ends with what it has, and the lane looks again a moment later.
+The ``work`` of one pull is limited: if a filter drops most of a long backlog, the pull returns what
+it has, and the lane continues a moment later.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from proxy.core.keys.ids import LeaseId
 from proxy.core.leases.verdicts import FailedAction, Filtered, Nack
 from proxy.core.pipeline.effects import Effects
 
-#: What one pull may look at: so many messages, of whose bodies this many bytes count as one more.
+#: Limit of work for one pull: messages, each of these body bytes counting as one more.
 MAX_WORK, BYTES_OF_WORK = 256, 4096
 
-#: What becomes of a job: it is handed out, filtered, or has failed.
+#: Result for a job: deliver it, filter it, or count a failure.
 Acted = Passed | Dropped | Failed
 
 PASSED = Passed()
 
 
 def work_of(job: Job) -> int:
-    """What it takes to look at *job*."""
+    """Return the work of processing *job*."""
     return 1 + job.body_bytes // BYTES_OF_WORK
 
 
 class Unreported:
-    """What became of jobs that were about to be handed out, until somebody takes it."""
+    """Effects of jobs that were about to be delivered, until the caller collects them."""
 
     def __init__(self) -> None:
         self.noted: Effects | None = None
-        """What ``take`` would give."""
+        """Effects for ``take``; None if there are none."""
 
     def take(self) -> Effects:
-        """All of it, once."""
+        """Return all effects, once."""
         effects, self.noted = self.effects, None
         return effects
 
     @property
     def effects(self) -> Effects:
-        """Where to note more of it."""
+        """Effects to which more can be added."""
         self.noted = self.noted or Effects()
         return self.noted
 
     def ended(
         self, job: Job, acted: Dropped | Failed, *, origin: int
     ) -> tuple[Effects, Nack | None]:
-        """Actions ended the hand-out of *job*: where to note what that leads to, and how it failed,
-        which counts as a hand-out; None if it was filtered.
+        """Record that actions ended the delivery of *job*. Return the effects to extend, and the
+        failure, which counts as a delivery; None if it was filtered.
         """
         effects = self.effects
         if isinstance(acted, Dropped):

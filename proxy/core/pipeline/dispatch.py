@@ -1,4 +1,4 @@
-"""From ready jobs to leases: which go out, and through which actions. Pure.
+"""Delivery of ready jobs: selection, actions and leases. Pure.
 
 ``settlement`` handles the ends of leases.
 """
@@ -23,10 +23,10 @@ from proxy.core.pipeline.settlement import Settlement
 
 
 class Dispatch:
-    """Chooses ready jobs of one queue and leases them. All times are ns.
+    """Selects ready jobs of one queue and leases them. All times are ns.
 
-    Caller: the pipeline, while its queue may hand out. Affects: chains, leases, pauses; through
-    actions, and what an owner before had given up, also what settlement affects.
+    Caller: the pipeline, while its queue may deliver. Affects: chains, leases, pauses; through
+    actions, and jobs that an earlier owner gave up, also everything that settlement affects.
     """
 
     def __init__(
@@ -41,36 +41,37 @@ class Dispatch:
         *,
         subject_of: Callable[[Job], Subject],
     ) -> None:
-        """*subject_of* is a job as its actions see it; the parts are those of one pipeline."""
+        """Use the components of one pipeline. *subject_of* returns a job as actions see it."""
         self._rules = rules
         self._jobs, self._leases, self._pauses = jobs, leases, pauses
         self._exhausted, self._settlement, self._observed = exhausted, settlement, observed
         self._subject_of = subject_of
         self._held = exhausted.held
         self._failures, self._held_back = leases.failures, leases.held_back
-        #: Where ready jobs wait: offered again, new, reactivated; ``stale`` entries of the latter
-        #: two are none. As they are at any time.
+        #: Queues of ready jobs: offered again, new, reactivated; live views. The latter two may
+        #: contain ``stale`` entries.
         self.ready_queues = (leases.offered, *jobs.chains.queues)
-        #: What became of jobs that ``lease`` did not give.
+        #: Effects of jobs that ``lease`` did not return.
         self.unreported = Unreported()
         self._work = Budget(MAX_WORK)
         self._offered_in_a_row = 0
 
     def share_work(self, work: Budget) -> None:
-        """Count what actions look at in *work*, as other queues of the group do in one pull."""
+        """Count the work of actions in *work*, which queues of the group share in one pull."""
         self._work = work
 
     def change_rules(self, rules: TopicRules) -> None:
-        """Go on by *rules* from the next hand-out on."""
+        """Apply *rules* from the next delivery on."""
         self._rules = rules
 
     def lease(
         self, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder, deadline_ns: int
     ) -> list[Lease]:
-        """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
+        """Return up to *max_jobs* leases for *holder*, with distinct keys; the last one may exceed
+        *max_bytes*.
 
-        What became of others, by actions or because an owner before had given them up, is there
-        in ``unreported``.
+        Effects on other jobs, which actions ended or an earlier owner gave up, are in
+        ``unreported``.
         """
         leases: list[Lease] = []
         wire_bytes = 0
@@ -80,7 +81,7 @@ class Dispatch:
         work, grant, held = self._work, self._leases.grant, self._held
         if offered:
             next_job = self._poll
-        else:  # mostly; nothing is offered meanwhile
+        else:  # the usual case; nothing is offered meanwhile
             self._offered_in_a_row, next_job = 0, self._jobs.chains.poll
         some_stay = self._pauses.keys or self._held_back.numbers or self._failures.given_up
         acts = self._rules.actions.each
@@ -91,7 +92,7 @@ class Dispatch:
             if job is None:
                 break
             if job.state is not RUNNING or (held and job.key in held):
-                continue  # it was copied, or is going to be, or was put back
+                continue  # it is copied, about to be copied, or was put back
             message, made_body = job.message, None
             if message is None and self._is_set_down(job):
                 continue
@@ -118,12 +119,14 @@ class Dispatch:
     def lengthen(
         self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
     ) -> list[Lease]:
-        """The leases *firsts* with up to *max_jobs* more: each with those of its key that follow,
-        *max_run* in all, none of which failed before. All keys in turn, so that none is left short.
+        """Return the leases *firsts* followed by up to *max_jobs* more. Each is continued by
+        successors of its key that never failed, *max_run* in all; keys take turns, so that none is
+        left short.
 
-        A run that ends by expiry counts as a hand-out of each of it, so what failed goes alone:
-        else one that kills its clients would use up the hand-outs of those beside it. A run ends
-        before what actions do not let pass: that has its turn alone.
+        The expiry of a run counts as a delivery of each of its messages, so failed messages go
+        alone: otherwise a message that kills its clients would use up the deliveries of its
+        neighbours. A run ends before a message that actions do not pass unchanged, which is
+        delivered alone.
         """
         runs = {lease.lease_id: [lease] for lease in firsts}
         followers: list[Lease] = []
@@ -153,12 +156,12 @@ class Dispatch:
         self._observed.handed_out(followers)
         return [lease for run in runs.values() for lease in run]
 
-    # ---- inside ----------------------------------------------------------------------------------
+    # ---- internals -------------------------------------------------------------------------------
 
     def _poll(self) -> Job | None:
-        """The job whose turn it is. Jobs offered again go first, but have no monopoly, or a client
-        that hands its jobs back at once would starve all other keys: of (REACTIVATION_BURST + 1)²
-        jobs in a row there is one of each kind that is ready, offered, reactivated and new, the
+        """Return the next job. Jobs offered again have priority, but no monopoly; otherwise a
+        client that returns its jobs at once would starve all other keys. Among (REACTIVATION_BURST
+        + 1)² jobs in a row there is one of each available kind (offered, reactivated and new), the
         oldest of its kind.
         """
         chains = self._jobs.chains
@@ -171,8 +174,8 @@ class Dispatch:
         return chains.poll()
 
     def _stays(self, job: Job, *, now_ns: int) -> bool:
-        """True if *job*, whose turn has come, is not handed out now: its key is paused, a client of
-        the owner before may have it, or that owner had given it up.
+        """Return True if *job* cannot be delivered now: its key is paused, a client of the earlier
+        owner may have it, or that owner had given it up.
         """
         if self._pauses.keys and self._settlement.set_aside(job):
             return True
@@ -180,20 +183,20 @@ class Dispatch:
             self._settlement.retry_at(job, due_ns)
             return True
         if self._failures.given_up and self._failures.were_used_up(job.offset):
-            job.note_reason("its hand-outs were used up before its owner ended")
+            job.note_reason("its deliveries were used up before its owner ended")
             self._exhausted.give_up(job, self.unreported.effects)
             return True
         return False
 
     def _is_set_down(self, job: Job) -> bool:
-        """True if the message of *job* has to be read first: it waited for older messages."""
+        """Return True if *job* is unloaded and its message must be read first."""
         if not self._jobs.residency.read_back(job):
             return False
-        _ = self.unreported.effects  # there is something to be told
+        _ = self.unreported.effects  # so that the refill is reported
         return True
 
     def _act(self, job: Job) -> Acted:
-        """What the actions of the topic make of *job*; a body that nobody can read has failed."""
+        """Run the topic's actions on *job*; a body that cannot be inflated counts as failed."""
         acted: Acted = PASSED
         if self._rules.actions.each:
             self._work.take(work_of(job))

@@ -1,4 +1,4 @@
-"""What an event of a queue pipeline leads to, in words that shells and histories share. Pure."""
+"""Effects of an event on a queue pipeline, in terms that shells and histories share. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ What = TypeVar("What")
 
 
 class _Rare(Generic[What]):
-    """An attribute of ``Effects`` that is made at the first look at it."""
+    """An attribute of ``Effects`` that is created on first access."""
 
     def __init__(self, make: Callable[[], What]) -> None:
         self._make = make
@@ -37,15 +37,15 @@ class _Rare(Generic[What]):
 
 
 class Effects:
-    """What one event led to; the shell writes histories, counts, and stores the dead letters.
+    """Effects of one event; the shell writes histories, counts, and stores dead letters.
 
-    A job in ``dead_letters`` stays running, its key waiting, until ``dead_lettered`` confirms that
-    its copy is stored. The messages of ``refills`` are to be read again, for ``refilled``.
-    ``filtered_by`` says which rule ended each that is finished as filtered. ``parked`` jobs are
-    finished as well. ``parking``: parked keys may have to be looked after.
+    A job in ``dead_letters`` keeps running, and its key waits, until ``dead_lettered`` confirms
+    that its copy is stored. The messages of ``refills`` must be read again, for ``refilled``.
+    ``filtered_by`` contains the rule for each job finished as filtered. ``parked`` jobs are
+    finished, too. ``parking``: parked keys may need attention.
 
-    Nearly all events are acks, or messages that were read. So the rarer lists are made at the first
-    look at them: ``plain`` is true while there was none.
+    Nearly all events are acks or reads, so rarer lists are created on first access: ``plain`` is
+    true until then.
     """
 
     __slots__ = ("acked", "finished", "keys_changed", "missing_keys", "parking", "plain", "rare")
@@ -54,24 +54,24 @@ class Effects:
     acked: list[Lease]
     missing_keys: int
     parking: bool
-    keys_changed: bool  # another order key begins to hold, or no older message is left
+    keys_changed: bool  # another order key takes effect, or no older message is left
     plain: bool
-    rare: dict[str, Any]  # what somebody looked at, by name
+    rare: dict[str, Any]  # accessed attributes, by name
 
     nacked = _Rare[list[Lease]](list)
     released = _Rare[list[Lease]](list)
     expired = _Rare[list[Lease]](list)
-    revoked = _Rare[list[Lease]](list)  # by a person
-    unsent = _Rare[list[Lease]](list)  # expired, and no client ever had them
+    revoked = _Rare[list[Lease]](list)  # by an operator
+    unsent = _Rare[list[Lease]](list)  # expired before any client received them
     fenced = _Rare[list[int]](list)  # lease ids (offsets from DDMQ's clients)
     dead_letters = _Rare[list[Job]](list)
     refills = _Rare[list[Refill]](list)
-    skips = _Rare[dict[int, Skip]](dict)  # of those that finished so, by offset
+    skips = _Rare[dict[int, Skip]](dict)  # of skipped jobs, by offset
     filtered_by = _Rare[dict[int, Filtered]](dict)  # by offset
-    gone = _Rare[dict[int, bytes]](dict)  # order keys of those that were deleted, by offset
+    gone = _Rare[dict[int, bytes]](dict)  # order keys of deleted messages, by offset
     failed_actions = _Rare[list[FailedAction]](list)
     parked = _Rare[list[Job]](list)
-    copies = _Rare[dict[int, int]](dict)  # where in the twin the copies of those stand, by offset
+    copies = _Rare[dict[int, int]](dict)  # offsets of their copies in the twin, by offset
     stopped = _Rare[list[bytes]](list)  # keys whose redrive failed
 
     def __init__(self) -> None:
@@ -83,12 +83,12 @@ class Effects:
         self.rare = {}
 
     def note_parking(self) -> Effects:
-        """Parked keys may have to be looked after. Returns the same."""
+        """Note that parked keys may need attention. Return self."""
         self.parking = True
         return self
 
     def note_keys_changed(self) -> Effects:
-        """Another order key begins to hold, or no older message is left. Returns the same."""
+        """Note that another order key takes effect, or no older message is left. Return self."""
         self.keys_changed = True
         return self
 
@@ -105,7 +105,7 @@ class Effects:
         return f"Effects({', '.join(f'{name}={what!r}' for name, what in self._said().items())})"
 
     def _said(self) -> dict[str, Any]:
-        """All that happened."""
+        """Return all attributes that are not empty."""
         usual = {name: getattr(self, name) for name in _USUAL}
         return {name: what for name, what in {**usual, **self.rare}.items() if what}
 
@@ -115,8 +115,8 @@ _USUAL = ("finished", "acked", "missing_keys", "parking", "keys_changed")
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatistics:
-    """A moment of a pipeline. Counts are jobs; ``base`` is the committable offset. ``uncopied`` are
-    those of parked keys that have no copy yet, ``trouble`` says why if they cannot get one.
+    """State of a pipeline at one moment. Counts are jobs; ``base`` is the committable offset.
+    ``uncopied`` are jobs of parked keys without a copy, ``trouble`` is the reason if copying fails.
     """
 
     queue: QueueName
@@ -137,34 +137,34 @@ class PipelineStatistics:
     uncopied: int = 0
     trouble: str = ""
     paused: int = 0
-    """Paused keys."""
+    """Number of paused keys."""
     paused_whole: bool = False
-    """All of the queue is paused, since its group is."""
+    """True if the whole queue is paused because its group is."""
     near_retention: int = 0
-    """Keys, blocked or parked, whose messages the broker is about to delete."""
+    """Number of blocked or parked keys whose messages retention is about to delete."""
     records_damaged: bool = False
-    """This period began with damaged ownership records."""
+    """True if this period began with damaged ownership records."""
     recreated: bool = False
-    """This period is the first in an incarnation of the topic that others came before."""
+    """True if this period is the first in a new incarnation of the topic."""
     key_rule: str = ""
-    """By which rule messages that are read now have their order keys, in words."""
+    """Order-key rule of messages read now, in words."""
     key_version: int = 1
     older: int = 0
-    """Unfinished messages that have their order keys by the rule before."""
+    """Number of unfinished messages whose order key follows the previous rule."""
     key_change: str = ""
-    """What a change of the order key waits for, in words."""
+    """Reason why a change of the order key waits, in words."""
     reading_paused: str = ""
-    """Why nothing more is read though clients may wait: ``memory`` of the process, or ``jobs`` in
-    memory of this queue; empty: it is read on.
+    """Reason why reading is paused even if clients wait: ``memory`` of the process, or ``jobs`` in
+    memory of this queue; empty if it is not.
     """
     oldest_ms: int | None = None
-    """When the broker stored the first unfinished message; None without one in memory."""
+    """Store time of the first unfinished message; None if it is not in memory."""
     most_attempts: int = 0
-    """Hand-outs of the unfinished message that failed most often."""
+    """Deliveries of the unfinished message that failed most often."""
     window_used: float = 0.0
-    """Part of ``max_jobs_in_memory`` that is taken."""
+    """Used fraction of ``max_jobs_in_memory``."""
     committed_ns: int = 0
-    """When ``committed`` was last stored, or nothing was left to commit, by the proxy's clock."""
+    """Time, by the proxy's clock, of the last commit, or when nothing was left to commit."""
 
     def __str__(self) -> str:
         return (

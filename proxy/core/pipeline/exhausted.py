@@ -1,7 +1,7 @@
-"""What becomes of jobs whose hand-outs are used up: a strategy of the pipeline. Pure.
+"""Strategies of the pipeline for jobs that used up their deliveries. Pure.
 
-``DeadLetters`` is the plain one. With ``on_exhausted: block`` no job is ever given up, so it serves
-for that, too. ``proxy.core.parking`` has the one that parks keys, and that of a parked twin.
+``DeadLetters`` is the default. It also serves ``on_exhausted: block``, which never gives up a job.
+``proxy.core.parking`` has the strategies that park keys, for a queue and for its parked twin.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from proxy.core.pipeline.effects import Effects
 
 
 class OnExhausted(Protocol):
-    """Decides what becomes of a job that is given up. It may hold keys back meanwhile, and is told
-    of what happens to them. Callers: settlement, dispatch and the pipeline.
+    """Decides what happens to a job that is given up. It may hold keys meanwhile, and is notified
+    of events of these. Callers: settlement, dispatch and the pipeline.
     """
 
     @property
@@ -24,43 +24,43 @@ class OnExhausted(Protocol):
 
     @property
     def held(self) -> Collection[bytes | None]:
-        """Keys of which nothing is handed out, as they are at any time."""
+        """Keys that must not be delivered; a live view."""
 
     @property
     def watched(self) -> Collection[bytes | None]:
-        """Keys of which ``freed`` is told, as they are at any time."""
+        """Keys for which ``freed`` is called; a live view."""
 
     @property
     def timed(self) -> bool:
-        """True while ``on_time`` has to be called."""
+        """True while ``on_time`` must be called."""
 
     def give_up(self, job: Job, effects: Effects) -> None:
-        """The hand-outs of *job* are used up, or its client rejected it. Affects: *effects*."""
+        """Give up *job*, out of deliveries or rejected by its client. Affects: *effects*."""
 
     def stored(self, job: Job) -> None:
-        """The dead letter of *job* is stored. Raises KeyError if none was under way."""
+        """Note that the dead letter of *job* is stored. Raise KeyError if none was under way."""
 
     def failed(self, job: Job) -> None:
-        """A hand-out of *job* failed; it waits for the next, or is given up."""
+        """Note that a delivery of *job* failed; it waits for the next one, or is given up."""
 
     def freed(self, key: bytes) -> None:
-        """No client has the first job of *key*, one of ``watched``, any more."""
+        """Note that no client holds the first job of *key*, one of ``watched``, any more."""
 
     def is_back(self, job: Job) -> None:
-        """The message of *job*, which was set down, is in memory again."""
+        """Note that the message of *job*, which was unloaded, is in memory again."""
 
     def held_back_no_more(self, offset: int) -> None:
-        """No client of the owner before has the job there any more."""
+        """Note that no client of the earlier owner holds the job at *offset* any more."""
 
     def on_time(self, now_ns: int) -> None:
-        """Time has passed."""
+        """Note the current time."""
 
     def conclude(self, effects: Effects) -> None:
-        """An event ends; keys are held, or something is to be read again. Affects: *effects*."""
+        """Finish an event while keys are held or refills wait. Affects: *effects*."""
 
 
 class DeadLetters:
-    """Stores a copy of each job that is given up; the job runs, and its key waits, meanwhile."""
+    """Dead-letters each job that is given up; the job runs, and its key waits, meanwhile."""
 
     held: Collection[bytes | None] = ()
     watched: Collection[bytes | None] = ()
@@ -70,28 +70,28 @@ class DeadLetters:
         self.under_way: set[int] = set()
 
     def give_up(self, job: Job, effects: Effects) -> None:
-        """Have a copy of *job* stored."""
+        """Request a copy of *job*."""
         self.under_way.add(job.offset)
         effects.dead_letters.append(job)
 
     def stored(self, job: Job) -> None:
-        """The copy of *job* is stored."""
+        """Note that the copy of *job* is stored."""
         self.under_way.remove(job.offset)
 
     def failed(self, job: Job) -> None:
-        """Nothing: it waits."""
+        """Do nothing: the job waits."""
 
     def freed(self, key: bytes) -> None:
-        """Nothing: it watches none."""
+        """Do nothing: no key is watched."""
 
     def is_back(self, job: Job) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def held_back_no_more(self, offset: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_time(self, now_ns: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def conclude(self, effects: Effects) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,6 +1,6 @@
-"""From messages that were read to jobs: order keys, chains, spilling, and reading again. Pure.
+"""From messages to jobs: order keys, chains, spilling and refills. Pure.
 
-``dispatch`` hands the jobs out; ``residency`` decides which of them stay in memory.
+``dispatch`` delivers the jobs; ``residency`` decides which of them stay in memory.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from proxy.core.pipeline.pauses import Pauses
 from proxy.core.pipeline.settlement import Settlement
 from proxy.core.records.paused_key import EVERYTHING
 
-#: With so many ready jobs a queue is read on only once they are few again. What is read long before
-#: it is wanted costs memory, and is in no cache of the processor when its turn comes.
+#: With this many ready jobs, reading pauses until few are left: messages read long before their
+#: delivery use memory and have left the processor's caches.
 _PLENTY, _ENOUGH = 2048, 1024
-#: What a message takes in memory beside its body, properties and order key: the objects around it.
+#: Memory used by a message besides its body, properties and order key: the objects around it.
 BESIDE_BYTES = 640
 
 
 class Intake:
-    """Makes jobs of the messages of one queue, and says how many more may be read.
+    """Makes jobs of the messages of one queue, and limits reading.
 
     Caller: the pipeline, while its queue is read. Affects: jobs, and (``exhausted``) messages
-    without an order key; through messages that are gone also what settlement affects.
+    without an order key; through deleted messages also everything that settlement affects.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Intake:
         settlement: Settlement,
         operator: OperatorActions,
     ) -> None:
-        """All parts are those of one pipeline."""
+        """Use the components of one pipeline."""
         self._rules, self._jobs, self._leases, self._keys = rules, jobs, leases, keys
         self._exhausted, self._settlement, self._operator = exhausted, settlement, operator
         self._paused, self._attempts = pauses.keys, leases.attempts
@@ -57,41 +57,42 @@ class Intake:
         self._plenty = False  # ready jobs, for a while
 
     def change_rules(self, rules: TopicRules) -> None:
-        """Go on by *rules* from the next message on."""
+        """Apply *rules* from the next message on."""
         self._rules = rules
 
     # ---- room -----------------------------------------------------------------------------------
 
     def room(self, *, ready: int, demand: bool) -> int:
-        """How many more messages may be read while so many jobs are *ready*; 0 pauses reading.
+        """Return how many more messages may be read while *ready* jobs wait; 0 pauses reading.
 
-        *demand*: clients wait, and for them reading goes on past jobs that no client can have now.
+        *demand*: clients wait, so reading continues past jobs that cannot be delivered now.
         """
         self._plenty = ready >= _PLENTY or (self._plenty and ready > _ENOUGH)
         if self._plenty:
             return 0
         if EVERYTHING in self._paused:
-            demand = False  # clients that wait have no use for more
+            demand = False  # waiting clients would not get more
         return self._residency.room(demand=demand and self._has_many_keys, idle=self._idle)
 
     @property
     def offers(self) -> bool:
-        """True if something is ready, whether or not all of the queue is paused."""
+        """True if a job is ready, even if the whole queue is paused."""
         return bool(self._jobs.chains.ready or self._leases.offered)
 
     @property
     def paused_by(self) -> str:
-        """Why reading pauses, whoever waits: ``memory``, ``jobs``; "" if it does not."""
+        """Reason why reading is paused even with demand: ``memory``, ``jobs``; "" if it is not."""
         window = self._jobs.window
         if window.short_of_memory:
             return "memory"
-        # For clients that wait the whole window is filled, but with one key, where it is no help.
+        # With demand the whole window is filled, except with a single key, where that does not
+        # help.
         is_full = self._residency.left <= 0 if self._has_many_keys else window.full
         return "jobs" if is_full else ""
 
     @property
     def _idle(self) -> bool:
-        """True if it has nothing for any client, and nothing comes that is being read again."""
+        """True if nothing is ready and nothing is being read again."""
         return not (self.offers or self._residency.being_read)
 
     @property
@@ -101,8 +102,8 @@ class Intake:
     # ---- reading --------------------------------------------------------------------------------
 
     def read(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
-        """Take *messages* in; the next read starts at *next_offset*, or earlier: at the first one
-        that the window or memory has no room for. Messages that were read before are passed over.
+        """Admit *messages*; the next read starts at *next_offset*, or earlier: at the first message
+        for which the window or memory has no room. Messages read before are skipped.
         """
         effects = Effects()
         jobs, residency, rules = self._jobs, self._residency, self._rules
@@ -114,7 +115,7 @@ class Intake:
             offset = message.queue_offset
             if offset < position:
                 continue
-            if left <= 0 and (left := residency.left) <= 0:  # some may have been spilled
+            if left <= 0 and (left := residency.left) <= 0:  # jobs may have been spilled
                 next_offset = offset
                 break
             left -= 1
@@ -123,7 +124,7 @@ class Intake:
                 jobs.pass_over(offset)
             elif (
                 rules.tags is not None
-                or message.raw_properties.find(SHADOW_MARK) >= 0  # nearly none; "in" takes longer
+                or message.raw_properties.find(SHADOW_MARK) >= 0  # rare; "in" is slower
             ) and (rule := rules.unwanted(message)) is not None:
                 jobs.pass_over(offset)
                 effects.filtered_by[offset] = Filtered(rule, offset)
@@ -137,15 +138,15 @@ class Intake:
         return effects
 
     def _has_place(self, message: StoredMessage) -> bool:
-        """Whether *message* may come while memory is full."""
+        """Return True if *message* may be admitted while memory is full."""
         return self._residency.has_place(self._key_of(message), idle=self._idle)
 
     def _key_of(self, message: StoredMessage) -> bytes | None:
-        """The order key of *message*; None if it has none."""
+        """Return the order key of *message*; None if it has none."""
         return self._rule_of(message).order_key.of(message)
 
     def _admit(self, message: StoredMessage, effects: Effects) -> None:
-        """Put *message* into the chain of its key, in memory or spilled."""
+        """Add *message* to the chain of its key, in memory or spilled."""
         rule = self._rule_of(message)
         key = rule.order_key.of(message)
         jobs = self._jobs
@@ -162,7 +163,7 @@ class Intake:
             jobs.admit(self.job(message, key))
 
     def _give_up(self, message: StoredMessage, reason: str, effects: Effects) -> None:
-        """Give *message* up, which never gets ready."""
+        """Give up *message*, which never becomes ready."""
         job = self.job(message, None)
         self._jobs.hold(job)
         job.move(NEW, RUNNING)
@@ -170,7 +171,7 @@ class Intake:
         self._exhausted.give_up(job, effects)
 
     def job(self, message: StoredMessage, key: bytes | None) -> Job:
-        """A new job of *message*, with the attempts that owners before counted."""
+        """Return a new job for *message*, with the attempts counted by earlier owners."""
         offset, body_bytes = message.queue_offset, len(message.body)
         held_bytes = BESIDE_BYTES + body_bytes + len(message.raw_properties)
         if key is not None:
@@ -181,18 +182,18 @@ class Intake:
         return job
 
     def origin_offset(self, job: Job, _message: StoredMessage) -> int:
-        """Where the message stands in its queue, also that of a parked copy."""
+        """Return the offset of the original message, even for a parked copy."""
         return job.offset
 
     # ---- reading again --------------------------------------------------------------------------
 
     def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
-        """Take spilled messages in that were read again; those that are gone are finished."""
+        """Admit spilled messages that were read again; deleted ones are finished."""
         if refill.set_down:
             return self._came_back(refill.offsets[0], next(iter(messages), None))
         effects = Effects()
         jobs = {}
-        for message in messages:  # none is without a key: the policy for missing ones has spoken
+        for message in messages:  # all have a key: others were handled when first read
             jobs[message.queue_offset] = self.job(message, refill.key)
             if self._jobs.change is not None:
                 self._jobs.change.read_again(message)
@@ -205,7 +206,7 @@ class Intake:
         return effects
 
     def _came_back(self, offset: int, message: StoredMessage | None) -> Effects:
-        """The message of a job that is set down was read again, or (None) is gone."""
+        """Handle the message of an unloaded job that was read again, or (None) was deleted."""
         effects = Effects()
         as_read = None if message is None else self.job(message, None)
         job = self._residency.came_back(offset, as_read)

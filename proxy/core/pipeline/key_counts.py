@@ -1,7 +1,7 @@
-"""How many order keys of a queue are in which state. Pure; for metrics, where no key is named.
+"""Number of order keys of a queue by state, for metrics, which do not name keys. Pure.
 
-Unlike views of single keys (``key_views``) it looks at no chain: it costs O(leases, retries, paused
-and parked keys), however many keys there are.
+Unlike views of single keys (``key_views``), it examines no chains: O(leases, retries, paused and
+parked keys), however many keys there are.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from proxy.core.records.paused_key import EVERYTHING
 
 
 class KeyCount(StrEnum):
-    """Of keys with unfinished messages, by the first of these; but a key that is paused or parked
-    counts as that, with messages or without.
+    """State of a key with unfinished messages: the first that applies. Paused and parked keys count
+    as such even without messages.
     """
 
     READY = "ready"
-    RUNNING = "running"  # a client has it
-    RETRYING = "retrying"  # it failed, and waits for its retry time
-    BLOCKED = "blocked"  # it is read again, or stored as a dead letter, or waits for older messages
+    RUNNING = "running"  # leased to a client
+    RETRYING = "retrying"  # failed, waits for its retry time
+    BLOCKED = "blocked"  # read again, stored as a dead letter, or waits for older messages
     PAUSED = "paused"
     PARKED = "parked"
 
 
 def key_counts(pipeline: QueuePipeline) -> dict[KeyCount, int]:
-    """How many keys of *pipeline* are in each state. What was paused a moment ago, and is about to
-    be set aside, may count as blocked instead of ready for that moment.
+    """Return the number of keys of *pipeline* in each state. A key just paused, but not yet set
+    aside, may count as blocked instead of ready.
     """
     jobs = pipeline.jobs
     parked = set(pipeline.parked)

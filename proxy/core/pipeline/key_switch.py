@@ -1,6 +1,6 @@
-"""By which rule the messages of a queue have their order keys, and how another one comes. Pure.
+"""Order-key rule of a queue's messages, and the switch to another rule. Pure.
 
-``key_rules`` has the rules, ``key_change`` what waits while messages of two rules are unfinished.
+``key_rules`` has the rules; ``key_change`` makes messages wait while two rules are in use.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from proxy.core.records.parked_key import ParkedKey
 
 
 class KeySwitch:
-    """The order key of one queue. A parked twin has one that never changes: the queue decides.
+    """The order key of one queue. A parked twin follows its queue and never changes by itself.
 
-    Caller: the pipeline; what changes keys (``proxy.upstream.key_changes``) through it. Affects:
-    jobs, of which some wait while older messages are unfinished.
+    Caller: the pipeline; ``proxy.upstream.key_changes`` through it. Affects: jobs, some of which
+    wait while older messages are unfinished.
     """
 
     def __init__(
@@ -31,28 +31,30 @@ class KeySwitch:
         *,
         is_twin: bool,
     ) -> None:
-        """*record*: what the ownership records say, None if they do not."""
+        """*record*: the order key in the ownership records, None if they contain none."""
         self._jobs, self._parked, self._is_twin = jobs, parked, is_twin
-        #: By which rule messages have their keys; may be ahead of what the records say.
+        #: The rules in use; may be ahead of the ownership records.
         self.record = record or KeyRecord.first(rules)
-        #: The switch is chosen, and no record says so yet: nothing is read meanwhile.
+        #: The switch is chosen but not recorded yet: nothing is read meanwhile.
         self.planned = False
         if self.record.before is not None:
             self.begin()
 
     @property
     def recorded(self) -> KeyRecord | None:
-        """What the records of this queue have to say of the order key."""
+        """The order key for this queue's ownership records."""
         return None if self._is_twin else self.record
 
     def rule_of(self, message: StoredMessage) -> KeyRule:
-        """The rule by which *message* has its key."""
+        """Return the rule for the key of *message*."""
         record = self.record
         return record.rule if record.before is None else record.rule_at(message.queue_offset)
 
     def is_due(self, rules: TopicRules) -> bool:
-        """True if *rules* want another order key, and the last change is through. One at a time:
-        then there are two rules at most, and older messages are those below one switch.
+        """Return True if *rules* ask for another order key and the last change is complete.
+
+        Only one change at a time: so there are at most two rules, and one switch separates older
+        messages.
         """
         return (
             not (self.planned or self._is_twin)
@@ -61,47 +63,51 @@ class KeySwitch:
         )
 
     def plan(self, rules: TopicRules, *, copied_below: int) -> None:
-        """Choose the switch: all that may have been handed out, or copied (*copied_below*), lies
-        below. Nothing is read until a record says so, for the next owner must know by which rule a
-        message was handed out.
+        """Choose the switch above all messages that may have been delivered, or copied
+        (*copied_below*).
+
+        Nothing is read until it is recorded, because the next owner must know the rule by which a
+        message was delivered.
         """
         since = max(self._jobs.read, copied_below)
         self.record = self.record.changed(rules, since=since)
         self.planned = True
 
     def planned_is_recorded(self) -> None:
-        """A record names the switch."""
+        """Note that a record contains the switch."""
         self.planned = False
 
     def begin(self) -> None:
-        """Have newer messages wait for older ones of their key; anew if it had begun."""
+        """Make newer messages wait for older ones of their key; start again if it had begun."""
         since = self.record.since
         parked = any(each.first < since for each in self._parked.values())
         self._jobs.begin_change(self.record, parked=parked)
 
     def older_counted(self, asked: Sequence[int], messages: Mapping[int, StoredMessage]) -> None:
-        """Older messages were read once more, to be counted under their new keys."""
+        """Count older messages, which were read again, under their new keys."""
         if self._jobs.change is not None:
             self._jobs.change.counted(asked, messages)
 
     def older_copies_read(self, found: Mapping[bytes, Collection[bytes]]) -> None:
-        """The copies of older messages were looked at: new keys of those of each parked key."""
+        """Take the new keys of older parked copies, by parked key."""
         if self._jobs.change is not None:
             parked = {key: keys for key, keys in found.items() if key in self._parked}
             self._jobs.change.twin_read(parked)
 
     def settle(self) -> bool:
-        """Let go on what waits for older messages no longer; True if the change is through now."""
+        """Release jobs that no longer wait for older messages; return True if the change is
+        complete.
+        """
         if self._jobs.change is None or not self._jobs.settle_change():
             return False
         self.record = self.record.through()
         return True
 
     def in_words(self, rules: TopicRules) -> str:
-        """What a change of the order key waits for; "" if there is none."""
+        """Return the state of a change of the order key; "" if there is none."""
         record, change = self.record, self._jobs.change
         if not self._is_twin and record.is_newer_than(rules):
-            return f"the settings here are older than its order key, {record.rule}"
+            return f"the settings of this proxy are older than the order key in use, {record.rule}"
         if self.planned:
             return f"to {record.rule}: about to begin"
         if change is None:

@@ -1,7 +1,7 @@
-"""What is to be seen of single keys: state, first message, backlog, who holds it. Pure.
+"""Views of single keys: state, first message, backlog and holder. Pure.
 
-A view of one key costs O(1). Lists of all keys are made by slices, so whoever makes them can do
-other things in between.
+A view of one key is O(1). Lists of all keys are made in slices, so that the caller can do other
+work in between.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from proxy.core.keys.retry_policy import MS
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.paused_key import EVERYTHING
 
-#: Keys looked at in a row.
+#: Number of keys in a slice.
 SLICE = 2000
 
 
 class KeyState(StrEnum):
-    """Of the first unfinished message of a key."""
+    """State of the first unfinished message of a key."""
 
-    NONE = "none"  # nothing is unfinished
+    NONE = "none"  # no unfinished message
     READY = "ready"
     LEASED = "leased"
     RETRYING = "retrying"
-    READING = "reading"  # its message is read again
+    READING = "reading"  # its message is being read again
     DEAD_LETTERING = "dead-lettering"
     PAUSED = "paused"
     PARKED = "parked"
@@ -38,10 +38,10 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyView:
-    """One key of one queue. Times are milliseconds; what does not apply is None.
+    """One key of one queue. Times are milliseconds; fields that do not apply are None.
 
-    ``backlog`` are its unfinished messages, ``copies`` those of them that are parked; ``offset`` is
-    the first of them (of the parked topic if the key is parked), ``age_ms`` since it was stored.
+    ``backlog`` counts unfinished messages, ``copies`` the parked ones among them; ``offset`` is the
+    first one's (in the parked topic if the key is parked), ``age_ms`` the time since it was stored.
     """
 
     key: str
@@ -67,8 +67,8 @@ class KeyView:
 
     @property
     def blocked(self) -> bool:
-        """Its first message keeps it from going on: it failed, or is out for longer than a lease,
-        or so many wait behind it that they are not in memory.
+        """True if the first message keeps its key waiting: it failed, exceeds the normal length of
+        a lease, or has a spilled backlog behind it.
         """
         return (
             self.state in (KeyState.RETRYING, KeyState.DEAD_LETTERING)
@@ -77,7 +77,7 @@ class KeyView:
         )
 
     def row(self) -> dict[str, Any]:
-        """All fields by name."""
+        """Return all fields by name."""
         return {**asdict(self), "state": str(self.state)}
 
 
@@ -89,7 +89,7 @@ class KeyViews:
         self._now_ns, self._wall_ms = now_ns, wall_ms
 
     def of(self, key: bytes) -> KeyView:
-        """The view of *key*, which may have nothing unfinished."""
+        """Return the view of *key*, which may have no unfinished messages."""
         pipeline, twin = self._pipeline, self._pipeline.twin
         parked = pipeline.parked.get(key)
         pause = pipeline.paused.get(key) or pipeline.paused.get(EVERYTHING)
@@ -155,7 +155,7 @@ class KeyViews:
 
 
 def slices(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """*keys*, some at a time."""
+    """Yield *keys* in lists of at most ``SLICE``."""
     rest = iter(keys)
     while some := list(islice(rest, SLICE)):
         yield some

@@ -1,4 +1,4 @@
-"""What is measured of one queue's messages, and noted of its keys. Pure; nothing depends on it."""
+"""Measures of one queue's messages and events of its keys. Pure; no decision depends on them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from proxy.core.pipeline.recent_keys import HotKeys, KeyEvent, KeyEvents
 
 
 class Observations:
-    """Measures, hot keys and the last events of keys to which something out of the ordinary
-    happened. ``now`` is the time of what happens next where the event does not tell it.
+    """Measures, hot keys, and the last events of keys with unusual events. ``now`` is the time of
+    events that do not contain one.
 
-    Caller: the pipeline's parts note; metrics and operator views read. Affects: chains, which
-    measure into the same ``measures``.
+    Caller: components of the pipeline write; metrics and operator views read. Affects: chains,
+    which use the same ``measures``.
     """
 
     def __init__(self, chains: JobChains) -> None:
-        """Of the queue that has *chains*."""
+        """Observe the queue that has *chains*."""
         self._chains = chains
         self.now = chains.now
         self.hot = HotKeys()
         self.events = KeyEvents()
-        #: Keys that have events, as they are at any time.
+        #: Keys that have events; a live view.
         self.noted_keys = self.events.keys
         self.measure_by(Measures())
 
     def measure_by(self, measures: Measures, *, hot: HotKeys | None = None) -> None:
-        """Add what is measured to *measures* from now on, and count hand-outs of keys in *hot*."""
+        """Add further measures to *measures*, and count deliveries of keys in *hot*."""
         self.measures = measures
         self.hot = hot or self.hot
         self._chains.measured_by(measures)
 
     def handed_out(self, leases: Collection[Lease]) -> None:
-        """Note who got what, of keys to which something happened lately."""
+        """Note deliveries of keys that have recent events."""
         if not self.noted_keys:
             return
         for each in leases:
@@ -44,7 +44,7 @@ class Observations:
                 self.note(each.job, "handed out", f"to {client}")
 
     def note(self, job: Job, what: str, detail: str) -> None:
-        """*what* happened to *job*."""
+        """Note the event *what* of *job*."""
         if job.key is not None:
             event = KeyEvent(self.now.ns, what, job.offset, job.attempts, detail)
             self.events.note(job.key, event)

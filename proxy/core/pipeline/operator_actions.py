@@ -1,7 +1,7 @@
-"""What an operator does to single jobs of a queue: skip, retry. Pure.
+"""Operator actions on single jobs of a queue: skip and retry. Pure.
 
-Skipping finishes the first unfinished job of a key, as an ack would, though no client has it. Each
-action refuses what a client has, or may have.
+Skipping finishes the first unfinished job of a key like an ack, although no client has it. Actions
+refuse jobs that a client has, or may have.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ from proxy.errors import WrongState
 class OperatorActions:
     """Skips and retries jobs of one queue.
 
-    Caller: the pipeline, for the operator's verbs. Affects: what settlement affects. Between
-    ``retry`` and ``offer_again`` a job is taken: nothing else may be done to it.
+    Caller: the pipeline, for the operator's verbs. Affects: everything that settlement affects. A
+    job between ``retry`` and ``offer_again`` is taken: other actions refuse it.
     """
 
     def __init__(
         self, jobs: Jobs, leases: LeaseBook, exhausted: OnExhausted, settlement: Settlement
     ) -> None:
-        """The parts are those of one pipeline."""
+        """Use the components of one pipeline."""
         self._jobs, self._leases, self._exhausted = jobs, leases, exhausted
         self._settlement = settlement
         self._taken: set[int] = set()  # offsets
 
     def head(self, key: bytes) -> Job | None:
-        """The first unfinished job of *key*; None if it has none.
+        """Return the first unfinished job of *key*; None if it has none.
 
-        Raises WrongState while its message is being read again.
+        Raise WrongState while its message is being read again.
         """
         job = self._jobs.by_key.head(key)
         if job is None and key in self._jobs.by_key:
             raise WrongState(
-                f"the first message of key {key_text(key)!r} is being read again: ask once more"
+                f"the first message of key {key_text(key)!r} is being read again: try again"
+                " in a moment"
             )
         return job
 
     def has_taken(self, job: Job) -> bool:
-        """True between ``retry`` and ``offer_again``."""
+        """Return True for a job between ``retry`` and ``offer_again``."""
         return job.offset in self._taken
 
     def skip_stored(self, why: Skip, effects: Effects) -> None:
@@ -56,8 +57,8 @@ class OperatorActions:
             effects.skips[offset] = why
 
     def skip(self, job: Job, why: Skip) -> Effects:
-        """Finish *job*, the ``head`` of its key, which no client handled: its key goes on without
-        it. Raises WrongState if a client has it, or may have it.
+        """Finish *job*, the ``head`` of its key, unhandled; its key continues without it. Raise
+        WrongState if a client has it, or may have it.
         """
         self.check_free(job)
         self._jobs.chains.take_ready(job)
@@ -68,21 +69,21 @@ class OperatorActions:
         return effects
 
     def retry(self, job: Job, *, anew: bool) -> int:
-        """Take *job*, the ``head`` of its key, out of its wait for a retry, for ``offer_again``;
-        *anew*: its hand-outs so far count no longer. Returns how many there were.
+        """Take *job*, the ``head`` of its key, out of its wait for a retry, for ``offer_again``.
+        *anew*: reset the count of its deliveries. Return their former number.
 
-        Raises WrongState if there is nothing to hasten, or a client has it.
+        Raise WrongState if it does not wait for a retry, or a client has it.
         """
         self.check_free(job)
-        if job.state is JobState.CHAINED:  # what it waits for may end before ``offer_again``
+        if job.state is JobState.CHAINED:  # its wait may end before ``offer_again``
             raise WrongState(
                 f"message {job.offset} of key {key_text(job.key)!r} waits for older messages while"
-                " the order key changes: ask again in a moment"
+                " the order key changes: try again in a moment"
             )
         if not anew and self._leases.due_ns(job.offset) is None:
             raise WrongState(
-                f"message {job.offset} of key {key_text(job.key)!r} waits for no retry: it is"
-                " handed out as soon as a client may have it"
+                f"message {job.offset} of key {key_text(job.key)!r} does not wait for a retry: it"
+                " is delivered as soon as possible"
             )
         before = job.attempts
         self._jobs.chains.take_ready(job)
@@ -93,18 +94,18 @@ class OperatorActions:
         return before
 
     def count_attempts(self, job: Job, attempts: int) -> None:
-        """So many hand-outs of *job* count."""
+        """Set the count of deliveries of *job*."""
         job.set_attempts(attempts)
         self._leases.failures.count(job.offset, attempts)
 
     def offer_again(self, job: Job) -> None:
-        """Clients may have *job*, which ``retry`` took, now."""
+        """Make *job*, which ``retry`` took, available to clients."""
         self._taken.discard(job.offset)
         if job.state is JobState.RUNNING:
             self._settlement.offer(job)
 
     def check_free(self, job: Job) -> None:
-        """Raises WrongState if a client has *job*, or may have it, or it is being dead-lettered."""
+        """Raise WrongState if a client has or may have *job*, or it is being dead-lettered."""
         what = f"message {job.offset} of key {key_text(job.key)!r}"
         if (lease := self._leases.at(job.offset)) is not None:
             client = lease.holder.client or f"connection {lease.holder.connection}"
@@ -114,9 +115,9 @@ class OperatorActions:
             )
         if job.offset in self._leases.held_back.numbers:
             raise WrongState(
-                f"{what} may be in the hands of a client of the owner before: ask again in a moment"
+                f"{what} may be held by a client of the previous owner: try again in a moment"
             )
         if job.offset in self._exhausted.under_way:
-            raise WrongState(f"{what} is on its way to the dead letters")
+            raise WrongState(f"{what} is being written to the dead letters")
         if job.offset in self._taken:
-            raise WrongState(f"{what} is being retried by somebody: ask again in a moment")
+            raise WrongState(f"{what} is being retried by another operator: try again in a moment")

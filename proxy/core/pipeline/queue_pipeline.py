@@ -1,20 +1,20 @@
-"""One owned queue: everything the proxy knows of it. Events in, effects out; pure.
+"""One owned queue: the complete state in the proxy. Events in, effects out; pure.
 
-A pipeline lives as long as one ownership period. Losing the orderly lock drops the object whole,
-so nothing of an old period can leak into a new one.
+A pipeline lives as long as one ownership period. Losing the orderly lock drops the whole object, so
+nothing of an old period can leak into a new one.
 
-It owns its parts and coordinates them, each with one reason to change:
+It owns and coordinates its components, each with one reason to change:
 
 - ``jobs`` (``proxy.core.jobs``): chains, spilled chains, window and offsets;
 - ``leases`` (``proxy.core.leases``): grants, runs, deadlines, retry times and failures;
-- ``keys``: by which rule messages have their order keys, and the change of it;
-- ``pauses``: paused keys, and a queue that is paused as a whole;
-- ``exhausted``: what becomes of jobs whose hand-outs are used up (dead letter, park or block);
-- intake (messages to jobs), dispatch (ready jobs to leases), settlement (ends of hand-outs),
+- ``keys``: the order-key rule of messages, and changes of it;
+- ``pauses``: paused keys, and pauses of the whole queue;
+- ``exhausted``: the strategy for jobs that used up their deliveries (dead letter, park or block);
+- intake (messages to jobs), dispatch (ready jobs to leases), settlement (ends of deliveries),
   operator actions, observations.
 
-Code outside changes a pipeline by its methods alone. Each event that may lead to something returns
-effects; the shell performs them.
+Other code changes a pipeline only by its methods. Each event that may have effects returns them;
+the shell executes them.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Anchor, Snapshot
 
-_NO_PAUSES: Noted[bytes | None, PausedKey] = Noted()  # of parked twins
+_NO_PAUSES: Noted[bytes | None, PausedKey] = Noted()  # for parked twins
 
-#: Makes the strategy for given-up jobs of a queue with these jobs, leases, parked keys and epoch.
+#: Creates the strategy for given-up jobs from jobs, leases, parked keys and epoch of a queue.
 MakeExhausted = Callable[[Jobs, LeaseBook, Noted[bytes, ParkedKey], Epoch], OnExhausted]
 
-#: Makes what takes messages in, of the other parts.
+#: Creates the intake from the other components.
 MakeIntake = Callable[
     [TopicRules, Jobs, LeaseBook, KeySwitch, Pauses, OnExhausted, Settlement, OperatorActions],
     Intake,
@@ -65,7 +65,7 @@ MakeIntake = Callable[
 
 
 class Period(TypedDict, total=False):
-    """Arguments of ``QueuePipeline`` by which any pipeline is made."""
+    """Common arguments of all kinds of ``QueuePipeline``."""
 
     queue: QueueName
     epoch: Epoch
@@ -81,9 +81,9 @@ class Period(TypedDict, total=False):
 
 
 def _first_lease(now_ns: int) -> int:
-    """Id of the first lease of a period. Where ownership records are lost periods are counted anew,
-    and no lease may have the name of one of before: by the microsecond, for none is granted faster.
-    Clients may keep it as a double.
+    """Return the id of the first lease of a period. It must not repeat an earlier id even if
+    ownership records are lost and periods are counted again, so it counts microseconds: leases are
+    never granted faster. Clients may store ids as doubles.
     """
     return 1 + (now_ns >> 10) % (1 << 50)
 
@@ -97,11 +97,11 @@ def _dead_letters(
 class QueuePipeline:
     """The jobs, leases and order key of one queue in one ownership period. All times are ns.
 
-    Callers: the group lane and its buffer (hand-outs, verdicts, time), the queue reader (reading),
+    Callers: the group lane and its buffer (deliveries, verdicts, time), the queue reader (reading),
     ownership, recorder and committer, and the operator's verbs.
     """
 
-    #: The last message that was read, where the broker does not tell lives of topics apart.
+    #: The last message that was read, if the broker does not report lives of topics.
     anchor: Anchor | None = None
 
     def __init__(
@@ -124,21 +124,26 @@ class QueuePipeline:
         exhausted: MakeExhausted = _dead_letters,
         intake: MakeIntake = Intake,
     ) -> None:
-        """*resume* is what the records said *now*; nothing is handed out before *hold*.
-        *twin_of*: *queue* holds the parked messages of that one's. *life*: the incarnation of its
-        topic that all offsets are of, None if the broker tells none apart.
+        """Create the pipeline of an ownership period.
+
+        Nothing is delivered before *hold_until_ns*. *resume* is the state in the ownership records
+        at *now_ns*. *twin_of*: the queue whose parked messages *queue* holds. *life*: the
+        incarnation of the topic to which all offsets belong, None if the broker has none.
         """
         self.queue, self.epoch, self.life = queue, epoch, life
-        self.topic, self.place = queue.topic, queue.qid  # as clients and histories name the queue
+        self.topic, self.place = (
+            queue.topic,
+            queue.qid,
+        )  # names of the queue for clients and histories
         if twin_of is not None:
             self.topic, self.place = twin_of.topic, f"{twin_of.place}p"
         self.qid = qid_text(self.place, period)
-        #: The pipeline of the queue itself, and that of its parked messages, if there are any.
+        #: The pipeline of the queue itself, and that of its parked messages, if any.
         self.origin = twin_of or self
         self.twin: QueuePipeline | None = None
         self.rules = rules
-        self._own_lease_ns = rules.visibility_ns  # as the record says that the period began with
-        #: How long a lease may be by what the records say: the next owner waits no longer.
+        self._own_lease_ns = rules.visibility_ns  # as recorded at the start of the period
+        #: Longest lease according to the records: the next owner waits no longer.
         self.longest_lease_ns = rules.visibility_ns
 
         self.jobs = Jobs(
@@ -155,7 +160,7 @@ class QueuePipeline:
             first_id=_first_lease(now_ns),
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
-        #: Parked keys in its records, or on their way; of a twin, what was read of them.
+        #: Parked keys in its records, or on their way; in a twin, how far each key was read.
         self.parked: Noted[bytes, ParkedKey] = Noted(() if resume is None else resume.parked)
         self.keys = KeySwitch(
             self.jobs,
@@ -165,7 +170,7 @@ class QueuePipeline:
             is_twin=twin_of is not None,
         )
         paused: Noted[bytes | None, PausedKey] = Noted(() if resume is None else resume.paused)
-        #: What is paused; a twin shares the keys of its queue.
+        #: Paused keys; a twin shares those of its queue.
         self.pauses: Pauses = Pauses(paused if twin_of is None else twin_of.paused)
         self.exhausted: OnExhausted = exhausted(self.jobs, self.leases, self.parked, epoch)
         self.observed = Observations(self.jobs.chains)
@@ -193,43 +198,46 @@ class QueuePipeline:
             self.observed,
             subject_of=self._subject,
         )
-        # Looked at with every event.
+        # Used with every event.
         self._ready_queues, self._stale = self._dispatch.ready_queues, self.jobs.chains.stale
         self._unreported, self._paused = self._dispatch.unreported, self.pauses.keys
         self._now = self.observed.now
 
         # Ownership.
         self.trusted_until_ns, self.hold_until_ns = trusted_until_ns, hold_until_ns
-        self.doubtful = False  # the lock may be forgotten: hand out nothing until that is known
-        self.has_ended = False  # the last record is made, or about to be: verdicts count no more
+        self.doubtful = False  # the lock may be lost: deliver nothing until that is resolved
+        self.has_ended = False  # the last record is made, or about to be: verdicts no longer count
         self.draining = False
         self.extensions_refused = False
         self.closed = False
-        # What was told by the shell; see the methods of ownership and commits.
+        # Reported by the shell; see the methods of ownership and commits.
         self.committed, self.committed_ns = committed, now_ns
         self.end_offset = max(start_offset, committed)
         self.near_retention: frozenset[bytes] = frozenset()
         self.records_damaged = self.recreated = False
         self.record_trouble = ""
-        self._not_whole = 0, -1  # messages given up without a whole copy, and the last one's offset
+        self._not_whole = (
+            0,
+            -1,
+        )  # messages given up without a complete copy, and the last one's offset
 
     # ---- observing ------------------------------------------------------------------------------
 
     def at(self, now_ns: int) -> None:
-        """What happens next happens *now*, where that is not said: for measures, and what is noted
-        of keys. No decision depends on it. Caller: group lane.
+        """Set the time of events that do not contain one, for measures and events of keys. No
+        decision depends on it. Caller: group lane.
         """
         self._now.set(now_ns)
 
     def measured_by(self, measures: Measures, *, hot: HotKeys | None = None) -> None:
-        """Add what is measured to *measures* from now on, and count hand-outs of keys in *hot*.
-        Caller: group lane.
+        """Add further measures to *measures*, and count deliveries of keys in *hot*. Caller: group
+        lane.
         """
         self.observed.measure_by(measures, hot=hot)
 
     @property
     def hot(self) -> HotKeys:
-        """Keys with a large share of the hand-outs."""
+        """Keys with a large share of the deliveries."""
         return self.observed.hot
 
     @property
@@ -240,11 +248,11 @@ class QueuePipeline:
     # ---- handing out; caller: group buffer ------------------------------------------------------
 
     def share_work(self, work: Budget) -> None:
-        """Count what actions look at in *work*, as other queues of the group do in one pull."""
+        """Count the work of actions in *work*, which queues of the group share in one pull."""
         self._dispatch.share_work(work)
 
     def may_hand_out(self, now_ns: int) -> bool:
-        """False while draining or in doubt, while a take-over waits, and once trust has lapsed."""
+        """Return False while draining, in doubt, paused or taking over, or without trust."""
         return (
             not (self.draining or self.doubtful or self.closed or EVERYTHING in self._paused)
             and self.hold_until_ns <= now_ns < self.trusted_until_ns
@@ -252,35 +260,37 @@ class QueuePipeline:
 
     @property
     def visibility_ns(self) -> int:
-        """How long a lease is: as the rules say, once a record does. The records of a queue speak
-        for those of its twin, too.
+        """Length of a lease: that of the rules, once recorded. The records of a queue also cover
+        its twin.
         """
         wanted_ns, longest_ns = self.rules.visibility_ns, self.origin.longest_lease_ns
         return wanted_ns if wanted_ns < longest_ns else longest_ns
 
     @property
     def ready(self) -> int:
-        """Jobs that ``lease`` would give, were handing out allowed; those of keys that were paused
-        lately may be among them.
+        """Number of jobs available to ``lease`` if delivery is allowed; jobs of recently paused
+        keys may be among them.
         """
         if EVERYTHING in self._paused:
             return 0
-        offered, main, reactivated = self._ready_queues  # asked for at every message
+        offered, main, reactivated = self._ready_queues  # called for every message
         if self._stale:
             return len(offered) + self.jobs.chains.ready
         return len(offered) + len(main) + len(reactivated)
 
     @property
     def unordered_ready(self) -> int:
-        """How many of the ``ready`` jobs have no key. O(ready)."""
+        """Number of ``ready`` jobs without a key. O(ready)."""
         ready = (self.leases.offered, self.jobs.chains.ready_jobs())
         return sum(job.key is None for jobs in ready for job in jobs)
 
     def lease(self, *, max_jobs: int, max_bytes: int, now_ns: int, holder: Holder) -> list[Lease]:
-        """Up to *max_jobs* jobs for *holder*, of distinct keys; the last may overshoot *max_bytes*.
+        """Return up to *max_jobs* leases for *holder*, with distinct keys; the last one may exceed
+        *max_bytes*.
 
-        What became of others, by actions or because an owner before had given them up, is there
-        for ``take_acted``.
+        Effects on other jobs, which actions ended or an earlier owner gave up, are in
+        ``take_acted``.
+
         Affects: chains, leases; through actions also tracker and window.
         """
         self._now.set(now_ns)
@@ -293,13 +303,13 @@ class QueuePipeline:
     def lengthen(
         self, firsts: Collection[Lease], *, max_run: int, max_jobs: int, max_bytes: int
     ) -> list[Lease]:
-        """The leases *firsts* with up to *max_jobs* more that follow them in runs: ``Dispatch``."""
+        """Return the leases *firsts* with up to *max_jobs* followers in runs: see ``Dispatch``."""
         return self._dispatch.lengthen(
             firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes
         )
 
     def take_acted(self) -> Effects | None:
-        """What became of jobs that ``lease`` did not give, told once; None: nothing.
+        """Return, once, the effects on jobs that ``lease`` did not return; None without any.
 
         Affects: spilled chains.
         """
@@ -317,7 +327,7 @@ class QueuePipeline:
         released: Iterable[LeaseId] = (),
         now_ns: int,
     ) -> Effects:
-        """Apply verdicts by lease id, as ``Settlement`` does.
+        """Apply verdicts by lease id: see ``Settlement``.
 
         Affects: chains (successors become ready), leases, tracker, window.
         """
@@ -332,7 +342,7 @@ class QueuePipeline:
         open_connections: Container[int],
         now_ns: int,
     ) -> Effects:
-        """Apply the verdicts of a client that knows no lease ids, as ``Settlement`` does."""
+        """Apply verdicts of a client without lease ids: see ``Settlement``."""
         effects = self.settlement.settle_by_offset(
             success,
             failed,
@@ -343,10 +353,10 @@ class QueuePipeline:
         return self._concluded(effects)
 
     def extend(self, lease_ids: Iterable[LeaseId], *, ms: int, now_ns: int) -> list[LeaseId]:
-        """Let leases run *ms* from now, one visibility timeout at most; returns those not held.
+        """Extend leases to *ms* from now, at most one visibility timeout; return the ids not held.
 
-        None is extended once trust has lapsed: the next owner waits for no lease that was granted
-        later than that.
+        Extends nothing once trust has lapsed: the next owner does not wait for leases granted
+        later.
         """
         if self.extensions_refused or now_ns >= self.trusted_until_ns:
             return list(lease_ids)
@@ -354,11 +364,13 @@ class QueuePipeline:
         return self.leases.extend_all(lease_ids, deadline_ns, now_ns=now_ns)
 
     def return_unsent(self, leases: Collection[Lease]) -> list[Lease]:
-        """Their answer was never written: offer the jobs again, uncounted; returns the live."""
+        """Offer the jobs of *leases* again, uncounted, because their answer was never written;
+        return the live ones.
+        """
         return self.settlement.return_unsent(leases)
 
     def dead_lettered(self, job: Job) -> Effects:
-        """The copy of *job* is stored: finish it, and let its key go on (if not closed by now)."""
+        """Finish *job*, whose copy is stored, and let its key continue, unless closed."""
         effects = Effects()
         if self.closed:
             return effects
@@ -367,38 +379,36 @@ class QueuePipeline:
         return self._concluded(effects)
 
     def is_dead_lettering(self, job: Job) -> bool:
-        """True while its copy is being stored."""
+        """Return True while a copy of *job* is being stored."""
         return job.offset in self.exhausted.under_way
 
     def on_time(self, *, now_ns: int) -> Effects:
-        """End the leases whose deadline has come; offer the jobs whose retry is due."""
+        """End leases past their deadline; offer jobs whose retry is due."""
         return self._concluded(self.settlement.on_time(now_ns))
 
     def revoke(self, lease_id: LeaseId, *, now_ns: int) -> Effects:
-        """End a lease, and all of its run, as if its deadline had come: what its client says of it
-        later is fenced. Nothing but ``fenced`` if it is not live.
+        """End a lease and its run as if the deadline had passed: later verdicts on it are fenced.
+        If it is not live, the only effect is ``fenced``.
         """
         return self._concluded(self.settlement.revoke(lease_id, now_ns))
 
     def next_due_ns(self, now_ns: int) -> int | None:
-        """When ``on_time`` has something to do, or a waiting take-over may begin to hand out."""
+        """Return when ``on_time`` is due next, or a take-over may begin to deliver."""
         due_ns = self.leases.next_due_ns()
         if self.hold_until_ns <= now_ns:
             return due_ns
         return self.hold_until_ns if due_ns is None else min(due_ns, self.hold_until_ns)
 
     def lease_times(self, now_ns: int) -> dict[int, int]:
-        """By offset for how many ms from now clients may have what a hand-over leaves in their
-        hands: leases of this period that are not extended any more, and of those before.
+        """Return for how many ms from now clients may hold jobs across a hand-over, by offset:
+        leases of this period that can no longer be extended, and those of earlier owners.
         """
         return self.leases.times_left_ms(now_ns, with_live=self.extensions_refused)
 
     def _concluded(self, effects: Effects) -> Effects:
-        """*effects* of an event, with what is to be read again, and what follows for held keys and
-        for a change of the order key.
-        """
+        """Add refills, events of held keys and progress of an order-key change to *effects*."""
         if self.jobs.quiet:
-            return effects  # as nearly always
+            return effects  # the usual case
         self.exhausted.conclude(effects)
         if self.keys.settle():
             effects.note_keys_changed()
@@ -410,65 +420,65 @@ class QueuePipeline:
 
     @property
     def paused(self) -> Noted[bytes | None, PausedKey]:
-        """Keys that are paused, or ``EVERYTHING``. Read-only for others."""
+        """Paused keys, or ``EVERYTHING``. Read-only for others."""
         return self._paused
 
     def pause(self, key: bytes | None, how: PausedKey) -> bool:
-        """Hand out nothing of *key* (or ``EVERYTHING``) from now on, whether it has jobs or not;
-        False if it is paused.
+        """Stop delivering *key* (or ``EVERYTHING``), with or without jobs; return False if it is
+        paused.
         """
         return self.pauses.pause(self.queue, key, how)
 
     def resume(self, key: bytes | None) -> PausedKey | None:
-        """Pause *key* no longer; ``resumed`` says so to its jobs. None if it was not paused."""
+        """Resume *key*; call ``resumed`` for its jobs. Return its pause, None without one."""
         return self.pauses.resume(self.queue, key)
 
     def resumed(self, key: bytes | None) -> Effects:
-        """Offer what was set aside of *key* again, if it is not paused any more."""
+        """Offer the job set aside for *key* again if the key is no longer paused."""
         job = self.pauses.take(key)
         if job is not None and job.state is RUNNING:
             self.settlement.offer(job)
         return self._concluded(Effects())
 
     def first_stored(self, key: bytes) -> int | None:
-        """Offset of the first unfinished job of *key* if nothing of it is in memory, nor being read
-        again: so it is with parked copies. None otherwise.
+        """Return the first unfinished offset of *key* if no job of it is in memory or being read,
+        as for parked copies; None otherwise.
         """
         return self.jobs.by_key.first_stored(key)
 
     def skip_stored(self, why: Skip) -> Effects:
-        """Finish that job, which nobody has read since."""
+        """Finish the job of ``first_stored``, which was not read since."""
         effects = Effects()
         self.operator.skip_stored(why, effects)
         return self._concluded(effects)
 
     def head(self, key: bytes) -> Job | None:
-        """The first unfinished job of *key*; None if it has none.
+        """Return the first unfinished job of *key*; None if it has none.
 
-        Raises WrongState while its message is being read again.
+        Raise WrongState while its message is being read again.
         """
         return self.operator.head(key)
 
     def skip(self, job: Job, why: Skip) -> Effects:
-        """Finish *job*, the ``head`` of its key, which no client handled: its key goes on without
-        it. Raises WrongState if a client has it, or may have it.
+        """Finish *job*, the ``head`` of its key, unhandled; its key continues without it. Raise
+        WrongState if a client has it, or may have it.
         """
         return self._concluded(self.operator.skip(job, why))
 
     def retry(self, job: Job, *, anew: bool) -> int:
-        """Take *job*, the ``head`` of its key, out of its wait for a retry, for ``offer_again``;
-        *anew*: its hand-outs so far count no longer. Returns how many there were.
+        """Take *job*, the ``head`` of its key, out of its wait for a retry, for ``offer_again``.
+        *anew*: reset the count of its deliveries. Return their former number.
 
-        Raises WrongState if there is nothing to hasten, or a client has it.
+        Raise WrongState if it does not wait for a retry, or a client has it.
         """
         return self.operator.retry(job, anew=anew)
 
     def count_attempts(self, job: Job, attempts: int) -> None:
-        """So many hand-outs of *job* count."""
+        """Set the count of deliveries of *job*."""
         self.operator.count_attempts(job, attempts)
 
     def offer_again(self, job: Job) -> Effects:
-        """*job*, which ``retry`` took, may be had now."""
+        """Make *job*, which ``retry`` took, available to clients."""
         self.operator.offer_again(job)
         return self._concluded(Effects())
 
@@ -476,27 +486,27 @@ class QueuePipeline:
 
     @property
     def key_change_due(self) -> bool:
-        """True if the rules want another order key, and it may be planned now."""
+        """True if the rules ask for another order key, and the change may be planned now."""
         return not (self.draining or self.closed) and self.keys.is_due(self.rules)
 
     @property
     def key_change_in_words(self) -> str:
-        """What a change of the order key waits for; "" if there is none."""
+        """State of a change of the order key; "" if there is none."""
         return self.keys.in_words(self.rules)
 
     def plan_key_change(self) -> None:
-        """Choose from which offset on the new rule holds: see ``KeySwitch``."""
+        """Choose the offset from which the new rule applies: see ``KeySwitch``."""
         self.keys.plan(self.rules, copied_below=self.copied_below)
 
     @property
     def copied_below(self) -> int:
-        """All messages with parked copies have lower offsets; those of an owner before, too, that
-        was killed before a record said how far it had read.
+        """Offset above all messages with parked copies, including those of an earlier owner that
+        was killed before it recorded its read position.
         """
         return 0
 
     def key_change_recorded(self) -> Effects:
-        """A record names the switch: read on. Affects: chains."""
+        """Continue reading, because a record contains the switch. Affects: chains."""
         self.keys.planned_is_recorded()
         if self.closed:
             return Effects()
@@ -504,23 +514,23 @@ class QueuePipeline:
         return self._concluded(Effects().note_keys_changed())
 
     def older_counted(self, asked: Sequence[int], messages: Mapping[int, StoredMessage]) -> Effects:
-        """Older messages were read once more, to be counted under their new keys."""
+        """Count older messages, which were read again, under their new keys."""
         self.keys.older_counted(asked, messages)
         return self._concluded(Effects())
 
     def older_copies_read(self, found: Mapping[bytes, Collection[bytes]]) -> Effects:
-        """The copies of older messages were looked at: new keys of those of each parked key."""
+        """Take the new keys of older parked copies, by parked key."""
         self.keys.older_copies_read(found)
         return self._concluded(Effects())
 
     # ---- other rules; caller: group lane --------------------------------------------------------
 
     def change_rules(self, rules: TopicRules) -> Effects:
-        """Go on by *rules*; another order key only after ``plan_key_change``.
+        """Apply *rules*; another order key only after ``plan_key_change``.
 
-        Limits and tags count for what is read from now on, retries and policies from the next
-        failure on, the length of leases from the next hand-out on; a longer one once a record says
-        so (``raised_lease_ms``). What is leased or waits for its retry stays as it is.
+        Limits and tags apply to messages read from now on, retries and policies from the next
+        failure on, the length of leases from the next delivery on; a longer one once it is recorded
+        (``raised_lease_ms``). Leases and waiting retries stay unchanged.
 
         Affects: window, spilled chains.
         """
@@ -535,25 +545,25 @@ class QueuePipeline:
 
     @property
     def raised_lease_ms(self) -> int:
-        """What the records have to say of the longest lease beside the ``own``; 0: nothing."""
+        """Longest lease to record if longer than in the ``own``; 0 otherwise."""
         longest_ns = max(self.longest_lease_ns, self.rules.visibility_ns)
         return longest_ns // MS if longest_ns > self._own_lease_ns and self.origin is self else 0
 
     def raised_lease_recorded(self, ms: int) -> None:
-        """A record says that leases may be so long."""
+        """Note that leases of up to *ms* are recorded."""
         self.longest_lease_ns = max(self.longest_lease_ns, ms * MS)
 
     # ---- reading; caller: queue reader ---------------------------------------------------------
 
     @property
     def position(self) -> int:
-        """The next offset to read."""
+        """Next offset to read."""
         return self.jobs.position
 
     def room(self, *, demand: bool = False) -> int:
-        """How many more messages may be read now; 0 pauses reading.
+        """Return how many more messages may be read now; 0 pauses reading.
 
-        *demand*: clients wait, and for them reading goes on past jobs that nobody can have now.
+        *demand*: clients wait, so reading continues past jobs that cannot be delivered now.
         """
         if self.draining or self.closed or self.keys.planned:
             return 0
@@ -561,26 +571,27 @@ class QueuePipeline:
 
     @property
     def offers(self) -> bool:
-        """True if something is ready, whether or not all of the queue is paused."""
+        """True if a job is ready, even if the whole queue is paused."""
         return self.intake.offers
 
     @property
     def oldest_is_out(self) -> bool:
-        """True if its first unfinished message is in memory, and in hands of a client, or waits for
-        a retry or a person.
+        """True if the first unfinished message is in memory and leased, or waits for a retry or an
+        operator.
         """
         oldest = self.jobs.oldest
         return oldest is not None and oldest.state is RUNNING
 
     def anchored(self, anchor: Anchor | None) -> None:
-        """*anchor* is the last message that was read, here or by the owner before."""
+        """Set the last message read, here or by the earlier owner."""
         self.anchor = anchor
 
     def on_messages(self, messages: Iterable[StoredMessage], *, next_offset: int) -> Effects:
-        """Messages were read; the next read starts at *next_offset*, or earlier: at the first one
-        that the window or memory has no room for, since others were read meanwhile. Re-read ones
-        are passed over, and all of them once the pipeline drains or is closed: the next owner reads
-        them. Nor any while the order key is about to change: they are read again.
+        """Admit *messages*. The next read starts at *next_offset*, or earlier: at the first message
+        for which the window or memory has no room. Messages read before are skipped.
+
+        Nothing is admitted once the pipeline drains or is closed, because the next owner reads the
+        messages, nor while the order key is about to change, because they are read again.
 
         Affects: chains, tracker, window.
         """
@@ -590,125 +601,123 @@ class QueuePipeline:
 
     def _subject(self, job: Job) -> Subject:
         if (message := job.message) is None:
-            raise RuntimeError(f"{job} is about to be handed out without its message")
+            raise RuntimeError(f"{job} is about to be delivered without its message")
         offset = self.intake.origin_offset(job, message)
         return Subject(message, self.topic, self.origin.place, offset, message.body)
 
     def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
-        """Spilled messages were read again; those that are not there any more are finished."""
+        """Admit spilled messages that were read again; deleted ones are finished."""
         if self.closed:
             return Effects()
         return self._concluded(self.intake.refilled(refill, messages))
 
     @property
     def refills_due(self) -> bool:
-        """True if there is room for something that is to be read again, and nobody was told."""
+        """True if there are refills to read that were not yet returned as effects."""
         return bool(self.jobs.residency.refills) and not self.closed
 
     def take_refills(self) -> Effects:
-        """What ``refills_due`` says."""
+        """Return the effects announced by ``refills_due``."""
         return self._concluded(Effects())
 
     def not_whole(self, job: Job) -> None:
-        """The broker takes no whole copy of *job*, which is given up: doctors ask for that."""
+        """Count *job*, which is given up without a complete copy, for the doctor."""
         count, last = self._not_whole
         self._not_whole = count + (job.offset != last), job.offset
 
     @property
     def copy_trouble(self) -> str:
-        """What of the messages given up has no whole copy, in a sentence; "" if all of it has."""
+        """Problem with copies of given-up messages, in a sentence; "" if all are complete."""
         count, last = self._not_whole
         if not count:
             return ""
         return (
-            f"{count} given-up messages, the last at offset {last}, are longer than the broker"
-            " takes now: their dead letters have no body"
+            f"{count} given-up message{'' if count == 1 else 's'} exceeded the broker's size limit,"
+            f" the last at offset {last}: dead letters without the full body"
         )
 
     # ---- ownership and commits; caller: ownership, committer ------------------------------------
 
     @property
     def committable(self) -> int:
-        """The next offset that the group needs: never above the lowest unfinished one."""
+        """Next offset that the group needs: never above the lowest unfinished one."""
         return self.jobs.committable
 
     def committed_at(self, offset: int, now_ns: int) -> None:
-        """The broker stored *offset* as the group's; all below is finished."""
+        """Note that the broker stored *offset* as committed; all messages below are finished."""
         self.committed, self.committed_ns = offset, now_ns
 
     def nothing_to_commit(self, now_ns: int) -> None:
-        """What is committed is what there is to commit."""
+        """Note that everything committable is committed."""
         self.committed_ns = now_ns
 
     def ends_at(self, offset: int) -> None:
-        """The broker says that the next message of the queue will have this *offset*."""
+        """Note the end *offset* of the queue, as reported by the broker."""
         self.end_offset = offset
 
     def nears_retention(self, keys: Collection[bytes]) -> None:
-        """*keys* are those, blocked or parked, whose messages the broker is about to delete."""
+        """Set the blocked or parked *keys* whose messages retention is about to delete."""
         self.near_retention = frozenset(keys)
 
     def began_with_damage(self) -> None:
-        """The ownership records of the period before are damaged."""
+        """Note that the ownership records of the previous period are damaged."""
         self.records_damaged = True
 
     def began_recreated(self) -> None:
-        """An incarnation of the topic that others came before begins with this period."""
+        """Note that this period begins a new incarnation of the topic."""
         self.recreated = True
 
     def record_fails(self, why: str) -> None:
-        """The ownership record cannot be stored, for the reason *why*; "": it can."""
+        """Note the reason *why* ownership records cannot be stored; "" if they can."""
         self.record_trouble = why
 
     def doubt(self) -> None:
-        """The lock may be forgotten by its broker: hand out nothing until ``trust_until``."""
+        """Deliver nothing until ``trust_until``, because the broker may have forgotten the lock."""
         self.doubtful = True
 
     def trust_until(self, until_ns: int) -> None:
-        """The queue is owned until then for sure; a trust never becomes shorter."""
+        """Note that ownership is certain until then; trust never becomes shorter."""
         self.doubtful = False
         if until_ns > self.trusted_until_ns:
             self.trusted_until_ns = until_ns
 
     def refuse_extensions(self) -> None:
-        """Extend no lease any more: the queue is about to be handed over."""
+        """Stop extending leases, because the queue is about to be handed over."""
         self.extensions_refused = True
 
     def ended(self) -> None:
-        """The last record is made, or about to be: verdicts count no more."""
+        """Note that the last record is made, or about to be: verdicts no longer count."""
         self.has_ended = True
 
     def is_owned(self, now_ns: int) -> bool:
-        """True if it is certain that nobody else owns the queue: what is finished counts."""
+        """Return True if ownership is certain, so that finished messages count."""
         origin = self.origin
         return not (self.closed or origin.doubtful) and now_ns < origin.trusted_until_ns
 
     def drain(self) -> None:
-        """Read and hand out nothing more; verdicts on what is leased still count."""
+        """Stop reading and delivering; verdicts on leases still count."""
         self.draining = True
 
     @property
     def leases_end_ns(self) -> int:
-        """When the last of its live leases ends, or of those that an owner before left alive; 0
-        without any.
-        """
+        """Latest deadline of live leases and of those left by an earlier owner; 0 without any."""
         return self.leases.end_ns
 
     def may_unlock(self, now_ns: int) -> bool:
-        """True if no lease is alive that the last snapshot would not name, nor may be one of the
-        owner before: a clean end, if now.
+        """Return True if a clean end is possible now: the last snapshot would name all live leases,
+        and none of the previous owner may be left.
 
-        The next owner does not wait after a clean end, so it must not come during our own wait.
+        The next owner does not wait after a clean end, so it must not follow during our own wait.
         """
         done = not self.leases or self.extensions_refused
         return done and self.hold_until_ns <= now_ns
 
     def drained(self, now_ns: int) -> bool:
-        """True once the queue may be unlocked and no dead letter is on its way."""
+        """Return True once the queue may be unlocked and no dead letter is being stored."""
         return self.may_unlock(now_ns) and not self.exhausted.under_way
 
     def snapshot(self, *, now_ns: int = 0) -> Snapshot:
-        """What the next owner must know to repeat nothing that is finished."""
+        """Return the state that the next owner needs to repeat no finished message."""
         jobs = self.jobs.snapshot(self.epoch, self.leases.attempts, self.lease_times(now_ns))
         return replace(
             jobs,
@@ -721,17 +730,17 @@ class QueuePipeline:
 
     @property
     def recorded_pauses(self) -> Noted[bytes | None, PausedKey]:
-        """What of ``paused`` stands in its own records."""
+        """Pauses to store in the queue's own records."""
         return self._paused if self.origin is self else _NO_PAUSES
 
     def close(self) -> None:
-        """Drop the pipeline: nothing more is handed out, nothing it held counts any longer."""
+        """Drop the pipeline: it delivers nothing more; its leases and memory no longer count."""
         self.closed = True
         self.jobs.close()
         self.leases.clear()
 
     def statistics(self) -> PipelineStatistics:
-        """A frozen record of this moment."""
+        """Return the state at this moment."""
         unfinished, ready, oldest = self.jobs.unfinished, self.ready, self.jobs.oldest
         leased, retrying = len(self.leases), self.leases.waiting
         return PipelineStatistics(

@@ -1,4 +1,4 @@
-"""What happened to keys lately, in bounded memory: which are hot, and what failed. Pure."""
+"""Recent activity of keys in bounded memory: hot keys, and the last events. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 _WINDOW_NS = 60 * 1_000_000_000
-#: Keys counted at a time: one with more than 1/256 of all hand-outs is among them.
+#: Keys counted at a time: every key with more than 1/256 of all deliveries is among them.
 _COUNTED = 256
-#: Keys of which events are kept, the ones of late, events of each, and events of all: a few
-#: hundred bytes each, in every queue that is owned.
+#: Most keys with events, events per key, and events in all: a few hundred bytes each, in every
+#: owned queue.
 _REMEMBERED, _EVENTS, _EVENTS_IN_ALL = 512, 32, 2_048
 
 
 @dataclass(slots=True)
 class HotKeys:
-    """Keys with a large share of the hand-outs of the last one or two minutes (Misra and Gries).
+    """Keys with a large share of the deliveries of the last one or two minutes (Misra and Gries).
 
-    A key's count is too low by 1/256 of all at most; O(1) a hand-out, amortized.
+    A key's count is too low by at most 1/256 of the total; O(1) per delivery, amortized.
     """
 
     _began_ns: int = 0
@@ -30,7 +30,7 @@ class HotKeys:
     _before: dict[bytes, int] = field(default_factory=dict)
 
     def note(self, keys: Iterable[bytes | None], *, now_ns: int) -> None:
-        """One hand-out of each of *keys*; None: of no key."""
+        """Count one delivery of each of *keys*; None is ignored."""
         if now_ns - self._began_ns >= _WINDOW_NS:
             self._turn(now_ns)
         counts = self._counts
@@ -52,13 +52,13 @@ class HotKeys:
         self._counts, self._total, self._began_ns = {}, 0, now_ns
 
     def top(self, keys: int, *, now_ns: int) -> tuple[dict[bytes, int], int]:
-        """The same of the hottest *keys* alone."""
+        """Return ``counts`` for the hottest *keys* only."""
         counts, total = self.counts(now_ns=now_ns)
         hottest = heapq.nlargest(keys, counts.items(), key=itemgetter(1))
         return dict(hottest), total
 
     def counts(self, *, now_ns: int) -> tuple[dict[bytes, int], int]:
-        """Hand-outs by key, and of all keys."""
+        """Return deliveries by key, and the total."""
         if now_ns - self._began_ns >= _WINDOW_NS:
             self._turn(now_ns)
         both = dict(self._before)
@@ -69,7 +69,9 @@ class HotKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyEvent:
-    """``what`` befell the message at ``offset``; ``at_ns`` by the core's clock."""
+    """One event in a key's history: ``what`` happened to the message at ``offset``; ``at_ns`` is by
+    the core's clock.
+    """
 
     at_ns: int
     what: str
@@ -80,18 +82,18 @@ class KeyEvent:
 
 @dataclass(slots=True)
 class KeyEvents:
-    """The last events of the keys to which something out of the ordinary happened last."""
+    """The last events of the keys with the most recent unusual events."""
 
     _events: OrderedDict[bytes, deque[KeyEvent]] = field(default_factory=OrderedDict)
-    _count: int = 0  # of events
+    _count: int = 0  # number of events
 
     @property
     def keys(self) -> Collection[bytes | None]:
-        """These keys, as they are at any time."""
+        """Keys that have events; a live view."""
         return self._events.keys()
 
     def note(self, key: bytes, event: KeyEvent) -> None:
-        """It happened to *key*."""
+        """Add *event* to the history of *key*."""
         events = self._events.get(key)
         if events is None:
             events = self._events[key] = deque(maxlen=_EVENTS)
@@ -104,5 +106,5 @@ class KeyEvents:
             self._count -= len(forgotten)
 
     def of(self, key: bytes) -> list[KeyEvent]:
-        """Those of *key*, the oldest first."""
+        """Return the events of *key*, the oldest first."""
         return list(self._events.get(key, ()))

@@ -1,8 +1,8 @@
-"""How hand-outs of one queue end: by verdicts, by time, by hand; and what follows. Pure.
+"""Ends of deliveries of one queue, by verdict, by time or by an operator, and their effects. Pure.
 
-A *run* is several consecutive jobs of a key that one client got together. It is one lease in
-effect: extended, expired and given back as one. Verdicts in it count in its order: one on a later
-job waits until those ahead are finished, and at the first that fails the rest goes back, unhandled.
+A *run* is several consecutive jobs of a key, delivered together to one client. It is one lease in
+effect: extended, expired and returned as one. Verdicts in it count in order: one on a later job
+waits until those ahead are finished; after the first failure the rest is returned unhandled.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from proxy.core.pipeline.pauses import Pauses
 
 
 class Settlement:
-    """Ends leases and jobs, and notes in effects what that led to. All times are ns.
+    """Ends leases and jobs, and records the effects. All times are ns.
 
     Caller: the pipeline, which takes refills afterwards. Affects: jobs, leases, observations, and
-    (``exhausted``) what is given up.
+    (``exhausted``) jobs that are given up.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Settlement:
         exhausted: OnExhausted,
         observed: Observations,
     ) -> None:
-        """All parts are those of one pipeline."""
+        """Use the components of one pipeline."""
         self._jobs, self._leases, self._pauses = jobs, leases, pauses
         self._exhausted, self._observed = exhausted, observed
         self._failures = leases.failures
@@ -53,14 +53,14 @@ class Settlement:
         released: Iterable[LeaseId],
         now_ns: int,
     ) -> Effects:
-        """Apply verdicts by lease id. One on a lease that is not live finishes nothing: fenced.
-        In a run it waits for those ahead of its lease; all behind one that failed go back.
+        """Apply verdicts by lease id. A verdict on a lease that is not live is fenced and has no
+        effect. In a run it waits for those ahead; all jobs behind a failed one are returned.
         """
         effects = self.on_time(now_ns)
-        expired = 0 if effects.plain else len(effects.released)  # they ended with a run that did
+        expired = 0 if effects.plain else len(effects.released)  # returned by the expiry of a run
         lease_ids = iter(acked)
         while True:
-            ended, other = self._leases.end_handled(lease_ids)  # nearly all
+            ended, other = self._leases.end_handled(lease_ids)  # the usual case
             if ended:
                 self._acked(ended, effects)
             if other is None:
@@ -79,7 +79,7 @@ class Settlement:
         expired: int,
         now_ns: int,
     ) -> None:
-        """Nacks, then releases; the first *expired* that went back did so by themselves."""
+        """Apply nacks, then releases; the first *expired* leases were returned by expiry."""
         for nack in nacked:
             self._judge(self._live(nack.lease_id, effects), nack, effects, now_ns=now_ns)
         given_back = {lease.lease_id for lease in effects.released[expired:]}  # the rest of runs
@@ -97,11 +97,11 @@ class Settlement:
         open_connections: Container[int],
         now_ns: int,
     ) -> Effects:
-        """Apply the verdicts of a client that knows no lease ids (DDMQ's own).
+        """Apply verdicts of a client without lease ids (DDMQ's own).
 
-        An offset counts if it comes on the connection that holds its lease, or on one that never
-        held it while all its leases went to one connection that is now closed: a client that
-        reconnected. Anything else is fenced.
+        An offset counts on the connection that holds its lease. It also counts on a connection that
+        never held it if all its leases went to one connection that is now closed: the client has
+        reconnected. All others are fenced.
         """
         effects = self.on_time(now_ns)
         nack_of: dict[int, Nack | None] = {offset: Nack(LeaseId(0)) for offset in failed}
@@ -122,7 +122,7 @@ class Settlement:
     def _judge(
         self, lease: Lease | None, verdict: Plain | Nack, effects: Effects, *, now_ns: int
     ) -> list[LeaseId]:
-        """Do what *verdict* decides; returns the leases that went back with it."""
+        """Apply *verdict*; return the ids of the leases that were returned with it."""
         judged: list[Judged] = [] if lease is None else list(self._leases.judge(lease, verdict))
         for each in judged:
             if each.verdict is not Plain.RELEASE:
@@ -142,13 +142,15 @@ class Settlement:
         return [lease.lease_id for each in judged for lease in each.behind]
 
     def return_unsent(self, leases: Collection[Lease]) -> list[Lease]:
-        """Their answer was never written: offer the jobs again, uncounted; returns the live."""
+        """Offer the jobs of *leases* again, uncounted, because their answer was never written;
+        return the live ones.
+        """
         is_live = self._leases.live
         live = [lease for lease in leases if is_live(lease.lease_id) is lease]
         for lease in live:
-            if is_live(lease.lease_id) is lease:  # it did not go with the head of its run
+            if is_live(lease.lease_id) is lease:  # it did not end with the head of its run
                 ended = self._leases.end(lease)
-                if not lease.run:  # else it followed one that is alive
+                if not lease.run:  # otherwise it followed a live one
                     self._take_back(ended.pop(0).job)
                 self._unfollow(ended)
         return live
@@ -156,11 +158,11 @@ class Settlement:
     # ---- time -----------------------------------------------------------------------------------
 
     def on_time(self, now_ns: int) -> Effects:
-        """End the leases whose deadline has come; offer the jobs whose retry is due.
+        """End leases past their deadline; offer jobs whose retry is due.
 
-        An expired job is offered again at once, or given up if its hand-outs are used up. One whose
-        answer was never written is offered uncounted; so are those of a run that its client had
-        given back, though one ahead of them was open.
+        An expired job is offered again at once, or given up if its deliveries are used up. A job
+        whose answer was never written is offered uncounted, and so are jobs of a run that the
+        client had already returned behind an open one.
         """
         self._now.set(now_ns)
         effects = Effects()
@@ -178,8 +180,8 @@ class Settlement:
         return effects
 
     def revoke(self, lease_id: LeaseId, now_ns: int) -> Effects:
-        """End a lease, and all of its run, as if its deadline had come: what its client says of it
-        later is fenced. Nothing but ``fenced`` if it is not live.
+        """End a lease and its run as if the deadline had passed: later verdicts on it are fenced.
+        If it is not live, the only effect is ``fenced``.
         """
         effects = self.on_time(now_ns)
         if (lease := self._live(lease_id, effects)) is not None:
@@ -188,8 +190,8 @@ class Settlement:
         return effects
 
     def _ended(self, leases: Sequence[Lease], effects: Effects, *, now_ns: int) -> list[Lease]:
-        """*leases*, one behind the other in a run, ended without a verdict; returns those that
-        count as hand-outs.
+        """Handle *leases*, consecutive in a run, that ended without a verdict. Return those that
+        count as deliveries.
         """
         first, *behind = leases
         if first.unsent:
@@ -199,7 +201,7 @@ class Settlement:
             return []
         handled, unhandled = _at_expiry(behind)
         for lease in handled:
-            self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # it counts
+            self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # counts the delivery
             self._jobs.chains.unfollow(lease.job)
         effects.released.extend(unhandled)
         self._unfollow(unhandled)
@@ -209,7 +211,7 @@ class Settlement:
     # ---- ends of jobs ----------------------------------------------------------------------------
 
     def _acked(self, leases: Sequence[Lease], effects: Effects) -> None:
-        """The jobs of *leases*, which have ended, were handled."""
+        """Finish the jobs of *leases*, which have ended with an ack."""
         effects.acked.extend(leases)
         jobs: list[Job] = []
         granted_ns: list[int] = []
@@ -223,7 +225,7 @@ class Settlement:
             finished, ok = effects.finished, Outcome.OK
             for job in jobs:
                 finished.append((job.offset, ok))
-            # At the first hand-out: whatever failed before stands among the failures.
+            # At the first delivery: jobs that failed before are in ``failures``.
             measures.attempts.note_lowest(len(jobs))
             if self._watched:
                 for job in jobs:
@@ -233,7 +235,7 @@ class Settlement:
                 self.finish(job, Outcome.OK, effects)
 
     def finish(self, job: Job, outcome: Outcome, effects: Effects) -> None:
-        """End *job*, which is running or held, with *outcome*."""
+        """Finish *job*, which is running or held, with *outcome*."""
         if job.key in self._noted_keys or outcome is Outcome.SKIPPED:
             self._observed.note(job, f"finished: {outcome.value}", "")
         self._jobs.finish(job)
@@ -245,8 +247,8 @@ class Settlement:
         self._free(job)
 
     def failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
-        """A hand-out of *job* failed: by its client's *nack*, or (None) by its lease's expiry. One
-        of a key that is held is not offered again.
+        """Handle a failed delivery of *job*: a *nack* by its client, or None if its lease expired.
+        A job of a held key is not offered again.
         """
         next_try_ns = self._failures.next_try_ns(job, nack, now_ns=now_ns)
         if job.key in self._held:
@@ -264,7 +266,7 @@ class Settlement:
         self._exhausted.failed(job)
 
     def _free(self, job: Job) -> None:
-        """No client has *job* any more; the lease book may."""
+        """Note that no client has *job* any more; the lease book may."""
         if job.key is not None and job.key in self._watched:
             self._exhausted.freed(job.key)
 
@@ -282,26 +284,26 @@ class Settlement:
     # ---- running jobs that no client has ---------------------------------------------------------
 
     def offer(self, job: Job, since_ns: int = 0) -> None:
-        """Clients may have *job* again, once its message is there."""
+        """Make *job* available to clients again, once its message is in memory."""
         self._jobs.residency.down.somebody_may_have(job)
         if not self._jobs.residency.read_back(job):
             self._leases.offer(job, since_ns)
 
     def retry_at(self, job: Job, due_ns: int) -> None:
-        """Offer *job* again at *due_ns*; until then no client can have it."""
+        """Offer *job* again at *due_ns*; until then it cannot be delivered."""
         self._leases.retry_at(job, due_ns)
         self._jobs.residency.down.nobody_has(job, paused=False)
 
     def set_aside(self, job: Job) -> bool:
-        """Keep *job*, whose turn has come, if its key is paused; False if it is not."""
+        """Set *job*, whose turn has come, aside if its key is paused, else return False."""
         if not self._pauses.set_aside(job):
             return False
         self._jobs.residency.down.nobody_has(job, paused=True)
         return True
 
     def is_back(self, job: Job, *, is_taken: bool) -> None:
-        """The message of *job* was read again; what it waits for may be another thing by now.
-        *is_taken*: an operator retries it at this moment.
+        """Handle the return of the message of *job*, which may wait for something else by now.
+        *is_taken*: an operator is retrying it.
         """
         down = self._jobs.residency.down
         if self._leases.due_ns(job.offset) is not None:
@@ -313,15 +315,15 @@ class Settlement:
         self._exhausted.is_back(job)
 
     def withdraw(self, job: Job) -> None:
-        """Hand *job*, which is running and of which no lease lives, out no more."""
+        """Stop delivering *job*, which is running without a live lease."""
         self._leases.withdraw(job)
         self._jobs.residency.down.somebody_may_have(job)
         self._pauses.forget(job)
 
 
 def _at_expiry(behind: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
-    """Of leases *behind* one that expired in its run: those that may have been handled, and those
-    that go back by what their client said of them, or of one ahead of them.
+    """Split the leases *behind* an expired one in its run: those possibly handled, and those
+    returned because of a verdict on them or on one ahead.
     """
     for at, lease in enumerate(behind):
         if lease.verdict is Plain.RELEASE:

@@ -1,1 +1,1 @@
-"""Ownership records: what they say, how they are encoded, and what they add up to."""
+"""Ownership records: content, encoding and replay."""

@@ -1,43 +1,42 @@
-"""Ownership records as bytes. Pure.
+"""Encoding of ownership records. Pure.
 
 A record is one JSON object with ``v`` (1) and ``kind``:
 
-- ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (count of ownership periods),
-  http (where the owner's HTTP port can be asked), by_name (only if people gave it to that owner),
-  hold_ms (how long leases of periods before may live from then on, if they may), life (the
-  incarnation of the topic, if the broker says), start (where the period begins if nothing else says
-  what is finished);
-- ``snapshot``: epoch, part (counted from 0), of (how many parts it has), serial (it rises with each
-  snapshot of a period: what comes with a lower one came late, and counts for nothing), base, read
-  (the read position), unfinished, attempts (pairs of offset and count), leases (pairs of offset and
-  milliseconds: those that outlive a hand-over), spilled (pairs of order key in base64 and offsets),
-  parked (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by
-  (order key, who asked for it, why), longest_lease_ms (how long leases may be in this period, if
-  that is longer than its ``own`` says), paused (pairs of order key, null for all of the queue, and
-  [since_ms, who asked for it, why]), notes (order key, and what operators noted of it as a paused
-  and as a parked key), keys (the order key: see ``KeyRecord``), anchor (offset and
-  place in the broker's log of the last message that was read, if the broker has no lives), own (the
-  fields of the ``own`` record of the period, in the first part: retention may have deleted that
-  record). The parts of a snapshot follow each other; what they list adds up;
+- ``own``: owner, trust_ms, longest_lease_ms, broker_start_ms, period (number of the ownership
+  period), http (address of the owner's HTTP port), by_name (only if an operator assigned the queue
+  to that owner), hold_ms (how long leases of earlier periods may live from then on, if any), life
+  (the incarnation of the topic, if the broker reports it), start (where the period begins if no
+  other record defines the finished messages);
+- ``snapshot``: epoch, part (from 0), of (number of parts), serial (rises with each snapshot of a
+  period: one with a lower serial came late and is ignored), base, read (the read position),
+      unfinished, attempts (pairs of offset and count), leases (pairs of offset and milliseconds:
+      those that outlive a hand-over), spilled (pairs of order key in base64 and offsets), parked
+      (pairs of order key and [first, epoch, redriven, rate]: see ``ParkedKey``), parked_by (order
+      key, actor, reason), longest_lease_ms (longest lease in this period, if longer than in its
+      ``own``), paused (pairs of order key, null for the whole queue, and [since_ms, actor,
+      reason]), notes (order key, and operators' notes on it as a paused and as a parked key), keys
+      (the order key: see ``KeyRecord``), anchor (offset and place in the broker's log of the last
+      message that was read, if the broker has no lives), own (the fields of the period's ``own``
+      record, in the first part: retention may have deleted that record). The parts of a snapshot
+      are consecutive; their lists add up;
 - ``delta``: epoch, snapshot (offset of the first record of the snapshot that it and the deltas
-  before it build on), after (offset of the delta before it, or of that snapshot), base, read, left
-  (offsets that were unfinished, and are finished or spilled now), unfinished (those that were
-  added), attempts (those that changed), spilled (offsets that were added), heads (pairs of order
-  key and the first offset that is left of its spilled chain, null if none is), parked (those that
-  changed, null if the key is not parked any more), parked_by (of those that are),
-  longest_lease_ms (as in a snapshot), paused (those that changed, null if it is not paused any
-  more), notes (of those that are), keys (if that changed), anchor (as in a snapshot);
-- ``clean``: epoch, to (the member that people gave the queue to, if they did). The owner ended with
-  nothing leased but what its snapshot names, which is the whole truth.
+  before it build on), after (offset of the previous delta, or of that snapshot), base, read, left
+  (offsets that were unfinished, and are finished or spilled now), unfinished (added ones), attempts
+  (changed ones), spilled (added offsets), heads (pairs of order key and the first remaining offset
+  of its spilled chain, null if none is left), parked (changed ones, null if no longer parked),
+  parked_by (of those), longest_lease_ms (as in a snapshot), paused (changed ones, null if no longer
+  paused), notes (of those), keys (if changed), anchor (as in a snapshot);
+- ``clean``: epoch, to (the member to which operators assigned the queue, if any). The owner ended
+  with no leases except those in its snapshot, which is complete.
 
-Unfinished offsets are written as differences, the first to ``base``. Spilled ones are as many as a
-stuck key has messages, so they are packed: ``width:base64``, with differences (the first to 0) of
-*width* bytes each, little endian.
+Unfinished offsets are written as differences, the first to ``base``. There is one spilled offset
+for each message of a stuck key, so they are packed: ``width:base64``, with differences (the first
+to 0) of *width* bytes each, little endian.
 
-Proxies of several versions take a queue over from each other. What came to be written later
-(``http``, ``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``,
-``to``, ``own``, ``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``) may be
-missing, and what a reader does not know it passes over.
+Proxies of different versions take queues over from each other. Fields added later (``http``,
+``after``, ``parked_by``, ``longest_lease_ms``, ``paused``, ``keys``, ``by_name``, ``to``, ``own``,
+``serial``, ``hold_ms``, ``life``, ``start``, ``anchor``, ``notes``) may be missing, and readers
+ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -61,11 +60,11 @@ from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Anchor, Clean, Delta, Own, Record, Snapshot, SnapshotPart
 
 VERSION = 1
-_TYPES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # of an array, by width
+_TYPES = {1: "B", 2: "H", 4: "I", 8: "Q"}  # array type codes by width
 
 
 def encode(record: Record) -> bytes:
-    """The record as the body of a message."""
+    """Return the record as the body of a message."""
     match record:
         case Own():
             fields: dict[str, Any] = {"kind": "own", **_own_to_json(record)}
@@ -108,7 +107,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(body: bytes) -> Record:
-    """Undo ``encode``; raises ValueError, in one sentence, on anything that is no such record."""
+    """Undo ``encode``. Raise ValueError, in one sentence, if *body* is not an ownership record."""
     try:
         fields = orjson.loads(body)
         version, kind = fields["v"], fields["kind"]
@@ -214,7 +213,7 @@ def _parked_to_json(parked: Mapping[bytes, ParkedKey | None]) -> list[list[Any]]
 
 
 def _of_keys(record: Snapshot | Delta) -> dict[str, Any]:
-    """What the ends of both have in common."""
+    """Return the trailing fields that snapshots and deltas share."""
     return {
         "parked": _parked_to_json(record.parked),
         "parked_by": _parked_by(record.parked),
@@ -256,7 +255,7 @@ def _parked_of(fields: dict[str, Any]) -> dict[bytes, ParkedKey | None]:
 
 
 def _paused_to_json(paused: Mapping[bytes | None, PausedKey | None]) -> dict[str, Any]:
-    """Left out where there is none."""
+    """Return the field with *paused* keys; empty without any."""
     pairs = [
         [None if key is None else _text(key), None if each is None else each.to_json()]
         for key, each in paused.items()
@@ -276,7 +275,7 @@ def _paused_of(fields: dict[str, Any]) -> dict[bytes | None, PausedKey | None]:
 
 
 def _notes_to_json(record: Snapshot | Delta) -> dict[str, Any]:
-    """Left out where there is none."""
+    """Return the field with operators' notes; empty without any."""
     keys: dict[bytes | None, None] = dict.fromkeys((*record.paused, *record.parked))
     notes = [
         [None if key is None else _text(key), *both]
@@ -329,7 +328,7 @@ def _text(key: bytes) -> str:
 
 
 def _key(text: str) -> bytes:
-    """As it is called now: proxies before wrote keys of any length down whole."""
+    """Return the key by its current name: earlier proxies wrote keys of any length in full."""
     return named(_bytes(text))
 
 
@@ -350,10 +349,10 @@ def _unpacked_by_key(pairs: Iterable[tuple[str, str]]) -> dict[bytes, array[int]
 
 
 def _number(value: Any) -> int:
-    """A number as records have them. Raises ValueError if no broker's could be so."""
+    """Return *value* as a number. Raise ValueError if it is out of range."""
     number = value if type(value) is int else int(value)
     if not 0 <= number < 2**63:
-        raise ValueError(f"{number} is none of 0 to 2^63 - 1")
+        raise ValueError(f"{number} is not in the range 0 to 2^63 - 1")
     return number
 
 
@@ -362,7 +361,7 @@ def _maybe_number(value: Any) -> int | None:
 
 
 def _pack(offsets: array[int]) -> str:
-    """Rising *offsets*, none negative."""
+    """Pack rising *offsets*, none negative."""
     steps = array("Q", map(operator.sub, offsets, chain((0,), offsets)))
     longest = max(steps, default=0)
     width = next(width for width in _TYPES if longest >> 8 * width == 0)
@@ -372,7 +371,7 @@ def _pack(offsets: array[int]) -> str:
 def _unpack(text: str) -> array[int]:
     width, _, packed = text.partition(":")
     if int(width) not in _TYPES:
-        raise ValueError(f"offsets are not packed in {width!r} bytes")
+        raise ValueError(f"offsets are packed in {width!r} bytes, not 1, 2, 4 or 8")
     steps = array(_TYPES[int(width)], _bytes(packed))
     return array("q", accumulate(_little_endian(steps)))
 

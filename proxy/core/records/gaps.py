@@ -1,8 +1,8 @@
-"""What stands between the records of an owner, which says whether these count. Pure.
+"""Records of other owners between an owner's own records, which decide whether these count. Pure.
 
-An ``own`` record may be late: of a proxy that stood still, or that a slow link held back, while its
-lock was given to another. Of the epochs the highest counts for whoever comes next, so from there on
-what the living owner writes counts for nobody. It finds out by where its records came to stand.
+An ``own`` record may arrive late, from a proxy that was stopped, or delayed by a slow link, while
+its lock was given to another. The highest epoch counts for the next owner, so from there on the
+records of the live owner are ignored. The owner detects this by the offsets of its records.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from proxy.core.records.record import Own, Record, SnapshotPart, Unreadable
 
 
 def gaps(end: int, stored: Sequence[int]) -> list[range]:
-    """Offsets of others among those where ours are *stored*; the first one should be *end*."""
+    """Return the offsets between those where our records are *stored*, starting at *end*."""
     expected = (end, *(offset + 1 for offset in stored))
     return [range(low, high) for low, high in zip(expected, stored, strict=False) if low < high]
 
 
 def later_owner(found: Iterable[Record | Unreadable], *, twin_of: Epoch | None) -> Own | None:
-    """Whose records count from there on, if not ours. *twin_of*: in the records of a parked twin,
-    the epoch of its queue, by which ``own`` records that came late are passed over there.
+    """Return the owner whose records count from there on, if not ours.
+
+    *twin_of*: in the records of a parked twin, the epoch of its queue; ``own`` records of earlier
+    epochs came late and are skipped.
     """
     for record in found:
         if isinstance(record, Own) and (twin_of is None or record.period >= twin_of):
@@ -30,7 +32,7 @@ def later_owner(found: Iterable[Record | Unreadable], *, twin_of: Epoch | None) 
 
 
 def has_late_snapshot(found: Iterable[Record | Unreadable], *, epoch: Epoch) -> bool:
-    """True if one of our own is there, or a part, of which nobody knew whether it was stored: what
-    we wrote before it, and while it was on its way, counts for nothing.
+    """Return True if one of our own snapshots is there that was thought lost: our records before
+    it, and while it was on its way, are ignored.
     """
     return any(isinstance(record, SnapshotPart) and record.epoch == epoch for record in found)

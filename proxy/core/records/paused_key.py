@@ -1,17 +1,17 @@
-"""What ownership records say of a key that an operator paused, or of a whole queue. Pure."""
+"""A key, or a whole queue, paused by an operator, in the ownership records. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-#: In place of a key: all of the queue is paused, since its group is.
+#: Used instead of a key if the whole queue is paused because its group is.
 EVERYTHING = None
 
 
 @dataclass(frozen=True, slots=True)
 class PausedKey:
-    """``by`` asked for it, for that ``reason``, at ``since_ms`` (wall time); ``note`` is an
+    """A pause by the actor ``by`` for a ``reason``, since ``since_ms`` (wall time); ``note`` is an
     operator's, "" for none.
     """
 
@@ -21,13 +21,13 @@ class PausedKey:
     note: str = ""
 
     def to_json(self) -> list[Any]:
-        """As it stands in a record, but for the note, which stands beside it."""
+        """Return the fields of a record; the note is stored separately."""
         return [self.since_ms, self.by, self.reason]
 
     @classmethod
     def from_json(cls, fields: Any) -> PausedKey:
-        """Undo ``to_json``. Raises ValueError or TypeError."""
+        """Undo ``to_json``. Raise ValueError or TypeError."""
         since_ms, by, reason = fields
         if not 0 <= int(since_ms) < 2**63:
-            raise ValueError(f"a key paused at {since_ms}: no time is such")
+            raise ValueError(f"a key is paused since {since_ms}, which is not a valid time")
         return cls(int(since_ms), str(by), str(reason))

@@ -1,8 +1,8 @@
-"""Records of the ownership topic: who owned a queue, and what is finished in it. Pure.
+"""Records of the ownership topic: the owner of a queue, and its finished messages. Pure.
 
 Each (group, topic) has a topic ``%OWN%`` + 16 hex digits on the same broker with the same queue
 ids; the records of a queue are the messages of its twin queue. **The epoch is the queue offset of
-the ``own`` record**: unique and rising, whoever races. ``ownership_codec`` has them as bytes.
+the ``own`` record**: unique and rising, even in a race. ``codec`` encodes the records.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
 def ownership_topic(group: Group, topic: Topic) -> Topic:
-    """Name of the topic that holds the ownership records of (group, topic)."""
+    """Return the name of the topic that holds the ownership records of (group, topic)."""
     digest = hashlib.sha1(f"{group}\0{topic}".encode(), usedforsecurity=False).hexdigest()
     return Topic(f"%OWN%{digest[:16]}")
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The start of an ownership period."""
+    """Start of an ownership period."""
 
     owner: str
     trust_ms: int
     longest_lease_ms: int
     broker_start_ms: int
     period: int
-    #: Where the owner's HTTP port can be asked, as host:port; empty if nobody knows.
+    #: Address of the owner's HTTP port, as host:port; empty if unknown.
     http: str = ""
-    #: People gave the queue to this owner by name: shares do not say so.
+    #: True if an operator assigned the queue to this owner, independent of shares.
     by_name: bool = False
-    #: Milliseconds after this was written for which leases of earlier periods may be alive.
+    #: Milliseconds after this record for which leases of earlier periods may live.
     hold_ms: int = 0
-    #: The incarnation of the topic (``BrokerClient.life``); None if the broker tells none apart.
+    #: The incarnation of the topic (``BrokerClient.life``); None if the broker has none.
     life: int | None = None
-    #: Where the period begins if no record says what is finished; None if its writer did not say.
+    #: Where the period begins if no record defines the finished messages; None if not recorded.
     start: int | None = None
 
 
 class Anchor(NamedTuple):
-    """A message that was read: its offset in the queue, and its place in the log of the broker."""
+    """A message that was read: its offset in the queue and its place in the broker's log."""
 
     offset: int
     log_offset: int
@@ -61,14 +61,15 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What an owner had finished: all below ``base``, and up to ``read`` all but ``unfinished`` and
-    ``spilled`` (by order key; no offset is in both). ``leases``: milliseconds, counted from when it
-    was written, for which unfinished jobs may still be in the hands of clients.
-    ``longest_lease_ms``: how long a lease may be, if that is longer than the ``own`` says.
-    ``keys``: None if its writer did not say. ``anchor``: the last message that was read, where the
-    broker does not tell lives of topics apart.
+    """State of a queue: all messages below ``base`` are finished, and those up to ``read`` except
+    ``unfinished`` and ``spilled`` ones (by order key; no offset is in both).
 
-    Raises ValueError unless these offsets rise from ``base`` and end below ``read``.
+    ``leases``: milliseconds, from the time of writing, for which clients may still hold unfinished
+    jobs. ``longest_lease_ms``: longest lease, if longer than in the ``own``. ``keys``: None if not
+    recorded. ``anchor``: the last message that was read, if the broker does not report lives of
+    topics.
+
+    Raise ValueError unless the offsets rise from ``base`` and end below ``read``.
     """
 
     epoch: Epoch
@@ -86,7 +87,7 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         if not all(self.spilled.values()):
-            raise ValueError("a spilled chain without offsets")
+            raise ValueError("a spilled chain has no offsets")
         for offsets in (self.unfinished, *self.spilled.values()):
             bounds = chain((self.base - 1,), offsets, (self.read,))
             if any(low >= high for low, high in pairwise(bounds)):
@@ -96,15 +97,16 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """How many offsets it lists."""
+        """Number of offsets and keys listed."""
         lists = (self.unfinished, self.attempts, self.leases, self.parked, self.paused)
         return sum(map(len, (*lists, *self.spilled.values())))
 
     def moved_to(self, offset: int, *, epoch: Epoch | None = None) -> Snapshot:
-        """Of a queue where nothing is unfinished, read up to *offset*; parked and paused keys stay
-        what they are, and a change of the order key goes on while older messages may be parked.
-        *epoch*: in another period. Leases are not listed: other messages of their keys may come
-        before theirs, so whoever is next waits for them with all.
+        """Return the state of a queue read up to *offset* without unfinished messages.
+
+        Parked and paused keys stay, and so does a change of the order key while older messages may
+        be parked. *epoch*: of another period. Leases are not listed, because other messages of
+        their keys may precede theirs: the next owner waits for them before any delivery.
         """
         keys = self.keys
         if keys is not None and not self.parked:
@@ -125,13 +127,13 @@ class Snapshot:
 
     @property
     def _longest_ms(self) -> int:
-        """``longest_lease_ms``, or for how long listed leases may live, if that is more."""
+        """``longest_lease_ms``, or the longest listed lease if that is longer."""
         return max((self.longest_lease_ms, *self.leases.values()))
 
     def cut_at(self, end: int) -> Snapshot:
-        """Of a queue whose messages from offset *end* on are gone; leases are not listed. Parked
-        keys stay so, unless nothing is left of the queue: then it is another one of that name. New
-        messages get offsets from *end* on once more: these are no repeats of what was copied.
+        """Return the state of a queue that lost its messages from offset *end* on; leases are not
+        listed. Parked keys stay, unless the queue is empty: then it is a new one with the same
+        name. New messages reuse the offsets from *end* on, and are not repeats of copies.
         """
         parked = cut_parked(self.parked, end) if end else {}
         if end <= self.base:
@@ -154,22 +156,22 @@ class Snapshot:
         )
 
     def unread(self, offset: int) -> bool:
-        """True if that message has to be read by the next owner. O(log n).
+        """Return True if the next owner must read that message. O(log n).
 
-        Not if the owner had finished it, nor if it belongs to a spilled chain. Below ``base`` the
-        stored offset alone decides: it may have been reset.
+        False if the owner had finished it, or if it is spilled. Below ``base`` only the stored
+        offset decides: it may have been reset.
         """
         return self.next_unread(offset) == offset
 
     def next_unread(self, offset: int) -> int:
-        """The first offset from there on that the next owner has to read. O(log n)."""
+        """Return the first offset from *offset* on that the next owner must read. O(log n)."""
         if not self.base <= offset < self.read:
             return offset
         at = bisect_left(self.unfinished, offset)
         return self.unfinished[at] if at < len(self.unfinished) else self.read
 
     def unread_within(self, begin: int, end: int) -> int:
-        """How many of the messages from *begin* to *end* the next owner has to read. O(log n)."""
+        """Return how many messages from *begin* to *end* the next owner must read. O(log n)."""
         listed = bisect_left(self.unfinished, min(end, self.read))
         listed -= bisect_left(self.unfinished, max(begin, self.base))
         below, above = min(end, self.base) - begin, end - max(begin, self.read)
@@ -178,28 +180,27 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """One record of a snapshot: what it lists, as part *number* (from 0) of *of*."""
+    """One record of a snapshot: part *number* (from 0) of *of*."""
 
     number: int
     of: int
     piece: Snapshot
-    #: In the first part: the record that began the period, which retention may have deleted.
+    #: In the first part: the record that began the period, because retention may delete that.
     own: Own | None = None
-    #: Rises with each snapshot of a period, so one that came late is told; 0: nobody said.
+    #: Rises with each snapshot of a period, to detect late ones; 0: not recorded.
     serial: int = 0
 
     @property
     def epoch(self) -> Epoch:
-        """The ownership period that it was written in."""
+        """Epoch of the period in which it was written."""
         return self.piece.epoch
 
 
 class Delta(NamedTuple):
-    """What changed since the record before: ``ownership_codec`` says it of each field.
+    """Changes since the previous record; ``codec`` documents each field.
 
-    ``heads``: None for a key whose spilled jobs are all finished. ``after``: None if its writer did
-    not say. ``keys``: None if they did not change. A named tuple, because a take-over
-    reads many.
+    ``heads``: None for a key whose spilled jobs are all finished. ``after``: None if not recorded.
+    ``keys``: None if unchanged. A named tuple, because a take-over reads many.
     """
 
     epoch: Epoch
@@ -220,15 +221,15 @@ class Delta(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets and other changes it lists."""
+        """Number of offsets and other changes listed."""
         lists = (self.left, self.unfinished, self.attempts, self.heads, self.parked, self.paused)
         return sum(map(len, (*lists, *self.spilled.values()))) + (self.keys is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The end of an ownership period with no lease alive. ``to``: the member of the group that the
-    queue is given to by name, empty if shares say whose it is.
+    """End of an ownership period without live leases. ``to``: the member to which an operator
+    assigned the queue, empty if shares decide.
     """
 
     epoch: Epoch
@@ -237,19 +238,19 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What stands in place of a record that nobody can read, or that is not there any more."""
+    """Placeholder for a record that cannot be read, or no longer exists."""
 
     why: str
 
 
 Record = Own | SnapshotPart | Delta | Clean
 
-#: The ``serial`` of a snapshot that ends its period: nothing of that is written behind it.
+#: The ``serial`` of the last snapshot of a period: no other one follows it.
 LAST_SERIAL = 2**63 - 1
 
 
 def joined(parts: Sequence[SnapshotPart]) -> Snapshot:
-    """Undo ``snapshot_parts.parts``. Raises ValueError unless they add up to a snapshot."""
+    """Undo ``snapshot_parts.parts``. Raise ValueError unless the parts form a snapshot."""
     spilled: dict[bytes, array[int]] = {}
     for part in parts:
         for key, offsets in part.piece.spilled.items():

@@ -1,4 +1,4 @@
-"""What the ownership records of a queue say all together. Pure."""
+"""Replay of a queue's ownership records into its state. Pure."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LastOwner:
-    """What the records say of the newest ownership period.
+    """State of the newest ownership period according to the records.
 
-    ``snapshot`` is the state that they add up to. It may be of periods before: what was finished
-    then is finished still. ``snapshot_at`` is where the records of it begin, ``last_at`` where the
-    last of them stands. If they begin before the records that were replayed, or before the first of
-    these that says who was the owner, ``snapshot`` is None.
-    ``damage``: what of them could not be had, None if all is well. ``forgotten``: retention deleted
-    the snapshot, which says nothing of leases: they have ended long ago. ``to``: as in ``Clean``.
-    ``life``: the incarnation of the topic that the state, or without one the period, is of; None if
-    nobody said. ``begins_life``: see ``begun_anew``. ``log_offset``: the place of the last of these
-    records in the log of its broker, None if nobody looked.
+    ``snapshot`` is the replayed state. It may come from earlier periods: messages finished then
+    stay finished. ``snapshot_at`` is the offset of its first record, ``last_at`` that of its last
+    one. ``snapshot`` is None if it begins before the replayed records, or before the first of them
+    with a known owner.
+
+    ``damage``: the missing or unreadable records, None if there are none. ``forgotten``: retention
+    deleted the snapshot; its leases ended long ago. ``to``: as in ``Clean``. ``life``: the
+    incarnation of the topic to which the state, or else the period, belongs; None if not recorded.
+    ``begins_life``: see ``in_new_life``. ``log_offset``: place of the last of these records in the
+    broker's log, None if unknown.
     """
 
     epoch: Epoch
@@ -54,12 +55,13 @@ class LastOwner:
     log_offset: int | None = None
 
     def in_life(self, life: int | None) -> LastOwner:
-        """What counts of it in incarnation *life* of the topic (None: nobody can say)."""
+        """Return the state that is valid in incarnation *life* of the topic (None: unknown)."""
         return self if life is None or self.life in (None, life) else self.begun_anew(life)
 
     def begun_anew(self, life: int | None) -> LastOwner:
-        """What counts of it in *life*, which is another one: nothing but pauses, which people put
-        on names of keys. All offsets begin anew, and copies of parked messages belong to nobody.
+        """Return the state that is valid in another incarnation *life*: only pauses, which
+        operators apply to names of keys. Offsets start again, and copies of parked messages have no
+        owner.
         """
         snapshot = self.snapshot
         return replace(
@@ -73,13 +75,14 @@ class LastOwner:
         )
 
     def wait_ns(self, *, broker_start_ms: int, broker_lock_expiry_s: float) -> int:
-        """How long the next owner waits before its first hand-out, so that old leases have ended.
+        """Return how long the next owner waits before its first delivery, so that old leases have
+        ended.
 
-        Nothing after a clean end. A restarted broker may have forgotten the lock, so the old owner
-        may trust it still: trust plus its longest lease. Else its trust ended before the lock
-        could expire, and only what a lease outlives that by is left. Nor does anybody know which
-        leases lived on past a hand-over where records are damaged. What the old owner itself had to
-        wait for (``hold_ms``) began before its trust did, so no trust is added to that.
+        The result is 0 after a clean end. A restarted broker may have forgotten the lock, so the
+        old owner may still trust it: trust plus its longest lease. Otherwise its trust ended before
+        the lock could expire, and only the time by which a lease outlives that is left. With
+        damaged records, it is also unknown which leases survived a hand-over. The old owner's own
+        wait (``hold_ms``) began before its trust did, so no trust is added to it.
         """
         if self.clean:
             return 0
@@ -92,7 +95,7 @@ class LastOwner:
 
 @dataclass(slots=True)
 class _State:
-    """A snapshot that deltas change. ``last``: where the last of these records stands."""
+    """A snapshot to which deltas are applied. ``last``: offset of the last of these records."""
 
     at: int
     last: int
@@ -110,7 +113,7 @@ class _State:
 
     @classmethod
     def of(cls, whole: Snapshot, *, at: int) -> _State:
-        """What *whole*, whose records begin at *at*, says; that stays as it is."""
+        """Return a copy of *whole*, whose records begin at *at*."""
         return cls(
             at,
             at,
@@ -154,7 +157,7 @@ class _State:
                 self.paused[name] = paused
 
     def snapshot(self) -> Snapshot:
-        """Raises ValueError if what was recorded does not add up."""
+        """Return the state. Raise ValueError if the records contradict each other."""
         attempts = {offset: n for offset, n in self.attempts.items() if offset >= self.base}
         unfinished = tuple(sorted(self.unfinished))
         return Snapshot(
@@ -175,23 +178,23 @@ class _State:
 @dataclass(slots=True)
 class _Replay:
     by_period: bool
-    begins: bool  # nothing is left ahead of the records
+    begins: bool  # no records precede these
     epoch: Epoch | None = None
     own: Own | None = None
     clean: bool = False
     to: str = ""
     parts: list[SnapshotPart] = field(default_factory=list)
     parts_at: int = 0
-    joined_at: int = -1  # where the last part of the last snapshot that is complete stands
-    serial: int = 0  # of the newest snapshot of the period, as far as it is known
+    joined_at: int = -1  # offset of the last part of the last complete snapshot
+    serial: int = 0  # of the newest known snapshot of the period
     state: _State | None = None
-    whole: Snapshot | None = None  # the last one that is complete
+    whole: Snapshot | None = None  # the last complete one
     snapshot_at: int | None = None
-    life: int | None = None  # that the last snapshot is of
-    first: int | None = None  # where the records begin of which it is known who was the owner
+    life: int | None = None  # of the last snapshot
+    first: int | None = None  # offset of the first record with a known owner
     damage: str | None = None
-    longest_ms: int = 0  # of leases, in the period
-    unreadable_at: int = -1  # the last record that may have been that of an owner
+    longest_ms: int = 0  # longest lease of the period
+    unreadable_at: int = -1  # the last record that may have been an owner's
 
     def see(self, offset: int, record: Record | Unreadable) -> None:
         if self.begins and isinstance(record, SnapshotPart) and record.own is not None:
@@ -203,12 +206,12 @@ class _Replay:
             self._damaged(offset, record.why)
         elif isinstance(record, Own):
             if self.by_period and self.own is not None and record.period < self.own.period:
-                return  # the same
+                return  # came late, too
             self._begin(Epoch(offset), record)
         elif self.epoch is not None and record.epoch > self.epoch and not self.by_period:
             self._damaged(offset, f"it is of epoch {record.epoch}, which has no owner")
         elif record.epoch != self.epoch:
-            return  # a late word of somebody who is the owner no more
+            return  # late, from a former owner
         elif isinstance(record, SnapshotPart):
             self.longest_ms = max(self.longest_ms, record.piece.longest_lease_ms)
             self._part(offset, record)
@@ -223,7 +226,7 @@ class _Replay:
         self.longest_ms, self.to = own.longest_lease_ms, ""
 
     def _repeated(self, epoch: Epoch, own: Own) -> None:
-        """A snapshot of that period says how it began: it counts if the record of that is gone."""
+        """Use the ``own`` repeated in a snapshot if the original record is gone."""
         known = self.epoch, self.own
         if known[0] is None or (known[1] is None and epoch >= known[0]):
             self._begin(epoch, own)
@@ -237,7 +240,7 @@ class _Replay:
 
     def _part(self, offset: int, part: SnapshotPart) -> None:
         if part.serial and part.serial < self.serial:
-            return  # its writer gave it up, and wrote a newer one
+            return  # its writer replaced it by a newer one
         newer, self.serial = part.serial > self.serial, max(part.serial, self.serial)
         if part.number == 0:
             self.parts, self.parts_at = [], offset
@@ -245,7 +248,7 @@ class _Replay:
             if newer:
                 self.parts = []
             elif part.serial and part.number < len(self.parts):
-                return  # it was sent once more, and is here twice
+                return  # sent again, so it is here twice
             self._orphan(offset, part)
             return
         self.parts.append(part)
@@ -261,11 +264,11 @@ class _Replay:
         self.life = None if own is None else own.life
         self.state, self.snapshot_at = _State.of(self.whole, at=self.parts_at), self.parts_at
         if self.epoch is not None and self.unreadable_at < self.epoch:
-            self.damage = None  # it says all anew, and so does the record of its owner
+            self.damage = None  # the snapshot is complete, and its owner is known
 
     def _orphan(self, offset: int, part: SnapshotPart) -> None:
-        """Its beginning is missing; it may stand ahead of all records here, and then what seemed to
-        be the newest snapshot is one that came late, in the middle of it.
+        """Handle a part whose beginning is missing. If that precedes all records here, the
+        apparently newest snapshot came late, in the middle of this one.
         """
         if part.serial and self.state is not None and offset - part.number <= self.joined_at:
             self.state, self.snapshot_at, self.whole = None, None, None
@@ -273,7 +276,7 @@ class _Replay:
     def _delta(self, offset: int, delta: Delta) -> None:
         at = -1 if self.state is None else self.state.at
         if delta.snapshot < at and (self.epoch is None or at > self.epoch):
-            return  # it was late: its owner wrote a snapshot instead
+            return  # late: its owner wrote a snapshot instead
         if self.state is not None and delta.snapshot == at:
             sound = self.damage is None if delta.after is None else delta.after == self.state.last
             if sound:
@@ -281,12 +284,12 @@ class _Replay:
             elif delta.after is not None and delta.after > self.state.last:
                 self._damaged(offset, f"it follows record {delta.after}, which is missing")
         elif self.first is not None and self.first <= delta.snapshot:
-            self._damaged(offset, f"it builds on a snapshot at {delta.snapshot}, not to be had")
+            self._damaged(offset, f"it builds on a missing snapshot at {delta.snapshot}")
         else:
             self.state, self.snapshot_at, self.whole = None, delta.snapshot, None
 
     def snapshot(self) -> Snapshot | None:
-        """The state that all add up to; an older one if they do not."""
+        """Return the state of all records; an older one if they contradict each other."""
         snapshot = self.whole
         if self.state is not None:
             try:
@@ -303,19 +306,23 @@ def replay(
     by_period: bool = False,
     begins: bool = True,
 ) -> LastOwner | None:
-    """The newest ownership period in *records* (pairs of queue offset and record, rising).
+    """Return the newest ownership period in *records* (pairs of queue offset and record, rising).
 
-    Only the highest epoch counts; later records of a lower one are a late zombie's and ignored.
-    A snapshot holds until the next one, over an owner too that crashed before it wrote any.
-    *epoch_before* is the ownership period that the first of them belong to, if that is known.
-    *begins*: nothing is left ahead of them. Else who was the owner may stand there, and what
-    snapshots say of it is not believed: a late one may come first. *by_period*: whoever owns a
-    queue owns its parked twin, where ``period`` is the epoch there: an ``own`` of a lower one came
-    late, and is ignored as well.
+    Only the highest epoch counts; later records of a lower one come from a former owner and are
+    ignored. A snapshot stays valid until the next one, even if a later owner crashed before writing
+    any.
 
-    Where records are missing or unreadable (``damage`` says so) the state is that of the last ones
-    that add up: what finished since is repeated, unless it was committed, and which keys were
-    parked since has to be found elsewhere. None if none says who was an owner.
+    Where records are missing or unreadable (see ``damage``), the state is that of the last
+    consistent ones: messages finished since then are repeated unless committed, and keys parked
+    since then must be found elsewhere. Return None if no record names an owner.
+
+    Args:
+        records: pairs of queue offset and record.
+        epoch_before: the ownership period of the first records, if known.
+        begins: True if no records precede them. Otherwise those may name the owner, and the owner
+            in snapshots is ignored: a late one may come first.
+        by_period: True for a parked twin, which belongs to the owner of its queue; ``period`` is
+            the epoch there, and an ``own`` with a lower one is late and ignored.
     """
     seen = _Replay(by_period, begins, epoch_before)
     for offset, record in records:

@@ -1,9 +1,8 @@
-"""When a message, or a record, is near to being deleted by the broker's retention. Pure.
+"""When a message or an ownership record is close to deletion by the broker's retention. Pure.
 
-Brokers delete whole files of their log, the oldest first, never the last: those last written long
-ago, those ahead of the newest so many bytes, or any if the disk is full. How long, and how many,
-they do not say, and both count for the messages of all topics together: the last record of a quiet
-queue goes with what others wrote beside it.
+Brokers delete whole log files, the oldest first, never the last: by age, by total size, or all if
+the disk is full. They do not report these limits, which apply to the messages of all topics
+together: the last record of a quiet queue is deleted together with the messages written next to it.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What a broker keeps: the bytes of its log from ``begin``, where a file begins, up to ``end``,
-    in files of ``file_bytes`` (None: nobody knows).
+    """Range of a broker's log: bytes from ``begin``, a start of a file, to ``end``, in files of
+    ``file_bytes`` (None: unknown).
     """
 
     begin: int
@@ -23,11 +22,11 @@ class LogRange:
 
 
 def is_to_be_renewed(place: int, log: LogRange) -> bool:
-    """True if what stands at *place* in the *log* of its broker may be deleted before the next look
-    at it, or is deleted already.
+    """Return True if the record at *place* in the broker's *log* may be deleted before the next
+    check, or is deleted already.
 
-    That is all that does not stand in the last file: so what is to be kept is written once more
-    for each file of the log. Where nobody knows how long a file is, it is the newest quarter.
+    This is true for everything outside the last file, so records to keep are written again for each
+    file of the log. If the file size is unknown, the newest quarter counts as the last file.
     """
     if log.file_bytes is None:
         return place < log.end - (log.end - log.begin) // 4
@@ -36,10 +35,10 @@ def is_to_be_renewed(place: int, log: LogRange) -> bool:
 
 
 def nears_the_end_before_ms(oldest_ms: int, *, now_ms: int, margin_s: float) -> float:
-    """Store time (ms since 1970) below which messages near their end, the oldest that the broker
-    keeps being of *oldest_ms*.
+    """Return the store time (ms since 1970) below which messages are close to deletion, given the
+    store time *oldest_ms* of the oldest message that the broker keeps.
 
-    The margin is a quarter of what the broker keeps at most, or all would be near where that is
-    little.
+    The margin is at most a quarter of the kept time, so that not all messages of a short log count
+    as close to deletion.
     """
     return oldest_ms + min(margin_s * 1000, max(0, now_ms - oldest_ms) / 4)

@@ -1,4 +1,4 @@
-"""A snapshot, cut into records that are no longer than a broker takes. Pure."""
+"""Splitting of a snapshot into records that the broker accepts. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Own, Snapshot, SnapshotPart
 
-#: One record has at most so many bytes, whatever its broker takes.
+#: Size limit of one record, even if the broker accepts longer ones.
 PART_BYTES = 131_072
-#: What the counts of a record of very many parts take beside those of one of one part.
+#: Extra bytes for the part numbers of a snapshot with very many parts.
 _NUMBERS_BYTES = 24
-#: Brackets, quotes and commas around what is listed of one key.
+#: Bytes of brackets, quotes and commas around the entry of one key.
 _AROUND_BYTES = 24
 
 
 def parts(
     snapshot: Snapshot, own: Own | None = None, *, serial: int = 0, most: int = PART_BYTES
 ) -> list[SnapshotPart]:
-    """The records of *snapshot*, in order; at least one. *own* began the period that it is of.
+    """Return the records of *snapshot*, in order; at least one. *own* began its period.
 
-    Encoded, none has more than *most* bytes, nor PART_BYTES, but where what every record repeats
-    (*own*, the order key) leaves no room for one key or offset: then each lists one.
+    Encoded, no record exceeds *most* or PART_BYTES bytes, unless the fields repeated in every
+    record (*own*, the order key) leave no room for one key or offset: then each record lists one.
     """
     cut = _Cut(snapshot, most=min(most, PART_BYTES) - _head_bytes(snapshot, own, serial))
     cut.offsets()
@@ -44,7 +44,7 @@ def _head_bytes(snapshot: Snapshot, own: Own | None, serial: int) -> int:
 
 @dataclass(slots=True)
 class _Piece:
-    """What one record of a snapshot lists, while it is made."""
+    """Content of one record of a snapshot, while it is assembled."""
 
     unfinished: list[int] = field(default_factory=list)
     attempts: dict[int, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Piece:
     paused: dict[bytes | None, PausedKey] = field(default_factory=dict)
 
     def of(self, whole: Snapshot) -> Snapshot:
-        """The piece of *whole* that it is."""
+        """Return the corresponding piece of *whole*."""
         return replace(
             whole,
             unfinished=tuple(self.unfinished),
@@ -67,30 +67,30 @@ class _Piece:
 
 
 class _Cut:
-    """Fills one piece after the other with all that *snapshot* lists."""
+    """Distributes the content of *snapshot* over pieces."""
 
     def __init__(self, snapshot: Snapshot, *, most: int) -> None:
-        """*most*: bytes of what a piece lists."""
+        """Limit each piece to *most* bytes of content."""
         self.pieces = [_Piece()]
         self._of = snapshot
         self._most = self._room = most
         self._is_empty = True
 
     def offsets(self) -> None:
-        """List offsets, and what belongs to them."""
+        """Add offsets with their attempts, leases and chains."""
         of = self._of
         digits = len(str(of.read))
         self._numbers("unfinished", of.unfinished, bytes_each=digits + 1)
         for name, counts in (("attempts", of.attempts), ("leases", of.leases)):
             longest = len(str(max(counts.values(), default=0)))
-            # Of what is below the base, of a queue that was reset, offsets are no longer either.
+            # After a reset, offsets of entries below the base are no longer either.
             longest += len(str(max(counts, default=0)))
             self._numbers(name, sorted(counts), bytes_each=longest + 4)
         for key, chain in of.spilled.items():
             self._chain(key, chain)
 
     def keys(self) -> None:
-        """List what people, or the policy, did with keys."""
+        """Add parked and paused keys."""
         for key, parked in self._of.parked.items():
             why = orjson.dumps([parked.to_json(), parked.by, parked.reason])
             size = 2 * (_key_bytes(key) + _AROUND_BYTES) + len(why)
@@ -115,7 +115,7 @@ class _Cut:
                 piece.leases.update((offset, self._of.leases[offset]) for offset in some)
 
     def _chain(self, key: bytes, chain: array[int]) -> None:
-        # Differences are packed in 1, 2, 4 or 8 bytes, and 3 bytes are 4 of base64.
+        # Differences are packed in 1, 2, 4 or 8 bytes, and 3 bytes take 4 characters of base64.
         width = next(width for width in (1, 2, 4, 8) if chain[-1] >> 8 * width == 0)
         beside, at = _key_bytes(key) + _AROUND_BYTES, 0
         while at < len(chain):
@@ -131,7 +131,7 @@ class _Cut:
         return piece
 
     def _with_room(self, size: int) -> _Piece:
-        """The last piece, or a new one if that has less than *size* bytes left."""
+        """Return the last piece, or a new one if it has less than *size* bytes left."""
         if size > self._room and not self._is_empty:
             self.pieces.append(_Piece())
             self._room, self._is_empty = self._most, True
@@ -147,5 +147,5 @@ def _note_bytes(key: bytes, note: str) -> int:
 
 
 def _key_bytes(key: bytes) -> int:
-    """Of *key* in base64."""
+    """Return the size of *key* in base64."""
     return (len(key) + 2) // 3 * 4

@@ -148,9 +148,9 @@ async def test_connections_are_used_again_and_never_more_than_are_allowed(
         (breaks_off, "the answer ended in the middle"),
         (says_garbage, "an answer that is no HTTP"),
         (says_json('{"errno": 7, "errmsg": "no room"}'), "errno 7 (no room)"),
-        (says_json("<html>"), "says it is JSON and is none"),
-        (says_json('{"errno": "0"}'), "no whole number"),
-        (says(200, b"x" * 2000), "longer than 1000 bytes"),
+        (says_json("<html>"), "not valid JSON"),
+        (says_json('{"errno": "0"}'), "not a whole number"),
+        (says(200, b"x" * 2000), "exceeds 1000 bytes"),
         (says(200, b"\x1f\x8b\x08" + b"x" * 20, Content_Encoding="gzip"), None),
     ],
 )
@@ -307,7 +307,7 @@ async def test_what_no_retry_can_help_is_rejected(receiver: Receiver, push: Make
 
     text = await push(format="fields").deliver(replace(DELIVERY, body=b"text"))
     assert text == Verdict(
-        acked=False, reason="the body is no JSON object, which format: fields needs", reject=True
+        acked=False, reason="the body is not a JSON object, which format: fields needs", reject=True
     )
     assert len(receiver.received) == 1
 

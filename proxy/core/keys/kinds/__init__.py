@@ -1,1 +1,1 @@
-"""The kinds of order keys that settings can name, a file each, and the registry of them."""
+"""The kinds of order keys that settings can name, one file each, and their registry."""

@@ -1,4 +1,4 @@
-"""A JSON path (RFC 9535) into the body: messages with the same value there have one key. Pure."""
+"""JSON path (RFC 9535) into the body: messages with the same value have the same key. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from proxy.core.keys.json_text import TooDeep, json_text
 from proxy.core.keys.kinds.kind import KeyKind
 from proxy.core.keys.order_key import UNREADABLE, Keyed, Looked, OrderKey, ValueKind, named
 
-#: Paths that plain look-ups answer, 5 to 100 times faster than the general engine.
+#: Paths resolved by plain look-ups, 5 to 100 times faster than the general engine.
 _SIMPLE_PATH = re.compile(
     r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[(?:0|[1-9][0-9]{0,14})\]|\['[^'\\]*'\])+\Z"
 )
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\]")
 _MISSING = object()
-#: Of a path of any other form. What the engine can compile depends on how deep the caller stands in
-#: its stack, so these are far below it.
+#: Limits for all other paths. The engine's recursion depends on the caller's stack depth; these are
+#: far below any overflow.
 _MAX_PATH_CHARS, _MAX_PATH_PARTS = 1_000, 100
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _PART = re.compile(r"[(\[!]|&&|\|\|")
 
-#: What a body can make of a rule: it is no JSON (or still compressed), or nested too deep to look
-#: into or to write down. Such a message has no key; it must not end the reading of its queue.
+#: Failures of a rule on a body: invalid JSON (or still compressed), or nested too deep to search or
+#: to serialize. Such a message has no key; it must not stop the reading of its queue.
 _NO_KEY = (
     orjson.JSONDecodeError,
     TooDeep,
@@ -49,15 +49,15 @@ _KINDS = {
     type(None): ValueKind.NULL,
     object: ValueKind.ABSENT,
 }
-#: How deep bodies are searched for candidates, and the number of paths: those in most messages.
+#: Search depth for candidates in bodies, and the number of candidates: the most frequent paths.
 _DEEPEST, _MOST = 4, 24
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def canonical(value: Any) -> bytes | None:
-    """Key bytes of a JSON value; None (missing) for null and for what is not there.
+    """Return the key bytes of a JSON value; None (missing) for null and absent values.
 
-    Raises TooDeep for what is nested too deep to be a key.
+    Raise TooDeep if it is too deeply nested to be a key.
     """
     if isinstance(value, str):
         return named(plain_key(value).encode())
@@ -73,8 +73,8 @@ def _compile(text: str) -> OrderKey:
 
 
 def _candidates(messages: Sequence[Keyed]) -> list[str]:
-    """Paths to texts and whole numbers in the bodies, those in most messages first; of equal ones
-    in the order in which they stand there.
+    """Return paths to strings and whole numbers in the bodies, the most frequent first; ties in
+    document order.
     """
     paths: Counter[str] = Counter()
     for message in messages:
@@ -87,7 +87,7 @@ def _candidates(messages: Sequence[Keyed]) -> list[str]:
 
 
 def _paths(value: Any, path: str, depth: int) -> Iterator[str]:
-    """Lists are left out: at which place of one a key should stand, nobody could say."""
+    """Yield candidate paths. Lists are left out: no single index is a plausible key."""
     if not isinstance(value, dict) or depth > _DEEPEST:
         return
     for name, inner in value.items():
@@ -160,9 +160,9 @@ def _compile_path(text: str) -> Callable[[Any], Any]:
 
 
 def _compiled(text: str) -> Any:
-    """*text* as the engine compiles it. Raises ValueError with the reason, half a sentence."""
+    """Compile *text* with the engine. Raise ValueError with the reason, as half a sentence."""
     if any("\ud800" <= each <= "\udfff" for each in text):
-        raise ValueError("it holds half a surrogate pair, which no text does")
+        raise ValueError("it contains half a surrogate pair, which is not valid text")
     if len(text) > _MAX_PATH_CHARS or len(_PART.findall(text)) > _MAX_PATH_PARTS:
         raise ValueError(
             f"it has more than {_MAX_PATH_CHARS:,} characters or {_MAX_PATH_PARTS} brackets and"
@@ -170,7 +170,7 @@ def _compiled(text: str) -> Any:
         )
     for number in _NUMBER.findall(_QUOTED.sub("", text)):
         if math.isinf(float(number)):
-            raise ValueError(f"no double can hold the number {number[:40]}")
+            raise ValueError(f"the number {number[:40]} is too large for a double")
     try:
         return jsonpath_rfc9535.compile(text)
     except (jsonpath_rfc9535.JSONPathError, ValueError, OverflowError, RecursionError) as error:

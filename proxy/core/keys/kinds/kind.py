@@ -1,4 +1,4 @@
-"""A kind of order key: the texts of settings that it takes, and the rules that it makes. Pure."""
+"""A kind of order key: the setting texts that it accepts, and their compilation. Pure."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from proxy.core.keys.order_key import Keyed, OrderKey
 
 
 class Candidates(Protocol):
-    """Names order keys of one kind that a sample of messages has."""
+    """Finds the order keys of one kind in a sample of messages."""
 
     def __call__(self, messages: Sequence[Keyed], /) -> list[str]:
-        """Return texts that ``compile_order_key`` takes, the best known first."""
+        """Return texts for ``compile_order_key``, the most likely first."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyKind:
-    """One kind. Its words stand in error sentences, help texts, documents and the chart."""
+    """One kind. Its texts appear in errors, help, documentation and the chart."""
 
     name: str
-    """As lists of the kinds name it: ``KEY``, ``a JSON path``."""
+    """Name in lists of kinds: ``KEY``, ``a JSON path``."""
     meaning: str
-    """As the description of the setting names it, without the example."""
+    """Text in the description of the setting, without the example."""
     mark: str
     """The text itself, or, with ``is_prefix``, its beginning."""
     compile: Callable[[str], OrderKey]
-    """Compiles a text with the mark. Raises ValueError with the reason, half a sentence."""
+    """Compiles a text that has the mark. Raises ValueError with the reason, as half a sentence."""
     candidates: Candidates
     is_prefix: bool = False
     example: str = ""
-    """A text of the kind; empty where the mark is the only one."""
+    """A text of the kind; empty if the mark is the only one."""
     grammar: str = ""
-    """The standard that texts of the kind follow, in parentheses."""
+    """The standard that such texts follow, in parentheses."""
 
     def takes(self, text: str) -> bool:
-        """Return True if *text* is of this kind, well-formed or not."""
+        """Return True if *text* is of this kind, valid or not."""
         return text.startswith(self.mark) if self.is_prefix else text == self.mark
 
     @property
     def with_example(self) -> str:
-        """The name, with the example if there is one."""
+        """The name, with the example if any."""
         return self.name + self._such_as
 
     @property
     def described(self) -> str:
-        """The meaning, with the example if there is one."""
+        """The meaning, with the example if any."""
         return self.meaning + self._such_as
 
     @property

@@ -1,4 +1,4 @@
-"""``KEY``: the message's own key, the property KEYS as a whole. Pure."""
+"""``KEY``: the message key, which is the whole property KEYS. Pure."""
 
 from __future__ import annotations
 

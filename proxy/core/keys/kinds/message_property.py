@@ -1,7 +1,7 @@
-"""``PROPERTY:tenant``: the value of one of the application's own message properties. Pure.
+"""``PROPERTY:tenant``: the value of a message property set by the application. Pure.
 
-RocketMQ's own properties are no order keys: clients and brokers set them anew, and bulk readers see
-none of them.
+RocketMQ's own properties cannot be order keys: clients and brokers overwrite them, and bulk readers
+do not receive them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from proxy.core.keys.kinds.kind import KeyKind
 from proxy.core.keys.order_key import Keyed, Looked, OrderKey, ValueKind, named
 
 _MARK = "PROPERTY:"
-#: Candidates that a sample has at most: those in most messages.
+#: Most candidates for a sample: the most frequent names.
 _MOST = 8
 
 
@@ -29,7 +29,7 @@ def _compile(text: str) -> OrderKey:
         raw = message.raw_properties
         if mark not in raw:
             return None
-        # Of a name that stands twice the last value counts, but for an empty one.
+        # If a name occurs twice, the last value that is not empty counts.
         return _key(property_of(raw, name) or message.properties.get(name))
 
     def look(message: Keyed) -> Looked:
@@ -40,15 +40,15 @@ def _compile(text: str) -> OrderKey:
 
 
 def _refused(name: str) -> str:
-    """Return why no application can set a property *name*; empty if it can."""
+    """Return why an application cannot set a property *name*; empty if it can."""
     if not name:
         return "the name of the property is missing"
     if name != plain_key(name):
-        return f"the name {name!r} has blanks around it"
+        return f"the name {name!r} has surrounding blanks"
     if name in RESERVED_PROPERTIES:
-        return f"{name} is RocketMQ's own, and not the application's"
+        return f"{name} is reserved by RocketMQ"
     if "\x01" in name or "\x02" in name or any("\ud800" <= each <= "\udfff" for each in name):
-        return "a name holds neither 0x01 and 0x02 nor half a surrogate pair"
+        return "a name cannot contain 0x01, 0x02 or half a surrogate pair"
     return ""
 
 

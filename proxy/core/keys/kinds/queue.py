@@ -1,4 +1,4 @@
-"""``QID``: all messages of a queue have one key. Pure."""
+"""``QID``: all messages of a queue have the same key. Pure."""
 
 from __future__ import annotations
 

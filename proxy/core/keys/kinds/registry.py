@@ -1,6 +1,6 @@
-"""All kinds of order keys, and what depends on the list: texts are compiled, sentences made. Pure.
+"""Registry of the kinds of order keys: compilation, error texts and candidates. Pure.
 
-A new kind is a file beside this one and an entry in ``KINDS``.
+To add a kind, add a file beside this one and an entry in ``KINDS``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _UNPARSED, _NO_JSON = object(), object()
 
 
 class BadOrderKey(ValueError):
-    """A text has the mark of a kind and is not well-formed; ``reason`` is half a sentence."""
+    """A text has the mark of a kind but is invalid; ``reason`` is half a sentence."""
 
     def __init__(self, text: str, kind: KeyKind, reason: str) -> None:
-        """*text* is cut in the message."""
+        """Shorten *text* in the error message if it is long."""
         shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
         super().__init__(f"order key {shown!r} is not {kind.name}{kind.grammar}: {reason}")
         self.kind = kind
@@ -38,10 +38,9 @@ class BadOrderKey(ValueError):
 
 
 def compile_order_key(text: str | None) -> OrderKey:
-    """Compile a text of one of the kinds, or None (every message unordered).
+    """Compile a text of one of the kinds, or None (every message is unordered).
 
-    Raises ValueError, in one sentence, if *text* is of no kind, and BadOrderKey if it is not
-    well-formed.
+    Raise ValueError, in one sentence, if *text* is of no kind, and BadOrderKey if it is invalid.
     """
     if text is None:
         return _UNORDERED
@@ -56,28 +55,28 @@ def compile_order_key(text: str | None) -> OrderKey:
 
 
 def one_of(names: Iterable[str] | None = None) -> str:
-    """Return ``QID, KEY or a JSON path``: the names of all kinds, or other *names*, as a choice."""
+    """Return ``QID, KEY or a JSON path``: *names*, by default those of all kinds, as a choice."""
     *others, last = [each.name for each in KINDS] if names is None else names
     return f"{', '.join(others)} or {last}"
 
 
 def allowed() -> str:
-    """Return what a setting should be, with examples."""
+    """Return the allowed values of the setting, with examples."""
     return one_of(each.with_example for each in KINDS)
 
 
 def described() -> str:
-    """Return the kinds with their meanings, separated by commas."""
+    """Return the meanings of all kinds, separated by commas."""
     return ", ".join(each.described for each in KINDS)
 
 
 def candidates_in(messages: Sequence[Keyed]) -> list[str]:
-    """Return the order keys that *messages* have, kind by kind."""
+    """Return the order keys found in *messages*, kind by kind."""
     return [text for kind in KINDS for text in kind.candidates(messages)]
 
 
 def look_each(rules: Sequence[OrderKey], message: Keyed) -> list[Looked]:
-    """``look`` of each of *rules*; the body is parsed once, whatever their number."""
+    """Return the result of ``look`` for each of *rules*, parsing the body only once."""
     document: Any = _UNPARSED
     looked = []
     for rule in rules:

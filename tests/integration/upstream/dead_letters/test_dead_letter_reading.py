@@ -87,8 +87,8 @@ async def test_what_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
         wrong = {
             "broker-a_0@4": f"group '{GROUP}' has no dead letter broker-a_0@4: broker-a_0 has 0"
             " to 3",
-            "broker-b_0@1": "'broker-b_0@1' names no dead letter: it should be a queue of"
-            " broker-a_0, broker-a_1, '@' and an offset",
+            "broker-b_0@1": "'broker-b_0@1' is not a dead letter: write a queue"
+            " (broker-a_0, broker-a_1), '@' and an offset",
             "ABC": f"group '{GROUP}' has no dead letter 'ABC'",
         }
         for which, sentence in wrong.items():

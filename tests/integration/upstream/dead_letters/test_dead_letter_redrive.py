@@ -210,8 +210,8 @@ async def test_one_that_cannot_go_back_stops_it_until_it_is_passed_over(tmp_path
         await ask(at, gateway, "/redrive")
         failed = await until(at, gateway, "failed")
         assert failed["reason"] == (
-            "dead letter broker-a_0@1 cannot be sent back: topic gone does not exist; mend that,"
-            " or pass over it by --skip broker-a_0@1"
+            "dead letter broker-a_0@1 cannot be sent back: topic gone does not exist; fix that,"
+            " or skip it with --skip broker-a_0@1"
         )
         await ask(at, gateway, "/redrive", skip=["broker-a_0@1"])
         done = await until(at, gateway, "done")

@@ -54,7 +54,7 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
         )
         assert await ask(f"{PLACE}/redrive", {"skip": ["17"], "reason": "x"}) == (
             409,
-            "'17' names no dead letter: it should be a queue of broker-a_0, '@' and an offset",
+            "'17' is not a dead letter: write a queue (broker-a_0), '@' and an offset",
         )
         # Older brokers of RocketMQ make it so.
         await gateway.client.create_topic(Topic("%DLQ%old"), queues=1, perm=Perm.WRITE)

@@ -36,7 +36,7 @@ async def test_a_message_given_up_before_is_a_dead_letter_at_once_and_its_key_go
         assert sorted(desk.seen) == [("a:2", 1), ("b:3", 2)]
         assert (dead.body, dead.properties["ORDERLANE_ATTEMPTS"]) == (b"a:1", "2")
         assert dead.properties["ORDERLANE_REASON"] == (
-            "its hand-outs were used up before its owner ended"
+            "its deliveries were used up before its owner ended"
         )
         ends = {each["offset"]: each["outcome"] for each in gateway.events("finish")}
         assert ends == {0: "dlq", 1: "ok", 2: "ok"}

@@ -81,4 +81,4 @@ def test_a_record_is_shortened_and_says_what_is_left_out() -> None:
     assert (short.id, short.change.target) == (record(1).id, "t" * 300)
     assert short.change.reason == "r" * 400
     assert short.change.before is None
-    assert short.change.after == "left out: 78891 bytes, more than the broker takes"
+    assert short.change.after == "left out: 78891 bytes, more than the broker accepts"

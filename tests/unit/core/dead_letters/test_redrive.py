@@ -84,7 +84,7 @@ def test_a_dead_letter_that_cannot_go_back_ends_it_and_may_be_passed_over() -> N
     assert isinstance(step, Send)
     redrive.not_sendable(step, "no topic")
     assert (redrive.step(1), redrive.state) == (End(), RedriveState.FAILED)
-    assert redrive.reason.endswith("pass over it by --skip broker-a_0@0")
+    assert redrive.reason.endswith("skip it with --skip broker-a_0@0")
 
     redrive = begun(skip=parse_skips(["broker-a_0@0"], [QUEUE]))
     read(redrive, letters(0, 1), next_offset=2, end=2)
@@ -96,7 +96,7 @@ def test_a_dead_letter_that_cannot_go_back_ends_it_and_may_be_passed_over() -> N
 
 @pytest.mark.parametrize("text", ["", "17", "broker-a_0", "broker-a_0@", "broker-b_0@1", "@1"])
 def test_what_is_to_be_passed_over_has_to_be_named_wholly(text: str) -> None:
-    with pytest.raises(ValueError, match="names no dead letter"):
+    with pytest.raises(ValueError, match="is not a dead letter"):
         parse_skips([text], [QUEUE])
 
 
@@ -135,7 +135,7 @@ def test_what_retention_deleted_is_told_and_passed() -> None:
 
 def test_a_queue_that_ends_below_what_was_redriven_begins_at_its_end() -> None:
     redrive = begun(committed=7, end=3)
-    assert redrive.note == f"{QUEUE} ends at 3, below what was redriven (7): it begins there"
+    assert redrive.note == f"{QUEUE} ends at 3, below its progress 7: it continues there"
     assert redrive.step(1) == Commit(QUEUE, 3)
     redrive.committed()
     assert redrive.step(1) == End()
@@ -145,7 +145,7 @@ def test_a_broker_that_shows_nothing_is_asked_again_later() -> None:
     redrive = begun()
     read(redrive, [], next_offset=0, end=9)
     assert isinstance(redrive.step(2), Wait)
-    assert redrive.reason == f"{QUEUE} shows nothing at its offset 0"
+    assert redrive.reason == f"{QUEUE} returns nothing at its offset 0"
 
 
 def test_what_another_has_redriven_meanwhile_is_neither_sent_nor_set_back() -> None:

@@ -95,7 +95,7 @@ def test_the_numbers_of_ddmq() -> None:
 def test_an_errno_that_is_no_whole_number_is_no_arrival(text: str) -> None:
     judgement = errno(f'{{"errno": {text}}}')
 
-    assert "no whole number" in (judgement.failure or "")
+    assert "not a whole number" in (judgement.failure or "")
     assert not judgement.reject
 
 
@@ -109,7 +109,7 @@ def test_what_says_that_it_is_json_has_to_be() -> None:
 def test_an_answer_too_long_to_be_read_says_nothing_of_its_errno() -> None:
     judgement = said(Answer(200, body=None), AnswerRules(by_errno=True, max_bytes=10))
 
-    assert "longer than 10 bytes" in (judgement.failure or "")
+    assert "exceeds 10 bytes" in (judgement.failure or "")
 
 
 def test_the_errno_of_a_failure_is_not_looked_at() -> None:

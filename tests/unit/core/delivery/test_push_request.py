@@ -176,9 +176,9 @@ def test_no_two_values_look_the_same_in_a_header_but_for_blanks_around(text: str
 @pytest.mark.parametrize(
     ("form", "body", "reason"),
     [
-        (Format.FORM, b"\xff", "no UTF-8 text"),
-        (Format.FIELDS, b"[1]", "no JSON object"),
-        (Format.FIELDS, b"no json", "no JSON object"),
+        (Format.FORM, b"\xff", "not UTF-8 text"),
+        (Format.FIELDS, b"[1]", "not a JSON object"),
+        (Format.FIELDS, b"no json", "not a JSON object"),
     ],
 )
 def test_a_body_that_does_not_fit_the_format_cannot_be_sent(

@@ -166,7 +166,7 @@ def test_a_late_goodbye_does_not_drop_the_next_period_of_a_queue() -> None:
 
 def test_a_queue_has_one_pipeline() -> None:
     buffer, (_only,) = filled((TOPIC, 0))
-    with pytest.raises(ValueError, match="orders/broker-a_0 has a pipeline already"):
+    with pytest.raises(ValueError, match="orders/broker-a_0 already has a pipeline"):
         buffer.add(pipeline())
 
 

@@ -32,7 +32,7 @@ def test_of_a_group_that_is_taken_all_derived_names_are_legal(name: str, topic: 
 
 @pytest.mark.parametrize("length", range(MAX_GROUP_CHARS + 1, 128))
 def test_a_name_without_room_for_its_dead_letters_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match=f"{length} characters: at most 122 are taken, for its"):
+    with pytest.raises(ValueError, match=f"{length} characters: at most 122 are allowed, because its"):
         check_group("g" * length)
     with pytest.raises(ValidationError, match="stand in the topic %DLQ% with that name"):
         group_settings("g" * length)
@@ -42,5 +42,5 @@ def test_a_name_without_room_for_its_dead_letters_is_refused(length: int) -> Non
 @pytest.mark.parametrize("name", ["%DLQ%billing", "%RETRY%billing", "%", "%%x"])
 def test_names_of_brokers_and_gateways_are_no_groups(name: str) -> None:
     """The redrive of the dead letters of billing has its progress in the first one."""
-    with pytest.raises(ValueError, match="begins with '%': such are of brokers and gateways"):
+    with pytest.raises(ValueError, match="begins with '%', which is reserved for brokers and gateways"):
         check_group(name)

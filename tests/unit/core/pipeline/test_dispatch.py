@@ -100,7 +100,7 @@ def test_what_an_owner_before_had_given_up_is_given_up_at_its_turn() -> None:
 
     assert offsets(here.lease()) == [1]
     (job,) = here.dispatch.unreported.take().dead_letters
-    assert (job.offset, job.reason) == (0, "its hand-outs were used up before its owner ended")
+    assert (job.offset, job.reason) == (0, "its deliveries were used up before its owner ended")
     assert here.dispatch.unreported.noted is None
 
 

@@ -35,7 +35,7 @@ def test_it_is_a_dead_letter_at_its_turn_and_its_key_goes_on() -> None:
     assert effects is not None
     (job,) = effects.dead_letters
     assert (job.offset, job.attempts) == (0, 2)
-    assert job.reason == "its hand-outs were used up before its owner ended"
+    assert job.reason == "its deliveries were used up before its owner ended"
     assert (queue.take_acted(), offsets(lease(queue))) == (None, [])
     assert queue.dead_lettered(job).finished == [(0, Outcome.DEAD_LETTERED)]
     assert offsets(lease(queue)) == [1]

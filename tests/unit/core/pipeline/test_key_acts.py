@@ -138,7 +138,7 @@ def test_what_a_client_has_is_not_skipped() -> None:
         queue.skip(first.job, WHY)
     resume = replace(queue.snapshot(), leases={0: 5})
     queue = pipeline(resume=resume, now_ns=0, messages=[keyed(0, "a")])
-    with pytest.raises(WrongState, match="may be in the hands of a client of the owner before"):
+    with pytest.raises(WrongState, match="may be held by a client of the previous owner"):
         queue.skip(head(queue), WHY)
 
 
@@ -159,7 +159,7 @@ def test_a_retry_comes_at_once_if_it_is_asked_for() -> None:
 
 def test_what_waits_for_no_retry_cannot_be_hastened() -> None:
     queue = two_keys()
-    with pytest.raises(WrongState, match="message 0 of key 'a' waits for no retry: it is handed"):
+    with pytest.raises(WrongState, match="message 0 of key 'a' does not wait for a retry: it is"):
         queue.retry(head(queue), anew=False)
     assert queue.retry(head(queue), anew=True) == 0
     queue.offer_again(head(queue))
@@ -175,7 +175,7 @@ def test_two_retries_at_once_offer_a_message_once() -> None:
     queue = two_keys()
     job = head(queue)
     queue.retry(job, anew=True)
-    with pytest.raises(WrongState, match="message 0 of key 'a' is being retried by somebody"):
+    with pytest.raises(WrongState, match="message 0 of key 'a' is being retried by another operator"):
         queue.retry(job, anew=True)
     with pytest.raises(WrongState, match="being retried"):
         queue.skip(job, WHY)

@@ -69,7 +69,7 @@ def test_what_a_client_of_the_owner_before_may_have_is_refused() -> None:
 def test_what_is_being_dead_lettered_is_refused() -> None:
     here = failed(reject=True)
 
-    with pytest.raises(WrongState, match="on its way to the dead letters"):
+    with pytest.raises(WrongState, match="being written to the dead letters"):
         here.operator.skip(here.head("a"), WHY)
 
 
@@ -81,7 +81,7 @@ def test_a_retry_takes_the_job_out_of_its_wait_until_it_is_offered_again() -> No
     assert (here.operator.has_taken(job), here.leases.due_ns(0)) == (True, None)
     here.settlement.on_time(100 * MS)
     assert here.lease() == []
-    with pytest.raises(WrongState, match="retried by somebody"):
+    with pytest.raises(WrongState, match="retried by another operator"):
         here.operator.skip(job, WHY)
 
     here.operator.offer_again(job)
@@ -103,7 +103,7 @@ def test_a_retry_may_forget_the_hand_outs_so_far() -> None:
 def test_what_waits_for_no_retry_cannot_be_hastened_but_may_begin_anew() -> None:
     here = one_key()
 
-    with pytest.raises(WrongState, match="waits for no retry"):
+    with pytest.raises(WrongState, match="does not wait for a retry"):
         here.operator.retry(here.head("a"), anew=False)
     assert here.operator.retry(here.head("a"), anew=True) == 0
 

@@ -41,7 +41,7 @@ GARBAGE = Unreadable("not an ownership record: its kind is x")
                 (4, SnapshotPart(0, 2, Snapshot(Epoch(1), 7, 20))),
                 (6, Delta(Epoch(1), 4, 8, 20, after=4)),
             ],
-            "record 6: it builds on a snapshot at 4, not to be had",
+            "record 6: it builds on a missing snapshot at 4",
             id="a snapshot without its second part",
         ),
         pytest.param(
