@@ -15,12 +15,12 @@ from proxy.core.pipeline.intake import Intake
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
 PROXY = Path(__file__).resolve().parents[3] / "proxy"
-#: Names by which modules call what the core owns.
+#: Names that other modules use for objects of the core.
 OWNED = {"pipeline", "_pipeline", "twin", "origin", "lease", "job", "jobs", "leases", "parking"}
 
 
 def assigned(tree: ast.AST) -> Iterator[ast.Attribute]:
-    """Attributes that are assigned to, or deleted, of something with one of these names."""
+    """Return attributes of such objects that are assigned or deleted."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
             of = node.value

@@ -1,4 +1,4 @@
-"""A reader that asks again where its answers end gets every message once, whatever brokers give."""
+"""A reader that continues where each answer ended gets every message once, whatever brokers return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.core.bulk.answer import BulkAnswer, Part, Read
 
-#: A message is this many bytes, so that chunks tell how many messages they hold.
+#: Size of a message, so that chunks reveal how many messages they contain.
 SIZE = 100
 
 
@@ -23,7 +23,7 @@ class Queue:
     gaps: list[tuple[int, int]]
 
     def pull(self, read: Read, most: int) -> tuple[int, int]:
-        """How many messages from the offset of *read* on, and where to go on."""
+        """Return the number of messages from the offset of *read* on, and the next offset."""
         offset = read.offset
         for begin, end in self.gaps:
             if begin <= offset < end:
@@ -36,7 +36,7 @@ class Queue:
 
 @dataclass
 class Reader:
-    """What came of one queue: ranges of offsets."""
+    """Ranges of offsets received from one queue."""
 
     at: int = 0
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -76,7 +76,7 @@ def test_everything_comes_once_and_in_order(
         answer = BulkAnswer(offsets, max_bytes=max_bytes, max_messages=max_messages)
         under_way: list[Read] = []
         while True:
-            # As many reads at once as it likes, which end in any order; some of them fail.
+            # Several reads at once, which end in any order; some fail.
             while len(under_way) < 3 and (read := answer.next_read()) is not None:
                 under_way.append(read)
             if not under_way:

@@ -1,4 +1,4 @@
-"""Redrives that crash, lose answers and race: nothing is lost, and little comes twice."""
+"""Redrives that crash, lose answers and race: nothing is lost, and few messages are sent twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TROUBLES: list[Fate] = ["refused", "unheard", "crash", "crash unheard", "pause",
 
 
 class World:
-    """Brokers with dead letters, and two proxies that redrive them as often as they like."""
+    """Brokers with dead letters, and two proxies that redrive them repeatedly."""
 
     def __init__(self, letters: list[int]) -> None:
         self.now_ns = SECOND
@@ -40,9 +40,9 @@ class World:
             self.die(QUEUES[which], store_ms)
         self.low = dict.fromkeys(QUEUES, 0)
         self.committed = dict.fromkeys(QUEUES, 0)
-        self.lock: tuple[int, int] | None = None  # who has it, since when
+        self.lock: tuple[int, int] | None = None  # its holder, and since when
         self.sent: list[Place] = []
-        self.doubts = 1  # after each of them one may be sent twice; ``finish`` is the first
+        self.doubts = 1  # each of them may repeat one message; ``finish`` is the first
         self.names = 0
         self.redrives: list[tuple[int, Redrive]] = [self.begin(), self.begin()]
 
@@ -55,13 +55,13 @@ class World:
         return self.names, Redrive(QUEUES, renewal_ns=RENEWAL_NS, trust_ns=TRUST_NS)
 
     def act(self, which: int, fate: Fate) -> None:
-        """One step of one of them; *fate* is what becomes of it."""
+        """Execute one step of redrive *which*, with the outcome *fate*."""
         name, redrive = self.redrives[which]
         self.now_ns += SECOND // 100
         self.doubts += fate in TROUBLES
         if fate == "retention":
             queue = QUEUES[which]
-            self.low[queue] = min(self.low[queue] + 1, self.committed[queue])  # what is done
+            self.low[queue] = min(self.low[queue] + 1, self.committed[queue])  # already redriven
         if fate == "pause":
             self.now_ns += EXPIRY_NS + 1  # of the process, between two steps
         if fate == "stop":
@@ -134,7 +134,7 @@ class World:
                 redrive.committed()
 
     def finish(self) -> None:
-        """One of them, asked as often as need be, without any trouble."""
+        """Run one redrive to its end, without any trouble."""
         self.now_ns += EXPIRY_NS + 1
         self.lock = None
         self.redrives[0] = self.begin()
@@ -145,7 +145,7 @@ class World:
         raise AssertionError("it does not end")
 
     def all_places(self) -> list[Place]:
-        """By age."""
+        """Return all dead letters by age."""
         aged = [
             (each.store_ms, (queue, each.queue_offset))
             for queue, log in self.letters.items()
@@ -168,7 +168,7 @@ def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(
     for which, fate in acts:
         world.act(which, fate)
         if world.redrives[which][1].state is not RedriveState.RUNNING:
-            world.act(which, "well")  # it gives its lock back
+            world.act(which, "well")  # it releases its lock
             world.redrives[which] = world.begin()
     world.finish()
 

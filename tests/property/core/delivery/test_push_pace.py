@@ -37,7 +37,7 @@ def test_no_window_of_time_has_more_requests_than_its_share_and_the_burst(
 def test_a_wait_is_never_too_long_and_what_comes_after_it_is_given(
     rate: float | None, steps: list[tuple[int, int, str]]
 ) -> None:
-    """While the wait lasts nothing is given; and after some waits there is always something."""
+    """During the wait nothing is granted; after a few waits a request always is."""
     pace, now = PushPace(rate), 0
     for wait_ms, wanted, event in steps:
         now += wait_ms * MS
@@ -71,7 +71,7 @@ def test_what_is_given_back_can_be_taken_again(takes: list[tuple[int, int]]) -> 
 
 
 def test_a_receiver_that_asks_for_fewer_gets_a_tenth_for_a_while() -> None:
-    """Of the limit, or of what it got in the last second; asked again meanwhile, no tenth of it."""
+    """A tenth of the limit, or of its requests in the last second; a second call changes nothing."""
     limited, free = PushPace(200.0), PushPace()
     for pace in (limited, free):
         for each in range(100):  # 100 a second, for a second
@@ -87,7 +87,7 @@ def test_a_receiver_that_asks_for_fewer_gets_a_tenth_for_a_while() -> None:
 
 
 def test_a_slow_rate_is_never_nothing() -> None:
-    """A receiver that never gets a request can never say that it may have more."""
+    """A receiver that never gets a request could never end the slow-down."""
     pace = PushPace()
     pace.slower(0)
 

@@ -1,4 +1,4 @@
-"""Turns between queues and topics are fair, and no limit of a pull is passed, whatever is asked."""
+"""Queues and topics take fair turns, and pulls stay within their limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from testkit.pipelines import FOR_EVER_NS, HOLDER, Budgets, pipeline, queue, rul
 
 TOPICS = [Topic("orders"), Topic("payments"), Topic("returns")]
 QUEUES_OF_TOPIC = 3
-#: Pulls that want a queue which has ready jobs until it is served: each topic has its turn, and
-#: then each queue of the topic.
+#: Most pulls until a queue with ready jobs is served: each topic has its turn, and in it each
+#: queue.
 BOUND = len(TOPICS) * QUEUES_OF_TOPIC
 MAX_BATCH = 3
 
@@ -33,14 +33,14 @@ wishes = st.builds(
 
 @settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
 class GroupBufferMachine(RuleBasedStateMachine):
-    """Three topics of three queues that fill, drain, lose their trust and get it back."""
+    """Three topics of three queues that fill, drain, lose their trust and regain it."""
 
     @initialize(limit=st.sampled_from([2, 5, 1000]))
     def start(self, limit: int) -> None:
         self.leases = Budget(limit)
         self.buffer = GroupBuffer(self.leases)
         self.live: list[tuple[QueuePipeline, Lease]] = []
-        self.missed: dict[QueuePipeline, int] = {}  # pulls since it was served, ready all along
+        self.missed: dict[QueuePipeline, int] = {}  # pulls since it was last served while ready
         for topic in TOPICS:
             for number in range(QUEUES_OF_TOPIC):
                 self._acquire(topic, number)
@@ -133,7 +133,7 @@ class GroupBufferMachine(RuleBasedStateMachine):
 
     @invariant()
     def topics_with_ready_jobs_are_known(self) -> None:
-        """One whose queues may hand out nothing may be among them, until a pull finds out."""
+        """Topics whose queues may not deliver may be included until a pull notices."""
         ready = {here.queue.topic for here in self.buffer if here.ready}
         may = {here.queue.topic for here in self.buffer if here.ready and here.may_hand_out(1)}
         assert may <= set(self.buffer.ready_topics()) <= ready

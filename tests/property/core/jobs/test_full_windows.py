@@ -1,4 +1,4 @@
-"""A full window of one queue: it never holds more, and no key waits for a stuck one."""
+"""A full window of one queue: it never exceeds its limit, and no key waits for a stuck one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proxy.core.records.record import Snapshot
 
 @dataclass
 class Site:
-    """A queue of messages, each named by its key, and clients that never finish some keys."""
+    """A queue of messages, each represented by its key; clients never finish stuck keys."""
 
     log: list[int]
     stuck: set[int]
@@ -40,7 +40,7 @@ class Site:
         return Job(offset, b"%d" % self.log[offset], held_bytes=1)
 
     def step(self) -> bool:
-        """Read, hand out, finish, read again, each as far as it goes; False if nothing did."""
+        """Read, deliver, finish and refill as far as possible; return False if nothing moved."""
         moved = self._read() + self._hand_out() + self._finish() + self._read_again()
         assert self.jobs.residency.taken <= self.window
         return moved > 0
@@ -116,7 +116,7 @@ def test_no_key_waits_for_stuck_ones_and_the_window_holds(
 def test_more_keys_than_places_come_one_after_another(
     keys: int, each: int, stuck: int, **odds: int
 ) -> None:
-    """The window has 24 places; stuck keys take one each, and others pass through the rest."""
+    """The window has 24 places; stuck keys take one each, the others pass through the rest."""
     site = Site([key for _ in range(each) for key in range(keys)], set(range(stuck)), 24, **odds)
     while site.step():
         pass
@@ -132,7 +132,7 @@ def test_more_keys_than_places_come_one_after_another(
 def test_an_owner_with_more_spilled_keys_than_places_serves_all(
     chains: list[int], stuck: int, **odds: int
 ) -> None:
-    """The owner before had a larger window; this one has 12 places."""
+    """The previous owner had a larger window; this one has 12 places."""
     log = [key for key, jobs in enumerate(chains) for _ in range(jobs)]
     offsets = [packed(n for n, key in enumerate(log) if key == each) for each in range(len(chains))]
     spilled = {b"%d" % key: of_key for key, of_key in enumerate(offsets)}

@@ -1,4 +1,4 @@
-"""The chains against a naive model: one plain list a key, two plain lists of what is ready."""
+"""The chains against a naive model: a plain list for each key, and two lists of ready jobs."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ KEYS = [None, b"", b"a", b"b", b"c"]
 
 
 def main_bound(ahead: int) -> int:
-    """Polls until a job of the main queue with *ahead* before it comes: each may have to let a
-    burst of reactivated ones pass.
+    """Return the most polls until a job of the main queue with *ahead* jobs before it: each may
+    wait for a burst of reactivated ones.
     """
     return (ahead + 1) * (REACTIVATION_BURST + 1)
 
 
 def reactivation_bound(ahead: int) -> int:
-    """The same for a reactivated job: one of the main queue before each burst."""
+    """Return the same for a reactivated job: one of the main queue precedes each burst."""
     jobs = ahead + 1
     return jobs + -(-jobs // REACTIVATION_BURST)
 
 
 @settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
 class ChainsMachine(RuleBasedStateMachine):
-    """Every job ever polled came from the front of one of two queues, in turn as promised."""
+    """Every polled job came from the front of one of two queues, in the promised turns."""
 
     def __init__(self) -> None:
         super().__init__()
         self.chains = JobChains()
-        self.unfinished: dict[bytes, list[Job]] = {}  # rising offsets; the first is not chained
+        self.unfinished: dict[bytes, list[Job]] = {}  # by offset; only the first is not chained
         self.main: list[Job] = []
         self.reactivated: list[Job] = []
         self.running: list[Job] = []
         self.polls = 0
         self.since_main = 0  # reactivated jobs polled since one of the main queue
-        self.due: dict[Job, int] = {}  # the poll by which a ready job must have come
+        self.due: dict[Job, int] = {}  # the latest poll for each ready job
         self.submitted = 0
 
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=12))

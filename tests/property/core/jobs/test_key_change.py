@@ -1,4 +1,4 @@
-"""Changes of the order key, with parked keys, over crashes at every step: O5, and nothing lost."""
+"""Order-key changes with parked keys and crashes at every step: O5, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ messages = st.tuples(keys, st.sampled_from(["a", "x", "y", ""]))
 
 
 class Changes(ParkingMachine):
-    """Messages have one key by each rule. Redriven is what has a key by either, or by none."""
+    """Messages have one key by each rule. Redrives use a key by either rule, or none."""
 
     kind = RekeyedSite
     site: RekeyedSite
@@ -62,12 +62,12 @@ class Changes(ParkingMachine):
 
 @settings(max_examples=50, stateful_step_count=40, deadline=None)
 class ChangedKeys(Changes):
-    """No record gets lost."""
+    """Records are complete."""
 
 
 @settings(max_examples=50, stateful_step_count=40, deadline=None)
 class DamagedChanges(Changes):
-    """Records get lost as well."""
+    """Records get lost, too."""
 
     @rule(which=st.integers(0, 1), back=st.integers(0, 8), records=st.integers(1, 9))
     def damage(self, which: int, back: int, records: int) -> None:

@@ -1,4 +1,4 @@
-"""One pass over spilled messages: each refill gets its own, once, and soon; few requests do it."""
+"""One pass over spilled messages: each refill gets its own once and early, in few requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEYS = st.lists(st.sets(st.integers(0, 600), min_size=1, max_size=30), min_size
 
 
 def _refills(wanted: list[set[int]]) -> list[Refill]:
-    """Of each set what no earlier one has, as the refill of a key."""
+    """Return a refill for each set, without the offsets of earlier ones."""
     taken: set[int] = set()
     refills = []
     for number, offsets in enumerate(wanted):
@@ -36,7 +36,7 @@ def test_each_refill_gets_what_is_there_of_it_once_and_as_soon_as_it_was_read(
     while (due := under_way.next_read(record_bytes)) is not None:
         offset, most = due
         assert 1 <= most <= MAX_MESSAGES
-        end = offset + min(most, answers[reads % len(answers)])  # a broker may give fewer
+        end = offset + min(most, answers[reads % len(answers)])  # a broker may return fewer
         there = [keyed(n, "k") for n in range(offset, end) if n not in gone]
         reads += 1
         now = under_way.was_read(there, end)
@@ -54,7 +54,7 @@ def test_chains_of_small_records_that_interleave_are_read_in_few_requests(
     keys: int, each: int
 ) -> None:
     refills = [Refill(b"%d" % key, tuple(range(key, keys * each, keys))) for key in range(keys)]
-    few = refills[: max(1, keys // 8)]  # what waits with them is read through
+    few = refills[: max(1, keys // 8)]  # messages between them are read through
     under_way, reads = RefillRound(few), 0
     while (due := under_way.next_read(200)) is not None:
         under_way.was_read([], sum(due))

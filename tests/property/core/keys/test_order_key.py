@@ -1,4 +1,4 @@
-"""Plain look-ups answer as the general JSON path engine would; a key is a function of the value."""
+"""Plain look-ups agree with the general JSON path engine; a key is a function of the value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ steps = st.lists(names | st.integers(0, 3), min_size=1, max_size=4)
 
 
 def path_of(wanted: list[str | int]) -> str:
-    """``$.a['a b'][0]``: a name in dots where that is legal."""
+    """Return a path such as ``$.a['a b'][0]``, with dots where legal."""
     return "$" + "".join(
         f"[{step}]" if isinstance(step, int)
         else f".{step}" if step.isascii() and step.isidentifier()
@@ -38,7 +38,7 @@ def path_of(wanted: list[str | int]) -> str:
 
 @st.composite
 def document_and_path(draw: st.DrawFn) -> tuple[Any, str]:
-    """Half of the paths lead somewhere."""
+    """Draw a document and a path; half of the paths lead to a value."""
     document = value = draw(documents)
     if draw(st.booleans()):
         return document, path_of(draw(steps))
@@ -67,7 +67,7 @@ def test_a_simple_path_gives_what_the_general_engine_gives(case: tuple[Any, str]
 @settings(max_examples=200, deadline=None)
 @given(documents)
 def test_the_spelling_of_a_document_does_not_change_its_key(document: Any) -> None:
-    """Blanks, escapes, the order of members, 1 or 1.0 at the top: all one key."""
+    """Blanks, escapes, the order of members, 1 or 1.0 at the top make no difference."""
     again = json.loads(json.dumps(document, ensure_ascii=True, indent=1, sort_keys=True))
     key = canonical(document)
     assert canonical(orjson.loads(orjson.dumps(document))) == key

@@ -1,8 +1,8 @@
 """Two proxies and a broker in virtual time, made of real pipelines and ownership records.
 
-What a proxy does between the pipelines and the broker is a small model here (lock, renew, take
-over, hand over), one step a ``tick``, so that a process can be stopped, cut off or killed between
-any two of them. ``Judge`` sees every hand-out of everybody.
+The actions of a proxy between pipelines and broker (lock, renew, take over, hand over) are modelled
+here, one step per ``tick``, so that a process can be stopped, cut off or killed between any two.
+``Judge`` checks every delivery of all proxies.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from tests.property.core.ownership.cluster_judge import (
 
 @dataclass(slots=True)
 class TakeOver:
-    """What a proxy learns, step by step, after its lock was granted."""
+    """Knowledge of a proxy, step by step, after its lock was granted."""
 
     looked: bool = False
     last: LastOwner | None = None
-    end: int = 0  # of the ownership records when it looked
+    end: int = 0  # of the ownership records when it read them
     broker_start_ms: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Proxy:
-    """One process. ``wanted``: whether the queue is in its share."""
+    """One process. ``wanted``: True if the queue is in its share."""
 
     broker: Broker
     judge: Judge
@@ -62,7 +62,7 @@ class Proxy:
     trusted_until_ns: int = 0
     renewed_ns: int = 0
     broker_start_ns: int = -1  # when its connection was made
-    hold_until_ns: int = 0  # no hand-out before, in this period or the next of this process
+    hold_until_ns: int = 0  # no delivery before, in this period or the next of this process
     pipeline: QueuePipeline | None = None
     known: set[int] = field(default_factory=set)
     taking: TakeOver | None = None
@@ -76,11 +76,11 @@ class Proxy:
 
     @property
     def client(self) -> str:
-        """New in every process."""
+        """Client id, new for every process."""
         return f"{self.name}-{self.life}"
 
     def kill(self) -> None:
-        """kill -9: its leases live on in its clients' hands."""
+        """Kill the process; its leases live on in its clients."""
         self.life += 1
         self.pipeline = self.taking = self.request = None
         self.heal()
@@ -88,14 +88,14 @@ class Proxy:
         self.trusted_until_ns = self.hold_until_ns = 0
 
     def stop(self) -> None:
-        """Do nothing until ``resume``: time goes on."""
+        """Do nothing until ``resume`` while time passes."""
         self.stopped = True
 
     def resume(self) -> None:
         self.stopped = False
 
     def toggle(self, trouble: str) -> None:
-        """It stops, loses its broker, or hears from it late; or is well again."""
+        """Start or end *trouble*: the process stops, loses its broker, or gets late answers."""
         match trouble:
             case "stop":
                 self.stopped = not self.stopped
@@ -109,10 +109,10 @@ class Proxy:
         self.stopped = self.cut_off = self.slow = False
 
     def want(self, *, wanted: bool = True) -> None:
-        """Its share of the queues changes."""
+        """Change its share of the queues."""
         self.wanted = wanted
 
-    # ---- what its clients do ------------------------------------------------------------------
+    # ---- actions of its clients ----------------------------------------------------------------
 
     def pull(self, jobs: int, *, now_ns: int) -> list[Lease]:
         if self.pipeline is None or self.stopped:
@@ -123,7 +123,7 @@ class Proxy:
         return leases
 
     def settle(self, how: list[str], *, now_ns: int) -> None:
-        """One verdict for each live lease, the oldest first."""
+        """Apply one verdict to each live lease, the oldest first."""
         if self.pipeline is None or self.stopped:
             return
         said = list(zip(self._live(self.pipeline), how, strict=False))
@@ -161,10 +161,10 @@ class Proxy:
         self.refills += effects.refills
         self.judge.saw(owned.epoch, effects)
 
-    # ---- what it does itself ------------------------------------------------------------------
+    # ---- its own actions -----------------------------------------------------------------------
 
     def tick(self, *, now_ns: int) -> None:
-        """What is due now; nothing while stopped. Commits on their way arrive in any case."""
+        """Do everything that is due, unless stopped. Commits on their way always arrive."""
         for epoch, offset in self.commits:
             self.broker.commit(epoch, offset)
         self.commits.clear()
@@ -181,7 +181,7 @@ class Proxy:
             self._serve(self.pipeline, now_ns)
 
     def _locks(self, now_ns: int) -> None:
-        """Trust counts from before a request was sent, whenever its answer comes."""
+        """Request locks. Trust counts from before the request, whenever the answer arrives."""
         owns = self.pipeline is not None or self.taking is not None
         if self.request is None:
             if not (owns and now_ns - self.renewed_ns >= RENEWAL_NS) and not (
@@ -210,7 +210,7 @@ class Proxy:
         if self.pipeline is None and self.taking is None:
             self.taking = TakeOver()
         elif reconnected or self.trusted_until_ns <= now_ns:
-            # Someone else may have been the owner meanwhile.
+            # Another proxy may have been the owner meanwhile.
             last = self.broker.last_owner()
             if self.pipeline is None or last is None or last.epoch != self.pipeline.epoch:
                 self._lose()
@@ -220,7 +220,7 @@ class Proxy:
             self.pipeline.trust_until(self.trusted_until_ns)
 
     def _lose(self) -> None:
-        """The lock is not ours: no unlock, or what an earlier owner leased would be forgotten."""
+        """Drop a lost queue without unlocking it, which would forget leases of an earlier owner."""
         if self.pipeline is not None:
             self.hold_until_ns = max(self.hold_until_ns, self._leases_end_ns(self.pipeline))
             self.pipeline.close()
@@ -239,7 +239,7 @@ class Proxy:
         own = Own(self.client, trust_ms, lease_ms, taking.broker_start_ms, period)
         self.broker.records.append(encode(own))
         wait_ns = 0
-        if epoch != taking.end:  # somebody wrote after we had looked: look again
+        if epoch != taking.end:  # another proxy wrote in between: read again
             taking.looked = False
             wait_ns = TRUST_NS + self.visibility_ns
         elif last is not None:
@@ -313,17 +313,17 @@ class Proxy:
             self.broker.unlock(self.client)
             hold_until_ns = self.hold_until_ns
             self._lose()
-            self.hold_until_ns = hold_until_ns  # what lives on is written down
+            self.hold_until_ns = hold_until_ns  # surviving leases are recorded
 
     def commit(self, *, now_ns: int) -> None:
-        """Send one while trusted; it arrives with the next tick, whatever becomes of the sender."""
+        """Send a commit while trusted; it arrives at the next tick even if the sender dies."""
         able = not self.stopped and not self.cut_off and now_ns < self.trusted_until_ns
         if self.pipeline is not None and able:
             self.commits.append((self.pipeline.epoch, self.pipeline.committable))
 
 
 class Cluster:
-    """The whole of it, with one clock that counts while processes are stopped."""
+    """The whole system, with one clock that runs while processes are stopped."""
 
     def __init__(self, *, visibility_ns: int, forgets_locks: bool) -> None:
         self.now_ns = SECOND
@@ -339,7 +339,7 @@ class Cluster:
             self.broker.log.append(keyed(len(self.broker.log), key))
 
     def want(self, which: int) -> None:
-        """The queue moves into the share of one proxy."""
+        """Move the queue into the share of one proxy."""
         for number, each in enumerate(self.proxies):
             each.want(wanted=number == which)
 
@@ -350,7 +350,7 @@ class Cluster:
                 each.tick(now_ns=self.now_ns)
 
     def finish(self) -> None:
-        """Heal, and let one proxy finish everything, within a time that the waits allow."""
+        """Heal, and let one proxy finish everything within the time that the waits allow."""
         self.proxies[1].kill()
         self.want(0)
         healed = self.proxies[0]

@@ -1,4 +1,4 @@
-"""The broker of a modelled cluster, and the judge of what is handed out from its queue."""
+"""The broker of a modelled cluster, and the judge of deliveries from its queue."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TRUST_NS, EXPIRY_NS, RENEWAL_NS = 5 * SECOND, 10 * SECOND, 2 * SECOND
 class Broker:
     """One queue, its ownership records, its lock and its stored offset.
 
-    With *forgets_locks* it is like Apache RocketMQ: after a restart an owner that is still trusted
-    may commit once more behind the back of the next one, so there the stored offset may fall.
+    With *forgets_locks* it is like Apache RocketMQ: after a restart, an owner that is still trusted
+    may commit after the next one, so the stored offset may fall.
     """
 
     forgets_locks: bool
@@ -47,7 +47,7 @@ class Broker:
             self.locked_by = ""
 
     def commit(self, epoch: int, offset: int) -> None:
-        """Of an older epoch it is refused."""
+        """Store *offset* unless *epoch* is outdated."""
         if epoch >= self.committed_epoch:
             assert offset >= self.committed or self.forgets_locks, "commits never fall"
             self.committed, self.committed_epoch = offset, epoch
@@ -62,14 +62,14 @@ class Broker:
 
 
 def finished(snapshot: Snapshot, offset: int) -> bool:
-    """What the records say of the message there."""
+    """Return True if the records list the message at *offset* as finished."""
     elsewhere = any(offset in chain for chain in snapshot.spilled.values())
     return offset < snapshot.read and offset not in snapshot.unfinished and not elsewhere
 
 
 @dataclass(slots=True)
 class Judge:
-    """What was handed out and finished, by whomever."""
+    """Checks deliveries and finished messages of all proxies."""
 
     broker: Broker
     live: dict[tuple[int, LeaseId], Lease] = field(default_factory=dict)  # by epoch and id
@@ -78,11 +78,11 @@ class Judge:
     deliveries: dict[int, int] = field(default_factory=dict)
 
     def took_over(self, known: set[int]) -> None:
-        """A new owner passes over *known*."""
+        """Check that a new owner skips only finished messages (*known*)."""
         assert known <= self.finished.keys(), "nothing is lost"
 
     def handed_out(self, epoch: int, given: Lease, *, known: set[int], now_ns: int) -> None:
-        """*known*: what this owner knows to be finished."""
+        """Check a delivery by an owner that considers *known* finished."""
         offset, key = given.job.offset, self.key(given.job.offset)
         for (other, _), held in self.live.items():
             assert held.deadline_ns <= now_ns or self.key(held.job.offset) != key, (
@@ -103,7 +103,7 @@ class Judge:
         self.finished |= dict(effects.finished)
 
     def durable(self) -> set[int]:
-        """Finished, and below the stored offset (if it is sure) or in the snapshot that counts."""
+        """Return finished messages below the stored offset (if reliable) or in the valid snapshot."""
         stored = 0 if self.broker.forgets_locks else self.broker.committed
         last = self.broker.last_owner()
         snapshot = last.snapshot if last else None

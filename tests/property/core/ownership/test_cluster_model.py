@@ -1,7 +1,7 @@
-"""Two proxies under stops, cuts, kills and restarts: one key is never in two hands at a time.
+"""Two proxies under stops, cuts, kills and restarts: no key is ever leased twice at a time.
 
-Live is meant by the clock alone: a lease of a proxy that was stopped, cut off or killed lives until
-its deadline, for its client may be at work on it.
+A lease is live by the clock alone: leases of a stopped, disconnected or killed proxy live until
+their deadline, because their clients may still be working.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERDICTS = st.sampled_from(["ack", "ack", "ack", "nack", "reject", "release"])
 
 @settings(max_examples=80, stateful_step_count=50, deadline=None, report_multiple_bugs=False)
 class ClusterMachine(RuleBasedStateMachine):
-    """The checks are the judge's (``tests/property/core/ownership/cluster.py``)."""
+    """The judge makes the checks (``tests/property/core/ownership/cluster.py``)."""
 
     @initialize(visibility_s=st.sampled_from([1, 5, 12, 30]), forgets=st.booleans())
     def start(self, visibility_s: int, forgets: bool) -> None:
@@ -34,7 +34,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([500, 1000, 2500, 6000, 11000]), jobs=st.sampled_from([0, 1, 2, 3, 3]),
           how=st.lists(VERDICTS, max_size=6))  # fmt: skip
     def work(self, ms: int, jobs: int, how: list[str]) -> None:
-        """Every proxy's clients settle what they like, and pull as soon as they may."""
+        """Clients of all proxies settle some leases, and pull when possible."""
         cluster = self.cluster
         for _ in range(0, ms, 500):
             cluster.run(500)
@@ -44,12 +44,12 @@ class ClusterMachine(RuleBasedStateMachine):
             each.settle(how, now_ns=cluster.now_ns)
             each.pull(jobs, now_ns=cluster.now_ns)
 
-    work_more = work  # what there is most of
+    work_more = work  # the most frequent action
     work_again = work
 
     @rule(which=PROXIES, what=st.sampled_from(["stop", "cut", "slow"]))
     def trouble(self, which: int, what: str) -> None:
-        """It stops (time goes on), loses its broker, or hears from it late; or is well again."""
+        """Start or end trouble: the process stops, loses its broker, or gets late answers."""
         self.cluster.proxies[which].toggle(what)
 
     @rule(which=PROXIES)
@@ -66,7 +66,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule()
     def both_want_it(self) -> None:
-        """Two proxies that see different members."""
+        """Two proxies see different members."""
         for each in self.cluster.proxies:
             each.want()
 
@@ -90,11 +90,11 @@ class ClusterMachine(RuleBasedStateMachine):
 TestCluster = ClusterMachine.TestCase
 
 
-# ---- stories, one of each kind of end -----------------------------------------------------------
+# ---- scenarios, one for each kind of end --------------------------------------------------------
 
 
 def served(*, visibility_s: int = 5, forgets_locks: bool = False, keys: str = "aab") -> Cluster:
-    """The left proxy owns the queue, and one job of each key is leased there."""
+    """Return a cluster in which the left proxy owns the queue and leased one job of each key."""
     cluster = Cluster(visibility_ns=visibility_s * SECOND, forgets_locks=forgets_locks)
     cluster.produce(*keys)
     cluster.run(2500)
@@ -103,7 +103,7 @@ def served(*, visibility_s: int = 5, forgets_locks: bool = False, keys: str = "a
 
 
 def first_hand_out(cluster: Cluster, which: int, *, within_s: int) -> float:
-    """Seconds until that proxy hands something out."""
+    """Return the seconds until that proxy delivers a message."""
     start_ns = cluster.now_ns
     for _ in range(within_s * 10):
         cluster.run(100, step_ms=100)
@@ -121,7 +121,7 @@ def test_a_clean_hand_over_repeats_nothing() -> None:
 
 
 def test_a_hand_over_that_takes_too_long_leaves_only_the_leased_keys_waiting() -> None:
-    """Key a is leased for 30 s; b and what was produced since are the next owner's at once."""
+    """Key a is leased for 30 s; the next owner delivers b and new messages at once."""
     cluster = served(visibility_s=30, keys="ab")
     left, right = cluster.proxies
     leased_ns = cluster.now_ns
@@ -152,7 +152,7 @@ def test_after_a_crash_only_what_no_record_covers_comes_again(recorded: bool, ag
 
 
 def test_a_second_crash_does_not_bring_back_what_a_clean_owner_wrote_down() -> None:
-    """The owner in between had written nothing but that it owned the queue."""
+    """The owner in between wrote only its ``own`` record."""
     cluster = served(keys="abcd")
     left, right = cluster.proxies
     left.settle(["release", "ack", "ack", "ack"], now_ns=cluster.now_ns)
@@ -172,7 +172,7 @@ def test_a_second_crash_does_not_bring_back_what_a_clean_owner_wrote_down() -> N
 def test_a_stopped_owner_is_waited_for_as_long_as_its_leases_can_live(
     visibility_s: int, forgets: bool, wait_s: int
 ) -> None:
-    """Its lock ran out, or was forgotten by a broker that restarted."""
+    """Its lock expired, or was forgotten by a restarted broker."""
     cluster = served(visibility_s=visibility_s, forgets_locks=forgets)
     left, right = cluster.proxies
     left.stop()
@@ -202,7 +202,7 @@ def test_a_stopped_owner_that_nobody_replaced_goes_on_once_it_is_trusted_again()
 
 
 def test_a_hand_over_in_the_middle_of_a_wait_does_not_cut_the_wait_short() -> None:
-    """After a clean end nobody waits, so the owner that waits must not end cleanly yet."""
+    """A clean end makes the next owner not wait, so a waiting owner must not end cleanly yet."""
     cluster = served(visibility_s=30, forgets_locks=True)
     left, right = cluster.proxies
     cluster.broker.restart(cluster.now_ns)
@@ -217,23 +217,23 @@ def test_a_hand_over_in_the_middle_of_a_wait_does_not_cut_the_wait_short() -> No
 
 
 def test_two_that_take_over_at_once_do_not_both_go_on() -> None:
-    """The broker forgets the lock of the first between its look at the records and its own one."""
+    """The broker forgets the first proxy's lock between its read of the records and its own record."""
     cluster = Cluster(visibility_ns=5 * SECOND, forgets_locks=True)
     cluster.produce("a")
     left, right = cluster.proxies
-    cluster.run(500)  # the left one is granted the lock, and looks
+    cluster.run(500)  # the left one gets the lock, and reads the records
     cluster.broker.restart(cluster.now_ns)
     left.stop()
     right.want()
     cluster.run(500)  # the right one does the same
     left.resume()
-    cluster.run(1000)  # both write that they own the queue
+    cluster.run(1000)  # both write their ``own`` record
     assert left.pull(1, now_ns=cluster.now_ns), "trusted, and the first to write"
     assert first_hand_out(cluster, 1, within_s=20) > 5
 
 
 def test_an_owner_that_lost_its_broker_looks_at_the_records_before_it_goes_on() -> None:
-    """It is trusted all the time; yet the queue had another owner in between."""
+    """It is trusted all the time, but the queue had another owner in between."""
     cluster = served(forgets_locks=True)
     left, right = cluster.proxies
     cluster.broker.restart(cluster.now_ns)
@@ -250,7 +250,7 @@ def test_an_owner_that_lost_its_broker_looks_at_the_records_before_it_goes_on() 
 
 
 def test_a_stopped_owner_forgets_all_if_another_owned_the_queue_since() -> None:
-    """Its lock is granted again, for the other one ended cleanly; what it holds is out of date."""
+    """It gets its lock again, because the other one ended cleanly; its state is outdated."""
     cluster = served(keys="abc")
     left, right = cluster.proxies
     left.stop()

@@ -1,6 +1,6 @@
-"""Queues given by name: never two owners, none without one for long, whatever members do.
+"""Queues assigned by name: never two owners, and none is unowned for long, whatever members do.
 
-Each member knows only what it saw itself, the members, and what the last owner of a queue wrote.
+Each member knows only its own observations, the members, and the last records of each queue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUEUES = [queue(number) for number in range(4)]
 NAMES = ["a", "b", "c"]
 STEP_NS = 500_000_000
 EXPECT_NS, WAIT_NS = 40_000_000_000, 10_000_000_000
-#: A queue is left alone for ``WAIT_NS`` at most; then come some rounds of those that try it.
+#: A queue is left alone for at most ``WAIT_NS``; then others try it for a few rounds.
 BOUND_NS = WAIT_NS + 8_000_000_000
 
 
@@ -29,7 +29,7 @@ def fresh() -> Handoffs:
 
 @dataclass
 class World:
-    """Brokers: the locks, and the last word of each queue's last owner."""
+    """Brokers with the locks and the last record of each queue's owner."""
 
     now_ns: int = 0
     members: dict[str, Handoffs] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class World:
         del self.free_since_ns[each]
 
     def give(self, each: QueueName, to: str, *, told: bool) -> None:
-        """*told*: the member that is named knows of it."""
+        """*told*: the named member knows of the assignment."""
         if told and to in self.members and self.holder.get(each) != to:
             self.members[to].expect(each, now_ns=self.now_ns)
         owner = self.holder.get(each)
@@ -130,7 +130,7 @@ def test_each_queue_has_one_owner_once_all_agree(steps: list[tuple[object, ...]]
     for each in QUEUES:
         assert each in world.share(world.holder[each])
         others = wanting.count(each) - 1
-        assert others == 0 or world.by_name[each]  # one of the others looks again, in vain
+        assert others == 0 or world.by_name[each]  # one of the others checks again, in vain
 
 
 def test_a_queue_that_was_given_stays_there_and_goes_back_when_that_member_leaves() -> None:

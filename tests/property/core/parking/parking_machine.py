@@ -1,4 +1,4 @@
-"""Steps of a queue with parked keys that its state machines have in common."""
+"""Steps of a queue with parked keys, shared by several state machines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ keys = st.sampled_from("ab")
 
 
 class ParkingMachine(RuleBasedStateMachine):
-    """Every rule is a step of the owner, of its clients or of an operator. How it is sent to, and
-    which keys are parked by hand and redriven, is said by each machine.
+    """Every rule is a step of the owner, its clients or an operator. Each machine adds the rules
+    for sending, parking and redriving.
     """
 
     kind: ClassVar[type[ParkingSite]] = ParkingSite
@@ -29,7 +29,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 6))
     def serve(self, times: int) -> None:
-        """The usual round."""
+        """Run the usual steps of an owner and its clients."""
         for _ in range(times):
             self.site.read()
             self.site.read_twin()
@@ -73,7 +73,7 @@ class ParkingMachine(RuleBasedStateMachine):
 
     @rule(key=keys, until=st.integers(0, 3))
     def redrive_to_the_end(self, key: str, until: int) -> None:
-        """A redrive that nothing interrupts, but perhaps its end."""
+        """Run an uninterrupted redrive, except perhaps at its end."""
         self.site.redrive(key)
         self.site.record()
         self.serve(8)

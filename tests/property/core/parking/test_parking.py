@@ -1,4 +1,4 @@
-"""Parked keys, over crashes at every step: order, nothing lost, nothing twice that was recorded."""
+"""Parked keys with crashes at every step: order, no losses, no repeats of recorded messages."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Parking(ParkingMachine):
 
 @settings(max_examples=25, stateful_step_count=60, deadline=None)
 class ParkedKeys(Parking):
-    """No record gets lost."""
+    """Records are complete."""
 
 
 @settings(max_examples=25, stateful_step_count=60, deadline=None)
 class DamagedRecords(Parking):
-    """Records get lost as well: no order is, and no message."""
+    """Records get lost, too, but neither order nor messages."""
 
     @rule(which=st.integers(0, 1), back=st.integers(0, 8), records=st.integers(1, 9))
     def damage(self, which: int, back: int, records: int) -> None:

@@ -1,4 +1,4 @@
-"""A queue pipeline and its naive model side by side, over the ownership periods of one queue."""
+"""A queue pipeline next to its naive model, over the ownership periods of one queue."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _rules_of(known: Facts) -> TopicRules:
 
 
 class Modelled:
-    """One queue: its pipeline of this period, and the model beside it."""
+    """One queue: its pipeline in this period, and the model."""
 
     def __init__(self, number: int, known: Facts, budgets: Budgets) -> None:
         self.name = queue(number)
@@ -45,18 +45,18 @@ class Modelled:
         self.naive = NaiveQueue(known)
         self.rules = _rules_of(known)
         self.end = 0  # the offset of the next message sent
-        self.taken = 0  # places of the window, at the last look
+        self.taken = 0  # used places of the window, when last checked
         self.epoch = 0
         self.committed = 0
-        self.records: list[bytes] = []  # what the ownership topic holds
-        self.recorded: dict[int, Outcome] = {}  # what was finished by then
+        self.records: list[bytes] = []  # contents of the ownership topic
+        self.recorded: dict[int, Outcome] = {}  # finished by then
         self.leases: list[Lease] = []
         self.copies: list[tuple[QueuePipeline, Job]] = []  # dead letters under way
         self.refills: list[tuple[QueuePipeline, Refill]] = []  # reads under way
         self.begin(now_ns=0, hold_ns=0, resume=None)
 
     def begin(self, *, now_ns: int, hold_ns: int, resume: Snapshot | None) -> None:
-        """A new period; the pipeline of the old one is closed."""
+        """Begin a new period and close the pipeline of the old one."""
         finished = dict(self.naive.finished)
         known = {o: end for o, end in finished.items() if o < self.committed}
         if resume is not None:
@@ -91,20 +91,20 @@ class Modelled:
         self.saw(self.pipeline.on_time(now_ns=now_ns))
 
     def send(self, sent: Sent) -> None:
-        """A message is in the log, the last of all."""
+        """Append a message to the log."""
         self.naive.log[sent.offset] = sent
         self.end_at(sent.offset + 1)
 
     def end_at(self, offset: int) -> None:
-        """The log ends there at least."""
+        """Let the log end at *offset* or later."""
         self.end = max(self.end, offset)
 
     def note_taken(self) -> None:
-        """Look at the places of the window that are taken."""
+        """Check the used places of the window."""
         self.taken = self.pipeline.jobs.residency.taken
 
     def change_rules(self, known: Facts) -> None:
-        """Other rules, but for the order key."""
+        """Change all rules except the order key."""
         before = self.naive.facts
         known = replace(known, order_key=before.order_key, missing_key=before.missing_key)
         self.naive.go_by(known)
@@ -113,22 +113,22 @@ class Modelled:
         self.saw(self.pipeline.change_rules(self.rules))
 
     def _go_by_recorded_lease(self) -> None:
-        """No lease is longer than the next owner knows."""
+        """Check that no lease is longer than recorded."""
         lease_ns = min(self.rules.visibility_ns, self.recorded_lease_ns)
         self.naive.go_by(replace(self.naive.facts, visibility_ns=lease_ns))
 
     def last_owner(self) -> LastOwner | None:
-        """What the ownership topic says."""
+        """Return the last owner according to the ownership topic."""
         return replay((offset, decode(body)) for offset, body in enumerate(self.records))
 
     @property
     def record(self) -> Snapshot | None:
-        """What the next owner resumes."""
+        """Return the state that the next owner resumes."""
         last = self.last_owner()
         return None if last is None else last.snapshot
 
     def write_down(self, *, now_ns: int, whole: bool) -> None:
-        """Record what changed; all records together tell of what is unfinished, and no more."""
+        """Record the changes; all records together must add up to the model's state."""
         at = len(self.records)
         has_news = self.recording.has_news(now_ns)
         due = self.recording.due(now_ns, whole=whole)
@@ -166,7 +166,7 @@ class Modelled:
         self.refills += [(self.pipeline, refill) for refill in effects.refills]
 
     def refill(self, index: int, *, gone: int = 0) -> None:
-        """A read of spilled messages is answered; retention took the first *gone* of them."""
+        """Answer a read of spilled messages; retention deleted the first *gone* of them."""
         owner, refill = self.refills.pop(index)
         found = [self.naive.log[offset].stored() for offset in refill.offsets[gone:]]
         effects = owner.refilled(refill, found)
@@ -189,13 +189,13 @@ class Modelled:
 
     @property
     def set_down(self) -> set[int]:
-        """Offsets of jobs that are there without their messages."""
+        """Offsets of jobs without their messages."""
         return set(self.pipeline.jobs.residency.down.offsets)
 
     def ready(self) -> list[NaiveJob]:
-        """What a pull should get: heads of chains that are being read again come later, and spilled
-        ones once all that an earlier owner had in memory is read, and there is room for them; so
-        do those whose messages were set down.
+        """Jobs that a pull should get. Not heads of chains that are being read again, nor spilled
+        ones until all that an earlier owner had in memory is read and there is room, nor unloaded
+        ones.
         """
         later = {
             offset for owner, refill in self.refills if owner is self.pipeline
@@ -219,8 +219,8 @@ class Modelled:
     def pull(
         self, jobs: int, *, now_ns: int, connection: int, max_run: int = 1, places: int = 0
     ) -> list[Lease]:
-        """Lease and compare; every ready job is given, as far as *jobs* reaches, and as many as
-        *places* behind them in runs.
+        """Lease and compare: every ready job is delivered, up to *jobs*, and up to *places* more
+        behind them in runs.
         """
         ready = self.ready() if self.may_hand_out(now_ns) else []
         used_up = [job for job in self.naive.to_give_up() if job in ready]
@@ -242,7 +242,7 @@ class Modelled:
         return leases
 
     def _gave_up(self, used_up: list[NaiveJob], *, all_of_them: bool) -> None:
-        """What stood before others that were handed out, or *all_of_them*."""
+        """Check jobs given up ahead of delivered ones, or *all_of_them*."""
         effects = self.pipeline.take_acted() or Effects()
         offsets_given_up = [job.offset for job in effects.dead_letters]
         assert set(offsets_given_up) <= {job.sent.offset for job in used_up}

@@ -1,4 +1,4 @@
-"""The messages of a modelled queue and the rules by which it is read: facts, nothing happens."""
+"""Messages and rules of a modelled queue, as plain data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testkit.messages import message
 
 MS = 1_000_000
 
-#: JSON bodies, and the key that each has under ``$.id``: written down here, not computed.
+#: JSON bodies with their keys under ``$.id``, written down instead of computed.
 BODIES: list[tuple[bytes, str | None]] = [
     (b'{"id":1}', "1"),
     (b'{"id":1.0,"n":2}', "1"),
@@ -44,7 +44,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The rules of the queue, as the model reads them."""
+    """The rules of the queue, in the form that the model uses."""
 
     max_jobs: int
     max_jobs_per_key: int
@@ -55,7 +55,7 @@ class Facts:
     retry: RetryPolicy
 
     def key_of(self, sent: Sent) -> str | None:
-        """The order key; None without, and for a group without order."""
+        """Return the order key; None without one, or for a group without order."""
         match self.order_key:
             case None:
                 return None
@@ -67,7 +67,7 @@ class Facts:
                 return BODIES[sent.body][1]
 
     def chain_of(self, sent: Sent) -> str | None:
-        """The chain: None if the message waits for no other."""
+        """Return the chain; None if the message waits for no other."""
         key = self.key_of(sent)
         if key is None and self.order_key and self.missing_key is MissingKey.BY_QUEUE:
             return "the queue"

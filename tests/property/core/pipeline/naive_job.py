@@ -1,4 +1,4 @@
-"""What the model of a queue pipeline knows of a message, and what it expects of a step."""
+"""A message in the model of a queue pipeline, and the expected effects of a step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class NaiveJob:
     deadline_ns: int = 0
     due_ns: int = 0
     connections: list[int] = field(default_factory=list)
-    run: list[NaiveJob] = field(default_factory=list)  # those leased with it, in order
+    run: list[NaiveJob] = field(default_factory=list)  # leased with it, in order
     verdict: Nack | str | None = None  # "ack", "release"
     in_run: bool = False
     unsent: bool = False
 
     def lead(self) -> None:
-        """Begin a run, in which others may follow."""
+        """Begin a run."""
         self.run = [self]
 
     def follow(self, ahead: NaiveJob) -> None:
@@ -42,11 +42,11 @@ class NaiveJob:
         self.deadline_ns = deadline_ns
 
     def extend(self, until_ns: int) -> None:
-        """Never shortens its lease."""
+        """Extend the lease; never shortens it."""
         self.deadline_ns = max(self.deadline_ns, until_ns)
 
     def was_not_sent(self) -> None:
-        """Its answer was never written, and may be asked for."""
+        """Note that its answer was never written and can be requested again."""
         self.unsent = True
 
     def judge(self, verdict: Nack | str) -> None:
@@ -59,7 +59,7 @@ class NaiveJob:
         self.run, self.verdict, self.in_run, self.unsent = [], None, False, False
 
     def take_back(self) -> None:
-        """End its lease, unhandled: the hand-out does not count."""
+        """End its lease unhandled, without counting the delivery."""
         self.attempts -= 1
         self.end_lease()
         self.wait()
@@ -77,7 +77,7 @@ class NaiveJob:
 
 @dataclass(slots=True)
 class Expected:
-    """Effects, with offsets instead of objects."""
+    """Expected effects, with offsets instead of objects."""
 
     finished: list[tuple[int, Outcome]] = field(default_factory=list)
     acked: list[int] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""What a queue pipeline should do, with plain lists and no cleverness: the model of its tests.
+"""Naive model of a queue pipeline, with plain lists, for its tests.
 
-It knows the log, what was read of it, and one small record a message that is unfinished. Everything
-it says is found by looking through all of them.
+It has the log, the read position, and a small record for each unfinished message. Every result is
+found by a full search.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from tests.property.core.pipeline.naive_job import Expected, NaiveJob
 
 @dataclass(slots=True)
 class NaiveQueue:
-    """One queue over its ownership periods. ``finished`` is what the present owner knows."""
+    """One queue over its ownership periods. ``finished`` is the present owner's knowledge."""
 
     facts: Facts
     log: dict[int, Sent] = field(default_factory=dict)
     position: int = 0
-    read_to: int = 0  # what this owner or those before it have read, as far as it knows
+    read_to: int = 0  # read position of this owner or earlier ones, as far as known
     jobs: dict[int, NaiveJob] = field(default_factory=dict)
     finished: dict[int, Outcome] = field(default_factory=dict)
     failed_attempts: dict[int, int] = field(default_factory=dict)
     first_handed: dict[str, int] = field(default_factory=dict)  # highest so far, of each chain
     unread: set[int] = field(default_factory=set)  # unfinished below read_to, and not spilled
-    given_up: set[int] = field(default_factory=set)  # by an owner before, for all its records say
+    given_up: set[int] = field(default_factory=set)  # by an earlier owner, according to its records
 
-    # ---- what should be seen ----------------------------------------------------------------
+    # ---- expected state ---------------------------------------------------------------------
 
     def ready(self) -> list[NaiveJob]:
-        """Jobs that a pull should get: those that wait for a client, and for no other job."""
+        """Jobs that a pull should get: available, and waiting for no other job."""
         leads: dict[str, NaiveJob] = {}
         self.jobs = dict(sorted(self.jobs.items()))
         for job in self.jobs.values():
@@ -50,7 +50,7 @@ class NaiveQueue:
         ]
 
     def to_give_up(self) -> list[NaiveJob]:
-        """Of those, the ones that had all their hand-outs in earlier periods."""
+        """Those of ``ready`` that used up their deliveries in earlier periods."""
         return [
             job
             for job in self.ready()
@@ -58,7 +58,7 @@ class NaiveQueue:
         ]
 
     def give_up(self, offsets: Iterable[int]) -> Expected:
-        """It was their turn to be handed out."""
+        """Give up jobs whose turn has come."""
         expected = Expected()
         for offset in offsets:
             job = self.jobs[offset]
@@ -77,7 +77,7 @@ class NaiveQueue:
 
     @property
     def chains(self) -> set[str]:
-        """Chains with unfinished jobs; those that policy dead-letters unsubmitted have none."""
+        """Return chains with unfinished jobs, except messages dead-lettered before their submit."""
         return {job.chain for job in self.jobs.values() if job.chain is not None}
 
     @property
@@ -105,15 +105,15 @@ class NaiveQueue:
         return Snapshot(epoch, self.committable, read, tuple(unfinished), attempts)
 
     def deleted(self, offset: int) -> Expected:
-        """Retention took the message before its turn came."""
+        """Note that retention deleted the message before its turn came."""
         expected = Expected()
         self._finish(offset, Outcome.DELETED, expected)
         return expected
 
-    # ---- what happens -------------------------------------------------------------------------
+    # ---- events -------------------------------------------------------------------------------
 
     def go_by(self, facts: Facts) -> None:
-        """Other rules apply from now on."""
+        """Apply other rules from now on."""
         self.facts = facts
 
     def read(self, sent: Iterable[Sent], next_offset: int) -> Expected:
@@ -147,7 +147,7 @@ class NaiveQueue:
     def runs(
         self, heads: list[int], *, max_run: int, places: int, elsewhere: set[int]
     ) -> list[list[int]]:
-        """Offsets of the runs that begin with *heads*: each grows by one, as long as one can."""
+        """Return the offsets of the runs that begin with *heads*: each grows by one while possible."""
         runs = [[self.jobs[head]] for head in heads]
         longest = max_run
         retry = self.facts.retry
@@ -168,7 +168,7 @@ class NaiveQueue:
         return [[job.sent.offset for job in run] for run in runs]
 
     def hand_out(self, lease: Lease, *, now_ns: int, ahead: Lease | None = None) -> None:
-        """The pipeline leased a job, or one that follows *ahead* in a run: may it?"""
+        """Check that the pipeline may lease a job, perhaps one that follows *ahead* in a run."""
         job = self.jobs[lease.job.offset]
         assert job.state == "waiting", "claim 3: at most one live lease"
         if ahead is None:
@@ -213,7 +213,7 @@ class NaiveQueue:
     def _judge(
         self, lease: int, verdict: Nack | str, expected: Expected, *, now_ns: int
     ) -> list[int]:
-        """In its run a verdict waits its turn; returns the leases that went back."""
+        """Apply a verdict, in order within its run; return the leases that were returned."""
         job = self._held(lease, expected)
         if job is None:
             return []
@@ -255,7 +255,7 @@ class NaiveQueue:
         return expected
 
     def extend(self, leases: list[int], *, ms: int, now_ns: int, refused: bool) -> list[int]:
-        """The leases that are not held any more; the others run on."""
+        """Extend *leases*; return those that are no longer held."""
         held = {lease for lease in leases if (job := self.by_lease(lease)) and not refused
                 and job.deadline_ns > now_ns}  # fmt: skip
         for job in self.leased():
@@ -264,7 +264,7 @@ class NaiveQueue:
         return [lease for lease in leases if lease not in held]
 
     def hand_back(self, job: NaiveJob) -> None:
-        """Unhandled, and with it those behind it in its run."""
+        """Return *job* unhandled, with those behind it in its run."""
         for each in job.run[job.run.index(job) :]:
             each.take_back()
 
@@ -290,7 +290,7 @@ class NaiveQueue:
             expected.released += [job.sent.offset for job in back]
             for job in back[:1]:
                 self.hand_back(job)
-            for job in handled[1:]:  # unhandled perhaps, but nobody knows: it counts
+            for job in handled[1:]:  # possibly unhandled, but that is unknown: it counts
                 job.end_lease()
                 job.wait()
                 self.failed_attempts[job.sent.offset] = job.attempts
@@ -301,7 +301,7 @@ class NaiveQueue:
         return expected
 
     def begin(self, start: int, *, resume: Snapshot | None, finished: dict[int, Outcome]) -> None:
-        """A new owner that knows no more than this."""
+        """Begin a new owner's period with this knowledge."""
         self.finished, self.first_handed, self.given_up = dict(finished), {}, set()
         self.jobs, self.unread, self.failed_attempts = {}, set(), {}
         self.position = self.read_to = start
@@ -317,7 +317,7 @@ class NaiveQueue:
                     self.jobs[offset] = NaiveJob(sent, self.facts.chain_of(sent), attempts)
             self._pass_over_what_is_known()
 
-    # ---- inside -------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------
 
     def _used_up(self, attempts: int) -> bool:
         retry = self.facts.retry

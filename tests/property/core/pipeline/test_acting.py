@@ -1,5 +1,5 @@
-"""Order and outcomes of messages that pass actions, against what their kinds say must become of
-them: whatever clients, time, crashes and the size of pulls do in between.
+"""Order and outcomes of messages with actions, checked against the outcomes allowed for each kind,
+under any clients, times, crashes and sizes of pulls.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RULES = rules_of(
         }
     )
 )
-#: What must become of each kind.
+#: Allowed outcomes of each kind.
 ENDS = {
     "wanted": {Outcome.OK, Outcome.DEAD_LETTERED},  # its clients may fail, too
     "dropped": {Outcome.FILTERED},
@@ -57,7 +57,7 @@ MOVES = st.tuples(
 
 @dataclass
 class Site:
-    """A queue, its present owner and a client that forgets nothing."""
+    """A queue, its present owner and a client with perfect memory."""
 
     log: list[tuple[str | None, str]]  # key, kind
     now_ns: int = 1
@@ -70,7 +70,7 @@ class Site:
         self.begin(None)
 
     def begin(self, resume: Snapshot | None) -> None:
-        """A new owner, which knows what the records say."""
+        """Begin a new owner, which resumes from the records."""
         self.leases.clear()
         self.pipeline: QueuePipeline = pipeline(RULES, resume=resume, budgets=self.budgets)
         self.buffer = GroupBuffer(self.budgets.leases)
@@ -78,7 +78,7 @@ class Site:
         self.read()
 
     def read(self) -> None:
-        """All that there is room for."""
+        """Read as much as there is room for."""
         at = self.pipeline.position
         until = min(len(self.log), at + self.pipeline.room(demand=True))
         if until > at:
@@ -90,7 +90,7 @@ class Site:
         return message(offset, body=orjson.dumps({"n": offset, "kind": kind}), key=key)
 
     def move(self, what: str, number: int) -> None:
-        """One of ``MOVES``."""
+        """Execute one of ``MOVES``."""
         some, rest = self.leases[:number], self.leases[number:]
         names = [each.lease_id for each in some]
         if what == "pull":
@@ -113,7 +113,7 @@ class Site:
         self.read()
 
     def pull(self, number: int) -> None:
-        """Leases for a client, which takes runs if *number* is even."""
+        """Lease messages for a client, which accepts runs if *number* is even."""
         self.saw(self.pipeline.on_time(now_ns=self.now_ns))
         wish = PullWish(HOLDER, None, number, 1 << 30, max_run=1 + 3 * (number % 2))
         batches = self.buffer.lease(wish, now_ns=self.now_ns)
@@ -135,14 +135,14 @@ class Site:
             self.in_order(offset, key, ahead=lease.run or ())
 
     def in_order(self, offset: int, key: str, *, ahead: Any = ()) -> None:
-        """All that stand ahead of it in its key have ended, or are ahead of it in its run."""
+        """Return True if all earlier jobs of its key are finished, or ahead of it in its run."""
         together = {each.job.offset for each in ahead}
         for other in range(offset):
             if self.log[other][0] == key:
                 assert other in self.ends or other in together, "O2"
 
     def saw(self, effects: Effects) -> None:
-        """What came to its end is there for good; dead letters are stored at once."""
+        """Check that finished messages stay finished; dead letters are stored at once."""
         for offset, outcome in effects.finished:
             assert offset not in self.ends
             assert outcome in ENDS[self.log[offset][1]]
@@ -164,7 +164,7 @@ class Site:
         self.buffer.refresh(self.pipeline)
 
     def drain(self) -> None:
-        """Clients handle all that is left."""
+        """Let clients handle everything that is left."""
         for _ in range(20 * len(self.log) + 20):
             if len(self.ends) == len(self.log):
                 return

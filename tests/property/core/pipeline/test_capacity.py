@@ -1,7 +1,7 @@
-"""Capacity never leaks: whatever happens, permits and what is in flight make the capacity again.
+"""Capacity never leaks: free permits and used ones always add up to the capacity.
 
-Three limits are held against a count of their own: live leases of the group, bytes in memory of the
-process, and jobs in memory of each queue.
+Three limits are checked against independent counts: live leases of the group, bytes in memory of
+the process, and jobs in memory of each queue.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TRUST_NS = 500 * MS
 ANY = 1 << 30
 
 queues = st.integers(0, QUEUES - 1)
-#: How a limit of jobs in memory is drawn: the window of a queue, and of one of its keys.
+#: Strategy for limits of jobs in memory: the window of a queue, and of one of its keys.
 windows = st.tuples(st.sampled_from([4, 6, 10, 40]), st.sampled_from([1, 2, 5]))
 
 
@@ -47,7 +47,7 @@ def rules_of(window: tuple[int, int]) -> TopicRules:
 
 @settings(max_examples=60, stateful_step_count=40, deadline=None)
 class Capacity(RuleBasedStateMachine):
-    """Queues of one group that are read, handed out, settled, left alone, lost and taken again."""
+    """Queues of one group are read, delivered, settled, ignored, lost and acquired again."""
 
     @initialize(limit=st.integers(1, 8), window=windows)
     def start(self, limit: int, window: tuple[int, int]) -> None:
@@ -88,7 +88,7 @@ class Capacity(RuleBasedStateMachine):
         here = self.here[number]
         ended = (effects.acked, effects.nacked, effects.released, effects.expired, effects.unsent)
         for each in chain.from_iterable(ended):
-            del self.live[each]  # of each lease the end is told once
+            del self.live[each]  # each lease ends only once
         self.finished[number] |= {offset for offset, _ in effects.finished}
         self.refills += [(number, here, refill) for refill in effects.refills]
         for job in effects.dead_letters:
@@ -103,7 +103,7 @@ class Capacity(RuleBasedStateMachine):
             effects = here.on_messages(some, next_offset=some[-1].queue_offset + 1)
             self._apply(number, effects)
 
-    # ---- what happens ----------------------------------------------------------------------------
+    # ---- events ----------------------------------------------------------------------------------
 
     @rule(number=queues, keys=st.lists(st.sampled_from("aaabcd"), min_size=1, max_size=12))
     def send(self, number: int, keys: list[str]) -> None:
@@ -130,7 +130,7 @@ class Capacity(RuleBasedStateMachine):
 
     @rule(data=st.data(), what=st.sampled_from(["ack", "nack", "reject", "release"]))
     def settle(self, data: st.DataObject, what: str) -> None:
-        """Any lease, also one in the middle of a run."""
+        """Settle any lease, perhaps in the middle of a run."""
         if not self.live:
             return
         each = data.draw(st.sampled_from(sorted(self.live, key=lambda each: each.lease_id)))
@@ -169,7 +169,7 @@ class Capacity(RuleBasedStateMachine):
             here = self.live[each]
             for ended in here.return_unsent([each]):
                 self.live.pop(ended)
-            # What followed it in its run went back with it.
+            # Followers in its run were returned with it.
             alive = set(here.leases)
             self.live = {k: v for k, v in self.live.items() if v is not here or k in alive}
             self.buffer.refresh(here)
@@ -208,7 +208,7 @@ class Capacity(RuleBasedStateMachine):
         for number, here in enumerate(self.here):
             self._apply(number, here.change_rules(self.rules))
 
-    # ---- what always holds -----------------------------------------------------------------------
+    # ---- invariants ------------------------------------------------------------------------------
 
     @invariant()
     def leases_and_permits_make_the_capacity(self) -> None:
@@ -236,7 +236,7 @@ class Capacity(RuleBasedStateMachine):
         assert self.memory.used == total
 
     def teardown(self) -> None:
-        """In the end all is handed out and acked, and all capacity is there again."""
+        """At the end everything is delivered and acked, and all capacity is free again."""
         if not hasattr(self, "here"):
             return
         self.leases.resize(1_000)

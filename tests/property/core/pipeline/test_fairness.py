@@ -1,7 +1,7 @@
-"""P8: with more ready keys than places each is served, within the bounds that the core states.
+"""P8: with more ready keys than places, each is served within the bounds that the core promises.
 
-Clients do what they like: ack, hand back at once, fail, take runs, ask for few or many; producers
-go on with old keys and new ones. What is counted is how many others go first.
+Clients ack, return, fail, accept runs, and pull in any size; producers continue with old and new
+keys. The test counts how many other jobs are delivered first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from testkit.pipelines import Budgets, pipeline, queue, rules
 
 QUEUES = 3
 MOST_LEASES = 40
-#: Of so many polls of a queue one goes to each of the three kinds of ready jobs that it has.
+#: One of this many polls of a queue goes to each available kind of ready jobs.
 EVERY = (REACTIVATION_BURST + 1) ** 2
 WHICH = st.integers(0, QUEUES - 1)
 
 
 @dataclass
 class Waiting:
-    """A ready job: how many were ready ahead of it or beside it, and who went first since."""
+    """A ready job: the number of jobs ready ahead of it or beside it, and those delivered since."""
 
     others: int
     polls: int = 0
@@ -56,13 +56,13 @@ class FairnessMachine(RuleBasedStateMachine):
             self.buffer.add(each)
         self.held: list[tuple[QueuePipeline, Lease]] = []
         self.waiting: list[dict[bytes, Waiting]] = [{} for _ in range(QUEUES)]
-        self.turns: dict[int, int] = {}  # batches of others since a queue has ready jobs
+        self.turns: dict[int, int] = {}  # batches of others since a queue became ready
         self.new_keys = 0
 
-    # ---- who is ready ---------------------------------------------------------------------------
+    # ---- ready jobs -----------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Note the keys that have become ready, and queues."""
+        """Note keys and queues that have become ready."""
         for number, here in enumerate(self.queues):
             self.buffer.refresh(here)
             ready = {job.key for jobs in here.jobs.chains.queues for job in jobs} | {
@@ -78,11 +78,11 @@ class FairnessMachine(RuleBasedStateMachine):
             else:
                 self.turns.pop(number, None)
 
-    # ---- what happens ---------------------------------------------------------------------------
+    # ---- events ---------------------------------------------------------------------------------
 
     @rule(which=WHICH, keys=st.lists(st.sampled_from("abcdefgh*"), min_size=1, max_size=12))
     def produce(self, which: int, keys: list[str]) -> None:
-        """``*`` is a key that was never there before."""
+        """Send messages; ``*`` is a new key each time."""
         messages = []
         here = self.queues[which]
         for offset, key in enumerate(keys, here.position):
@@ -93,7 +93,7 @@ class FairnessMachine(RuleBasedStateMachine):
 
     @rule(places=st.integers(1, 6), max_run=st.sampled_from([1, 2, 50]), many=st.booleans())
     def pull(self, places: int, max_run: int, many: bool) -> None:
-        """Runs get only the places that ready keys leave, and not all that the group has."""
+        """Pull: runs get only places that ready keys leave, and not all that the group has."""
         wish = PullWish(Holder(1), None, places, 1 << 40, many_queues=many, max_run=max_run)
         left = self.budgets.leases.left
         batches = self.buffer.lease(wish, now_ns=0)
@@ -158,7 +158,7 @@ TestFairness = FairnessMachine.TestCase
 
 
 def test_a_key_waits_for_no_more_than_its_share_while_others_are_handed_back_for_ever() -> None:
-    """The worst that clients can do to the main queue: the bound is nearly reached, and holds."""
+    """The worst case for the main queue: the bound is nearly reached, but holds."""
     here = pipeline(
         rules(max_pull_batch=1000), messages=[keyed(n, f"{n % 20}") for n in range(400)]
     )
@@ -180,6 +180,6 @@ def test_a_key_waits_for_no_more_than_its_share_while_others_are_handed_back_for
     while (lease := take(1)[0]).job.key != b"late":
         polls += 1
         assert polls <= EVERY
-        # What was offered is handed back at once, what was reactivated is acked: both stay full.
+        # Offered jobs are returned at once, reactivated ones acked: both queues stay full.
         settle(**{"acked" if lease.job.offset >= 20 else "released": [lease]})
     assert polls > EVERY // 2

@@ -1,4 +1,4 @@
-"""Keys that are paused, resumed, skipped and retried at random, over several owners."""
+"""Random pauses, resumes, skips and retries of keys, over several owners."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ acts = st.one_of(
 
 
 class Model:
-    """A queue of 24 messages, and for each key the list of those that are unfinished."""
+    """A queue of 24 messages, with a list of unfinished ones for each key."""
 
     def __init__(self) -> None:
         self.log = [keyed(offset, KEYS[offset * offset % 3]) for offset in range(24)]
@@ -123,7 +123,7 @@ class Model:
                 self.queue.settle(released=ids, now_ns=self.now_ns)
 
     def finish(self) -> None:
-        """Everything is resumed and handled: nothing may be left."""
+        """Resume and handle everything: nothing may be left."""
         for about in list(self.paused):
             self.do("resume", about)
         self.do("recorded", None)

@@ -1,6 +1,6 @@
 """Queue pipelines against a naive model, over many ownership periods.
 
-The numbered claims of ``proxy/core/__init__.py`` are named where they are held.
+The checks name the numbered claims of ``proxy/core/__init__.py`` that they cover.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ verdicts = st.sampled_from(
 
 
 def _key(job: NaiveJob) -> str | None:
-    return "q" if job.chain == "the queue" else job.chain  # whose own name has one byte
+    return "q" if job.chain == "the queue" else job.chain  # the name of that chain has one byte
 
 
 def _key_bytes(job: NaiveJob) -> int:
@@ -77,7 +77,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.now_ns = 1
         self.budgets = Budgets()
         self.open_connections = {1, 2, 3, 4}
-        self.served = 0  # pulls and verdicts since a period began: most of life is no change
+        self.served = 0  # pulls and verdicts since a period began: changes are rare
         self.queues = [Modelled(number, known, self.budgets) for number in range(2)]
         for number in range(2):
             self.read_new(number, first, 0)
@@ -86,7 +86,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     @rule(which=QUEUES, batch=st.lists(sent, min_size=1, max_size=10), again=st.integers(0, 3))
     def read_new(self, which: int, batch: list[Any], again: int) -> None:
-        """Producers send; the reader sees it, with some that it saw before, and a gap behind."""
+        """Producers send; the reader gets the messages, with some repeats and a gap behind them."""
         here = self.queues[which]
         for step, body, key, tag in batch:
             here.send(Sent(here.end + step - 1, body, key, tag))
@@ -137,12 +137,12 @@ class PipelineMachine(RuleBasedStateMachine):
                 jobs, now_ns=self.now_ns, connection=connection, max_run=max_run, places=places
             )
 
-    pull_more = pull  # what clients do most
+    pull_more = pull  # the most frequent action
 
     @precondition(lambda self: self.budgets.leases.used)
     @rule(how=st.lists(verdicts, min_size=1, max_size=8), first=st.integers(0, 4))
     def settle(self, how: list[str], first: int) -> None:
-        """Verdicts on live leases, on old ones and on one that never was."""
+        """Send verdicts on live leases, on old ones and on one that never existed."""
         self.served += 1
         for here in self.queues:
             live = [LeaseId(job.lease) for job in here.naive.leased()]
@@ -201,13 +201,13 @@ class PipelineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.budgets.leases.used)
     @rule(which=QUEUES, last=st.integers(1, 3), waits=st.booleans())
     def answer_was_not_sent(self, which: int, last: int, waits: bool) -> None:
-        """It goes back at once, or waits for its client to ask again."""
+        """Return it at once, or keep it for a repeated request."""
         self.queues[which].was_not_sent(last, waits=waits)
 
     @precondition(lambda self: any(here.copies for here in self.queues))
     @rule(data=st.data())
     def copy_stored(self, data: st.DataObject) -> None:
-        """A dead letter is confirmed, soon or late, or after its queue was lost."""
+        """Confirm a dead letter early, late, or after its queue was lost."""
         for here in self.queues:
             if here.copies:
                 self._copy_stored(here, data.draw(st.integers(0, len(here.copies) - 1)))
@@ -224,7 +224,7 @@ class PipelineMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(here.refills for here in self.queues))
     @rule(data=st.data(), gone=st.sampled_from([0, 0, 0, 0, 1]))
     def refill(self, data: st.DataObject, gone: int) -> None:
-        """Spilled messages are read again, soon or late, or after their queue was lost."""
+        """Read spilled messages again early, late, or after their queue was lost."""
         for here in self.queues:
             if here.refills:
                 here.refill(data.draw(st.integers(0, len(here.refills) - 1)), gone=gone)
@@ -249,7 +249,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     @rule(which=QUEUES, known=facts)
     def change_rules(self, which: int, known: Facts) -> None:
-        self.queues[which].change_rules(known)  # while some are leased, waiting, spilled
+        self.queues[which].change_rules(known)  # while some jobs are leased, waiting or spilled
 
     @rule(which=QUEUES, what=st.sampled_from(["trust", "trust", "lapse", "commit", "commit"]))
     def renewal_or_commit(self, which: int, what: str) -> None:
@@ -272,7 +272,7 @@ class PipelineMachine(RuleBasedStateMachine):
     def hand_over(
         self, which: int, how: list[str], committed: bool, hold_ms: int, again: bool
     ) -> None:
-        """A clean end: drain, settle what is leased, store copies, commit, record."""
+        """End cleanly: drain, settle leases, store copies, commit, record."""
         here = self.queues[which]
         here.pipeline.drain()
         live = [lease_id for each in here.leases if here.naive.by_lease(lease_id := each.lease_id)]
@@ -287,7 +287,7 @@ class PipelineMachine(RuleBasedStateMachine):
             here.commit()
         here.write_down(now_ns=self.now_ns, whole=True)
         self._new_period(here, hold_ms=hold_ms, resume=here.record)
-        if again:  # before the new owner has read all that the old one had
+        if again:  # before the new owner has read everything that the old one had read
             self._read(here, limit=2, again=0, gap=0)
             self.pull(2, 1)
             self.hand_over(which, how, committed, 0, False)
@@ -295,7 +295,7 @@ class PipelineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.served > 3)
     @rule(which=QUEUES, records=st.booleans(), hold_ms=st.sampled_from([0, 10]))
     def crash(self, which: int, records: bool, hold_ms: int) -> None:
-        """The next owner has the committed offset, and the last record if it reads that."""
+        """Crash: the next owner has the committed offset, and perhaps the last record."""
         here = self.queues[which]
         self._new_period(here, hold_ms=hold_ms, resume=here.record if records else None)
 
@@ -308,7 +308,7 @@ class PipelineMachine(RuleBasedStateMachine):
         effects = old.settle(acked=late, now_ns=self.now_ns)
         assert (effects.finished, effects.fenced) == ([], late)
 
-    # ---- what always holds ----------------------------------------------------------------------
+    # ---- invariants -----------------------------------------------------------------------------
 
     @invariant()
     def claim_1_of_a_key_one_is_ready_or_running(self) -> None:
@@ -389,7 +389,7 @@ class PipelineMachine(RuleBasedStateMachine):
     # ---- the end --------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Heal and drain: every message ends in one outcome, and nothing is held any longer."""
+        """Heal and drain: every message has one outcome, and no memory or lease is left."""
         for here in getattr(self, "queues", []):
             self._finish_everything(here)
         if hasattr(self, "budgets"):
@@ -403,7 +403,7 @@ class PipelineMachine(RuleBasedStateMachine):
             self.now_ns += 50 * MS
             here.pipeline.trust_until(self.now_ns + TRUST_NS)
             self._settle(here, [])
-            none_left = not here.naive.jobs  # what was read was filtered
+            none_left = not here.naive.jobs  # all messages read were filtered
             leases = here.pull(1000, now_ns=self.now_ns, connection=1)
             self._settle(here, [(each.lease_id, "ack") for each in leases])
             assert none_left or leases or here.copies or here.refills, "a job is in nobody's hands"

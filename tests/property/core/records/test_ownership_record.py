@@ -1,4 +1,4 @@
-"""Records of any owner are read back, any other bytes refused, and a zombie's words ignored."""
+"""Records of any owner can be read back, other bytes are refused, late records are ignored."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ def test_a_record_cut_short_is_a_value_error(record: Record, length: int) -> Non
 @settings(deadline=None)
 @given(st.lists(records, max_size=25))
 def test_only_the_highest_epoch_counts(said: list[Record]) -> None:
-    """Against a plain search from the back, with records of any epoch in any order."""
+    """Compare with a plain search from the end, with records of any epoch in any order."""
     log = list(enumerate(each for each in said if not isinstance(each, Delta)))
     owners = [(offset, record) for offset, record in log if isinstance(record, Own)]
     places = {offset for offset, _ in owners}
-    log = [  # of words of an owner that was never one other tests speak
+    log = [  # other tests cover records without an ``own``
         (offset, record)
         for offset, record in log
         if isinstance(record, Own) or (record.epoch in places and record.epoch < offset)
@@ -175,8 +175,8 @@ def test_after_the_wait_no_lease_of_the_last_owner_lives(
     trust_ms: int, head_start_ms: int, longest_ms: int, restarted: bool, renewed_ms: int,
     leased_ms: int,
 ) -> None:  # fmt: skip
-    """Its last renewal was sent at 0; the broker saw it *renewed_ms* later and, unless it forgot
-    the lock in a restart, kept it for the expiry from then on.
+    """The last renewal was sent at 0; the broker got it *renewed_ms* later and kept the lock until
+    its expiry, unless a restart forgot it.
     """
     expiry_ms = trust_ms + head_start_ms
     own = Own("x", trust_ms, longest_ms, 1, 1)

@@ -1,4 +1,4 @@
-"""Whatever a snapshot says and a broker takes: no part of it is longer, and they add up to it."""
+"""For any snapshot and size limit, no part exceeds the limit, and the parts add up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.core.records.paused_key import PausedKey
 from proxy.core.records.record import Anchor, Own, Snapshot, SnapshotPart, joined
 from proxy.core.records.snapshot_parts import parts
 
-#: What any one entry fits in: two mentions of a key, and two texts that JSON has to escape.
+#: Size that any single entry fits in: a key twice, and two texts with JSON escapes.
 LEAST = 16_384
 
 keys = st.one_of(

@@ -1,4 +1,4 @@
-"""What every Thrift call needs the right to."""
+"""Rights that each Thrift call needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audit records: what is written is what is read, and what is stored twice is shown once."""
+"""Audit records can be read back, and records stored twice are shown once."""
 
 from __future__ import annotations
 

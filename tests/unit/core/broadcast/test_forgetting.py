@@ -1,4 +1,4 @@
-"""Clients of broadcast groups: who they are, and what is theirs, by the names at brokers."""
+"""Clients of broadcast groups and their topics, recognized by names at brokers."""
 
 from __future__ import annotations
 

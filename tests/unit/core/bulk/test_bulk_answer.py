@@ -1,4 +1,4 @@
-"""Answers with stored records; B1 to B4 are the rules at the top of the module."""
+"""Answers with stored records; B1 to B4 are the rules in the module's docstring."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MIB = 1024 * 1024
 
 
 def give(answer: BulkAnswer, read: Read, size: int, *, count: int = 1, end: int = 1000) -> None:
-    """*read* brings *count* messages of *size* bytes in all; the queue ends at *end*."""
+    """Complete *read* with *count* messages of *size* bytes in all; the queue ends at *end*."""
     answer.on_read(read, bytes(size), next_offset=read.offset + count, end_offset=end)
 
 
@@ -17,7 +17,7 @@ def test_reads_of_a_queue_follow_each_other_until_its_end() -> None:
     assert not answer.has_news
     first = answer.next_read()
     assert first == Read(0, 5, MAX_READ_MESSAGES, MAX_READ_BYTES)
-    assert answer.next_read() is None  # the queue's next read begins where this one ends
+    assert answer.next_read() is None  # the queue's next read begins at the end of this one
     give(answer, first, 100, count=3, end=9)
     second = answer.next_read()
     assert second is not None
@@ -69,14 +69,14 @@ def test_b2_reads_stop_at_the_limit_of_bytes_and_one_may_overshoot() -> None:
     assert one is not None
     assert two is not None
     give(answer, one, 300_000)  # one message that is larger than all
-    give(answer, two, 300_000)  # another one: read again for the next answer
+    give(answer, two, 300_000)  # another one: left to the next answer
     assert answer.next_read() is None
     assert [part.next_offset for part in answer.parts] == [1, 0, 0]
     assert answer.size_bytes == 300_000
 
 
 def test_b2_an_answer_that_is_nearly_full_is_full() -> None:
-    """A read of what is left would bring too little, or a message that does not fit."""
+    """A read of the rest would return too little, or a message that does not fit."""
     for left, more in ((MIB // 16, False), (MIB // 16 + 1, True)):
         answer = BulkAnswer([0], max_bytes=MIB)
         read = answer.next_read()

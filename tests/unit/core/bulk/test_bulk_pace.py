@@ -1,4 +1,4 @@
-"""The rate of bulk readers: what they may read when, beside thin clients and alone."""
+"""Rate of bulk readers, beside thin clients and alone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ WANTED = 4 * MB
 
 @dataclass
 class Reading:
-    """A reader that reads what it may, as soon as it may; each read takes no time."""
+    """A reader that reads as soon as allowed; reads take no time."""
 
     pace: BulkPace
     now_ns: int = 5 * SECOND
     read: int = 0
 
     def go_on(self, ns: int, *, served: bool, overshoot: float = 1.0) -> int:
-        """Read for *ns*; returns the bytes."""
+        """Read for *ns*; return the bytes."""
         before, end_ns = self.read, self.now_ns + ns
         while True:
             served_ns = self.now_ns if served else None
@@ -115,7 +115,7 @@ def test_what_was_read_without_a_limit_is_no_debt_when_clients_come() -> None:
 def test_who_waits_as_told_is_never_told_to_wait_again(
     alone: int | None, beside: int | None, steps: list[tuple[int, bool, int]]
 ) -> None:
-    """Unless somebody else was faster: else a reader could wait for ever."""
+    """Unless another reader was faster: otherwise a reader could wait forever."""
     pace = BulkPace(alone, beside)
     now_ns = 0
     for pause_ns, served, read in steps:

@@ -1,4 +1,4 @@
-"""Copies give back what was sent, whatever that holds."""
+"""Copies return the original message, whatever it contains."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from testkit.messages import message
 
 TWIN = Topic("%PARK%0123456789abcdef")
 ABOUT = {ORIGIN_OFFSET: "7", "ORDERLANE_EPOCH": "3", REASON: "r" * 1024}
-#: Bytes, and how often they are repeated. Many mean something in properties, and many names mean
-#: something to somebody.
+#: Bytes, and how often they are repeated. Many are special in properties, and many names have a
+#: meaning for brokers or clients.
 _TEXTS = st.one_of(
     st.tuples(st.binary(max_size=12), st.just(1)),
     st.tuples(st.sampled_from([b"\x01", b"\xff", b"a\x01b", b" "]), st.just(1)),
@@ -55,7 +55,7 @@ _PAIRS = st.lists(st.tuples(_NAMES, _TEXTS), max_size=6)
 
 
 def stored_copy(copy: OutgoingMessage, offset: int = 5) -> StoredMessage:
-    """*copy* as its broker gives it."""
+    """Return *copy* as its broker returns it."""
     return message(
         offset,
         body=copy.body,
@@ -66,7 +66,7 @@ def stored_copy(copy: OutgoingMessage, offset: int = 5) -> StoredMessage:
 
 
 def _others(stored: StoredMessage) -> dict[str, str]:
-    """What an application can see."""
+    """Return the properties that an application sees."""
     return {name: text for name, text in stored.properties.items() if name not in LEFT_OUT}
 
 
@@ -118,7 +118,7 @@ def test_what_is_plain_stands_beside_what_the_gateway_knows() -> None:
 
     assert (copy.key, copy.tag, copy.properties["colour"]) == ("k", "red", "blue")
     assert copy.properties[REASON] == ABOUT[REASON]
-    assert {SENT, "WAIT"}.isdisjoint(copy.properties)  # a broker syncs it as any other
+    assert {SENT, "WAIT"}.isdisjoint(copy.properties)  # a broker syncs it as any other message
 
 
 def test_a_copy_says_under_which_key_its_message_was_parked() -> None:

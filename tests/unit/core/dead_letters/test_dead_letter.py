@@ -1,4 +1,4 @@
-"""What goes back for a dead letter, whoever made it."""
+"""The message sent back for a dead letter of the gateway, or of RocketMQ's consumers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ORDERS = [QueueName(Topic("orders"), "broker-a", number) for number in range(4)]
 
 
 def ours(offset: int = 5, **properties: str) -> StoredMessage:
-    """The dead letter that the gateway makes of a message with these properties."""
+    """Return the gateway's dead letter of a message with these properties."""
     first = message(812, body=b"body", key="a", tag="red", **{UNIQ_KEY: ID, **properties})
     copy = copy_of(Job(812, b"order-17", first, attempts=3, reason="no"), pipeline(), to=DEAD)
     return message(offset, body=copy.body, topic=DEAD, **copy.all_properties())
 
 
 def theirs(**properties: str) -> StoredMessage:
-    """One that RocketMQ's consumers had, and gave up after retries."""
+    """Return a dead letter that RocketMQ's consumers gave up after retries."""
     usual = {
         "RETRY_TOPIC": "orders",
         "REAL_TOPIC": "%RETRY%billing",
@@ -92,11 +92,11 @@ def test_one_that_is_sent_twice_has_one_id_and_two_have_two() -> None:
 @pytest.mark.parametrize(
     ("letter", "why"),
     [
-        (message(5, topic=DEAD, key="a"), "does not say from which topic"),
-        (message(5, topic=DEAD, RETRY_TOPIC="%RETRY%billing"), "does not say from which topic"),
+        (message(5, topic=DEAD, key="a"), "original topic is unknown"),
+        (message(5, topic=DEAD, RETRY_TOPIC="%RETRY%billing"), "original topic is unknown"),
         (
             message(5, topic=DEAD, DLQ_ORIGIN_TOPIC="%OWN%0123456789abcdef"),
-            "does not say from which",
+            "original topic is unknown",
         ),
         (message(5, topic=DEAD, RETRY_TOPIC="a b"), "'a b' is not a legal name"),
     ],

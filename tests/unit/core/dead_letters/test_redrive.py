@@ -1,4 +1,4 @@
-"""The redrive of dead letters, step by step: rate, skips, ends, what retention took."""
+"""The redrive of dead letters, step by step: rate, skips, ends, and deletions by retention."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def letters(*offsets: int) -> list[StoredMessage]:
 
 
 def begun(*, committed: int = 0, low: int = 0, end: int = 9, **options: object) -> Redrive:
-    """It has the lock at 0 s, and knows its place."""
+    """Return a redrive that has had the lock since 0 s, and its position."""
     redrive = Redrive([QUEUE], renewal_ns=2 * SECOND, trust_ns=5 * SECOND, **options)  # type: ignore[arg-type]
     assert redrive.step(0) == Lock()
     redrive.granted(asked_ns=0)
@@ -118,7 +118,7 @@ def test_a_stop_does_not_wait_for_a_broker_that_is_away() -> None:
     step = redrive.step(1)
     assert isinstance(step, Send)
     redrive.sent(step, now_ns=1)
-    redrive.trouble("away", now_ns=1)  # what is sent is not committed
+    redrive.trouble("away", now_ns=1)  # the sent message is not committed
     assert isinstance(redrive.step(2), Wait)
     redrive.stop()
     assert redrive.step(3) == End()
@@ -149,7 +149,7 @@ def test_a_broker_that_shows_nothing_is_asked_again_later() -> None:
 
 
 def test_what_another_has_redriven_meanwhile_is_neither_sent_nor_set_back() -> None:
-    """Its lock lapsed with a commit on the way."""
+    """Its lock lapsed with a commit on its way."""
     redrive = begun()
     read(redrive, letters(0, 1), next_offset=2, end=2)
     step = redrive.step(1)
@@ -188,7 +188,7 @@ def test_after_a_lapse_of_trust_it_asks_how_far_somebody_else_came() -> None:
     redrive = begun(end=3)
     read(redrive, letters(0, 1, 2), next_offset=3, end=3)
     send(redrive, 1, offset=0, doubtful=True)
-    later = 60 * SECOND  # the process stood still
+    later = 60 * SECOND  # the process was paused
     assert redrive.step(later) == Lock()
     redrive.granted(asked_ns=later)
     assert redrive.step(later) == Locate(QUEUE)

@@ -27,7 +27,7 @@ ALL = tuple(name for name in CONTEXT_NAMES if name != "token")
 
 
 def sent(rules: PushRules, message: PushedMessage) -> dict[str, str]:
-    """The parameters of the request."""
+    """Return the parameters of the request."""
     request = request_of(rules, message, HERE, at_s=0)
     assert request.body is not None
     text = request.body.decode()
@@ -35,7 +35,7 @@ def sent(rules: PushRules, message: PushedMessage) -> dict[str, str]:
 
 
 def test_json_carries_the_context_and_the_body_as_it_stands() -> None:
-    """No number changes its form: 1.10 stays 1.10, and a long one keeps its digits."""
+    """Numbers keep their form: 1.10 stays 1.10, and a long one keeps its digits."""
     body = b'{"amount": 1.10, "id": 12345678901234567890123}'
     rules = replace(RULES, context=ALL)
     message = replace(MESSAGE, body=body, properties={"a": "b"}, attempt=3)

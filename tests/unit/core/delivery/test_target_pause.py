@@ -1,4 +1,4 @@
-"""A target that is down: tried by one message at a time, ever more seldom, until it answers."""
+"""A target that is down: tried with one message at a time, ever less often, until it answers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from testkit.messages import TOPIC, keyed, message
 from testkit.pipelines import HOLDER, Budgets, offsets, pipeline, queue, rules
 
 OTHER = Topic("payments")
-#: What a message of ``filled`` takes: its body, its property KEYS and its order key.
+#: Bytes of a message of ``filled``: its body, its property KEYS and its order key.
 EACH = BESIDE_BYTES + 3 + len("KEYS=k0;") + 2
 
 
@@ -27,7 +27,7 @@ def wish(*topics: Topic, jobs: int = 100, max_bytes: int = 1 << 30, many: bool =
 def filled(
     *queues: tuple[Topic, int], jobs: int = 4, limit: int = 1000, **others: Any
 ) -> tuple[GroupBuffer, list[QueuePipeline]]:
-    """A buffer of queues with *jobs* ready jobs of three bytes each."""
+    """Return a buffer of queues with *jobs* ready jobs of three bytes each."""
     leases = Budget(limit)
     buffer = GroupBuffer(leases)
     pipelines = [
@@ -113,7 +113,7 @@ def test_the_last_job_of_an_answer_may_overshoot_its_bytes_but_none_follows() ->
 def test_properties_and_order_keys_count_in_an_answer_over_all_its_queues(
     keys: str, run: int
 ) -> None:
-    """Each has a body of a byte; its key, a property and the order key, makes it 1,000 more."""
+    """Each body has one byte; the key, a property and the order key, adds 1,000."""
     buffer, _ = filled()
     for number in (0, 1):
         long = [f"{each}{'k' * 499}" for each in (keys * 6)[:6]]

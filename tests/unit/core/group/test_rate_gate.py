@@ -1,4 +1,4 @@
-"""Rate limits at one proxy: its share, what is saved up, what changes it."""
+"""Rate limits at one proxy: its share, the reserve, and changes of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LATER = 100 * SECOND
 def gate(
     limit: float | None = 80, *, group: float | None = None, owned: int = 4
 ) -> tuple[RateGate, list[QueuePipeline]]:
-    """Of a topic with eight queues, *owned* of them by this proxy since 0."""
+    """Return the gate of a topic with eight queues, *owned* of them by this proxy since 0."""
     made = RateGate()
     made.limit(group, {TOPIC: limit}, now_ns=0)
     made.route(TOPIC, QUEUES, now_ns=0)
@@ -137,7 +137,7 @@ def test_a_queue_counts_only_while_it_may_be_handed_out_from() -> None:
     made.add(other := pipeline(of=QUEUES[1]), now_ns=0)
     assert share(made, 4 * SECOND) == pytest.approx(10)
     assert share(made, 5 * SECOND) == pytest.approx(20)
-    waiting.trust_until(12 * SECOND)  # renewed in time: nobody needs to say so
+    waiting.trust_until(12 * SECOND)  # renewed in time, which needs no call
     assert share(made, 11 * SECOND) == pytest.approx(20)
     assert share(made, 12 * SECOND) == pytest.approx(10)
     made.before_change(20 * SECOND)
@@ -175,7 +175,7 @@ def test_queues_that_are_gone_are_divided_by_until_all_proxies_know_of_it() -> N
     census.look(QUEUES[:2], now_ns=SECOND)
     assert census.total(AGREE_NS) == 8
     assert census.next_change_ns(AGREE_NS) == AGREE_NS + SECOND
-    census.look(QUEUES[:3], now_ns=AGREE_NS)  # a broker that was away for a moment
+    census.look(QUEUES[:3], now_ns=AGREE_NS)  # a broker was away for a moment
     assert census.has_share(QUEUES[2], AGREE_NS)
     assert census.total(AGREE_NS + SECOND) == 3
 

@@ -39,7 +39,7 @@ def test_spilled_jobs_take_eight_bytes_and_room_for_nobody_in_particular() -> No
 
 
 def test_a_full_window_reads_again_once_a_quarter_is_free() -> None:
-    """No reads of one message each while a full window drains."""
+    """Avoids reads of single messages while a full window drains."""
     window = FlowWindow(16, Budget(1000))
     for _ in range(8):
         window.admit(1)
@@ -66,7 +66,7 @@ def test_the_tightest_window_opens_again() -> None:
 
 
 def test_memory_that_other_queues_hold_stops_a_queue_only_while_it_holds_something_itself() -> None:
-    """Or a queue that holds nothing would wait for ever for memory that is not its own."""
+    """Otherwise an empty queue would wait forever for memory of others."""
     memory = Budget(100)
     greedy, other = FlowWindow(16, memory), FlowWindow(16, memory)
     greedy.admit(100)

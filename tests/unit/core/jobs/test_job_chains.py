@@ -49,7 +49,7 @@ def test_empty_bytes_are_a_key_like_any_other() -> None:
 
 
 def test_keys_are_compared_whole() -> None:
-    """257 keys have 257 chains, though any 8-bit hash of them collides."""
+    """257 keys have 257 chains, although any 8-bit hash of them collides."""
     chains = JobChains()
     submitted(chains, *(b"key-%d" % number for number in range(257)))
     assert (chains.ready, len(chains.keys)) == (257, 257)
@@ -66,7 +66,7 @@ def test_a_key_without_unfinished_jobs_is_forgotten() -> None:
 
 
 def test_a_finished_job_holds_no_other() -> None:
-    """Whoever keeps an old job must not keep its whole chain."""
+    """A reference to an old job must not keep its whole chain in memory."""
     chains = JobChains()
     first, _ = submitted(chains, b"k", b"k")
     chains.finish(poll(chains))

@@ -17,7 +17,7 @@ def read(jobs: Jobs, offset: int, key: bytes, *, held_bytes: int = 1) -> None:
 
 
 def jobs_of(*keys: bytes, resume: Snapshot | None = None) -> Jobs:
-    """A window of 8 jobs, half of which fills whoever wants it; two of a key stay in memory."""
+    """Return a window of 8 jobs, half of it without demand; two jobs of a key stay in memory."""
     made = Jobs(0, window=FlowWindow(8, Budget(1000)), max_jobs_per_key=2, resume=resume)
     for offset, key in enumerate(keys, made.position):
         read(made, offset, key)
@@ -91,7 +91,7 @@ def test_what_lies_below_a_reset_is_not_resumed() -> None:
 
 
 def hot(memory: int) -> Jobs:
-    """2,000 jobs of one key, half of the window, of which the settings let two stay in memory."""
+    """Return 2,000 jobs of one key, half of the window; the settings let two stay in memory."""
     jobs = Jobs(0, window=FlowWindow(4_000, Budget(memory)), max_jobs_per_key=2)
     for offset in range(2_000):
         read(jobs, offset, b"a", held_bytes=100)

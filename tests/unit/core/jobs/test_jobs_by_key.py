@@ -1,4 +1,4 @@
-"""What there is of one order key, whether its jobs are in memory or spilled."""
+"""The view of one order key, whether its jobs are in memory or spilled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another order key: who waits, and who does not."""
+"""Changes of the order key: messages that wait, and messages that do not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLDER = [sent(0, "a", "x"), sent(1, "b", "y")]
 
 
 def changed(*, counted: bool = True) -> QueuePipeline:
-    """Two older messages are leased, then the order key changes."""
+    """Return a pipeline with two leased older messages and a changed order key."""
     here = pipeline(rules("KEY"), messages=OLDER)
     assert offsets(lease(here)) == [0, 1]
     here.change_rules(rules("$.id"))
@@ -65,7 +65,7 @@ def test_nothing_is_read_until_a_record_names_the_switch() -> None:
 
 
 def test_a_history_names_the_rule_before_until_a_record_names_the_switch() -> None:
-    """Else the checker judges by a rule that nothing is handed out by yet."""
+    """Otherwise the checker would use a rule that no delivery follows yet."""
     here = pipeline(rules("KEY"), messages=OLDER)
     here.change_rules(rules("$.id"))
     here.plan_key_change()
@@ -85,7 +85,7 @@ def test_a_second_change_begins_when_the_first_is_through() -> None:
 
 
 def test_of_what_is_in_memory_nothing_is_read_to_be_counted() -> None:
-    """Retention may have deleted it: it is known all the same, and only its new key waits."""
+    """Even if retention deleted it, it is known, and only its new key waits."""
     here = changed(counted=False)
     change = here.jobs.change
     assert change is not None
@@ -98,7 +98,7 @@ def test_of_what_is_in_memory_nothing_is_read_to_be_counted() -> None:
 
 
 def test_nobody_waits_for_a_spilled_message_that_the_broker_has_no_more() -> None:
-    """It is handed out never, so nothing can be ahead of it."""
+    """It is never delivered, so nothing can precede it."""
     here = pipeline(
         rules("KEY", max_jobs=4, max_jobs_per_key=1),
         messages=[sent(offset, "a", f"{offset}") for offset in range(4)],
@@ -118,7 +118,7 @@ def test_nobody_waits_for_a_spilled_message_that_the_broker_has_no_more() -> Non
 
 
 def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_said_so() -> None:
-    """Or a message would be handed out by the new rule, and its copy by the one before."""
+    """Otherwise message and copy would have keys by different rules."""
     site = RekeyedSite()
     site.send([("a", "x")] * 4)
     site.read()
@@ -146,7 +146,7 @@ def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_s
 
 
 def test_what_waits_for_older_messages_is_not_retried() -> None:
-    """Else it would be offered beside the lease that it got when these had ended."""
+    """Otherwise it would be offered in addition to the lease that it gets afterwards."""
     here = changed()
     here.on_messages([sent(2, "c", "x")], next_offset=3)
     job = here.head(b"x")
@@ -156,8 +156,8 @@ def test_what_waits_for_older_messages_is_not_retried() -> None:
 
 
 def parked_while_the_order_key_changes() -> RekeyedSite:
-    """Older messages 0 and 1 of "a", with the ids 1 and 2, are parked; no record of the twin says
-    so. 2 is handled, and 3, which is newer, has the id 1.
+    """Return a site with parked older messages 0 and 1 of "a", with the ids 1 and 2, not recorded
+    in the twin. 2 is handled, and the newer 3 has the id 1.
     """
     site = RekeyedSite()
     site.send([("a", "1"), ("a", "2"), ("b", "3")])
@@ -177,7 +177,7 @@ def parked_while_the_order_key_changes() -> RekeyedSite:
 
 
 def waits_for_what_is_parked(site: RekeyedSite) -> None:
-    """The change goes on until "a" is redriven; nothing is lost, and nothing overtaken."""
+    """Check that the change lasts until "a" is redriven, without losses or overtaking."""
     assert site.pipeline.keys.record.before is not None
     for _ in range(4):
         for step in (site.read, site.read_twin, site.refill, site.pull, site.settle):

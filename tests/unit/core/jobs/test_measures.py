@@ -1,4 +1,4 @@
-"""Histograms count what they are shown, and the core shows them the times that messages took."""
+"""Histograms count values, and the core records the times of messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ S = 1000 * MS
 
 
 def seen(histogram: Histogram) -> dict[float, int]:
-    """How many values there are by the upper bound, in seconds, of their place."""
+    """Return the number of values by the upper bound of their place, in seconds."""
     bounds = [*SECONDS, float("inf")]
     return {bounds[n]: count for n, count in enumerate(histogram.counts) if count}
 
@@ -124,7 +124,7 @@ def test_the_age_of_a_queue_is_known_where_its_first_message_was_read_again() ->
     effects = owned.settle(acked=[first.lease_id], now_ns=0)
     refills = effects.refills
     if not owned.jobs.chains.ready:
-        assert owned.statistics().oldest_ms is None  # nobody knows: it is not in memory
+        assert owned.statistics().oldest_ms is None  # unknown, because it is not in memory
     for refill in refills:
         owned.refilled(refill, [messages[offset] for offset in refill.offsets])
     assert owned.statistics().oldest_ms == 1001

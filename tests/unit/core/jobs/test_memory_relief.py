@@ -1,4 +1,4 @@
-"""Memory that runs short is taken from the longest chains, whoever has them."""
+"""If memory runs short, the longest chains of all queues are spilled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.core.jobs.window import Budget, FlowWindow
 
 
 def queue_of(memory: Budget, **chains: int) -> Jobs:
-    """A queue with so many jobs of a hundred bytes of each key, none of which was spilled."""
+    """Return a queue with that many jobs of a hundred bytes for each key, none of them spilled."""
     jobs = Jobs(0, window=FlowWindow(10_000, memory), max_jobs_per_key=64)
     limit, memory.limit = memory.limit, 1 << 40
     for key, count in chains.items():

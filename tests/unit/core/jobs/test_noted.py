@@ -1,4 +1,4 @@
-"""A dictionary that notes which of its keys changed."""
+"""A dictionary that tracks its changed keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys in the order of their numbers."""
+"""Keys ordered by a number."""
 
 from __future__ import annotations
 

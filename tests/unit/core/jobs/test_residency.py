@@ -1,4 +1,4 @@
-"""Which jobs leave memory while room is short, and which come back first."""
+"""Jobs that leave memory while room is short, and jobs that return first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.core.jobs.window import Budget, FlowWindow
 
 
 def read(*keys: bytes, places: int = 4, spill_all: bool = False) -> Jobs:
-    """A queue with one message of each of *keys*, and a window of so many places."""
+    """Return a queue with one message of each of *keys*, and a window of *places* places."""
     jobs = Jobs(0, window=FlowWindow(places, Budget(1000)), max_jobs_per_key=1, spill_all=spill_all)
     for offset, key in enumerate(keys):
         if not jobs.residency.spill(key, offset):

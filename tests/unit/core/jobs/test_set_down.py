@@ -1,4 +1,4 @@
-"""First jobs that nobody can have are set down while a window is full, and read again in time."""
+"""First jobs that cannot be delivered are unloaded from a full window, and read again in time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RETRY = RetryPolicy((100, 100, 100), 9, OnExhausted.BLOCK)
 
 
 def full(budgets: Budgets | None = None, *, paused: bool = False) -> QueuePipeline:
-    """A window of keys k0 to k3, which failed, or are *paused*: nobody can have any of them."""
+    """Return a window full of keys k0 to k3, which failed, or are *paused*."""
     queue = pipeline(rules(max_jobs=PLACES, retry=RETRY), budgets=budgets)
     if paused:
         for number in range(PLACES):
@@ -32,7 +32,7 @@ def full(budgets: Budgets | None = None, *, paused: bool = False) -> QueuePipeli
 
 
 def read_again(queue: QueuePipeline, effects: Effects, *, gone: bool = False) -> Effects:
-    """All that *effects* want read comes, or is *gone*."""
+    """Answer all refills of *effects*; the messages are *gone* if deleted."""
     later = Effects()
     wanted = list(effects.refills)
     while wanted:

@@ -1,4 +1,4 @@
-"""Queues whose windows together want more than the memory: each goes on past its stuck key."""
+"""Queues whose windows exceed the memory together: each continues past its stuck key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCALE = 64
 
 @dataclass(slots=True)
 class Site:
-    """One queue; the client that has its stuck key never ends."""
+    """One queue; the client with its stuck key never finishes."""
 
     log: list[StoredMessage]
     pipeline: QueuePipeline
@@ -32,7 +32,7 @@ class Site:
     stuck: list[Lease] = field(default_factory=list)
 
     def read(self, *, demand: bool) -> bool:
-        """False if there was no room."""
+        """Read; return False if there was no room."""
         here = self.pipeline
         room = min(here.room(demand=demand), 256)
         if some := self.log[here.position : here.position + room]:
@@ -40,7 +40,7 @@ class Site:
         return bool(some)
 
     def step(self, *, demand: bool) -> bool:
-        """Read, read again, hand out and end what can end; False if nothing moved."""
+        """Read, refill, deliver and finish; return False if nothing moved."""
         here, before = self.pipeline, (self.pipeline.position, self.done)
         self.read(demand=demand)
         while self.refills:
@@ -61,7 +61,7 @@ class Site:
 @pytest.mark.parametrize("size", [14_000, 25_000])
 @pytest.mark.parametrize("part", [0.5, 0.9])
 def test_the_defaults_with_eight_queues_of_large_bodies(size: int, part: float) -> None:
-    """All by a 64th: a GiB, 20,000 messages a queue. *part* of them are of the stuck key."""
+    """All at a 64th of the size: a GiB, 20,000 messages per queue. *part* is the stuck key's share."""
     memory = Budget((1 << 30) // SCALE)
     limits = rules(
         max_jobs=DEFAULTS.max_jobs // SCALE, max_jobs_per_key=DEFAULTS.max_jobs_per_key // SCALE
@@ -73,7 +73,7 @@ def test_the_defaults_with_eight_queues_of_large_bodies(size: int, part: float) 
         made = pipeline(limits, of=queue(number), budgets=Budgets(memory))
         sites.append(Site(log, made))
     most = 0
-    for demand in (False, True):  # those who wait are patient at first
+    for demand in (False, True):  # waiting clients are patient at first
         while sum(site.step(demand=demand) for site in sites):
             most = max(most, memory.used)
     assert [site.done for site in sites] == [600 - round(600 * part)] * 8

@@ -12,7 +12,7 @@ def spilled(*offsets: int) -> SpilledChains:
 
 
 def offsets(chains: SpilledChains) -> list[int]:
-    """The unfinished ones of KEY."""
+    """Return the unfinished offsets of KEY."""
     chain = chains.of(KEY)
     return [] if chain is None else chain.offsets[chain.head :].tolist()
 

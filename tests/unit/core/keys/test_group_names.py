@@ -1,4 +1,4 @@
-"""Names of groups, with all that is derived from them."""
+"""Names of groups, including the names derived from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_of_a_group_that_is_taken_all_derived_names_are_legal(name: str, topic: 
 
 @pytest.mark.parametrize("length", range(MAX_GROUP_CHARS + 1, 128))
 def test_a_name_without_room_for_its_dead_letters_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match=f"{length} characters: at most 122 are allowed, because its"):
+    with pytest.raises(ValueError, match=f"{length} characters: at most 122 are allowed"):
         check_group("g" * length)
     with pytest.raises(ValidationError, match="stand in the topic %DLQ% with that name"):
         group_settings("g" * length)
@@ -41,6 +41,6 @@ def test_a_name_without_room_for_its_dead_letters_is_refused(length: int) -> Non
 
 @pytest.mark.parametrize("name", ["%DLQ%billing", "%RETRY%billing", "%", "%%x"])
 def test_names_of_brokers_and_gateways_are_no_groups(name: str) -> None:
-    """The redrive of the dead letters of billing has its progress in the first one."""
-    with pytest.raises(ValueError, match="begins with '%', which is reserved for brokers and gateways"):
+    """The redrive of billing's dead letters keeps its progress in the first one."""
+    with pytest.raises(ValueError, match="begins with '%', which is reserved for brokers"):
         check_group(name)

@@ -28,7 +28,7 @@ BODY = (
     ],
 )
 def test_a_value_is_found_as_text(path: str, text: str | None) -> None:
-    """Text as it is, others as JSON that is the same however the body was written."""
+    """Strings stay unchanged, other values become JSON that does not depend on their spelling."""
     assert JsonPath(path).text_in(BODY) == text
 
 

@@ -1,4 +1,4 @@
-"""Whose settings are older, and which rule a message has."""
+"""Outdated settings, and the rule of each message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_rule_that_the_queue_never_had_is_newer() -> None:
 
 
 def test_a_rule_that_the_queue_had_before_is_older() -> None:
-    """So proxies with an old file do not turn a change back."""
+    """So proxies with an old file do not revert a change."""
     changed = FIRST.changed(rules("$.id"), since=7).through()
     assert changed.is_newer_than(rules("KEY"))
     assert not changed.wants_change(rules("KEY"))

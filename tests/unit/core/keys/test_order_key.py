@@ -150,7 +150,7 @@ def test_messages_with_one_property_wait_for_each_other_and_those_without_by_the
     assert offsets(lease(pipeline(unordered, messages=stored))) == [0, 1, 3, 4]
 
 
-# ---- bodies that are no good --------------------------------------------------------------------
+# ---- unusable bodies ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", ["$.a", "$", "$..a", "$[?@.a == @.b]"])
@@ -165,7 +165,7 @@ def test_a_body_that_is_no_json_has_no_key(rule: str, body: bytes) -> None:
 @pytest.mark.parametrize("depth", [90, 200, 300, 900, 1020])
 @pytest.mark.parametrize("rule", ["$.a", "$", "$..b", "$[?@ == @]", "$.*"])
 def test_a_deep_body_never_ends_the_reading(rule: str, depth: int) -> None:
-    """Deeper than the key can be written down, or looked into: no key, and no error."""
+    """Nested too deep for a key or a search: no key, and no error."""
     body = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
     key = compile_order_key(rule).of(message(0, body=body))
     assert key is None or key in body
@@ -232,7 +232,7 @@ def test_what_people_write_is_the_key_that_was_shown(key: bytes) -> None:
 
 
 def test_claim_1_keys_are_compared_whole_whatever_the_rule() -> None:
-    """300 keys have 300 lanes: any hash of 8 bits would join some of them."""
+    """300 keys have 300 chains: any hash of 8 bits would join some of them."""
     here = pipeline(messages=[keyed(n, f"key-{n}") for n in range(300)])
     assert len(lease(here)) == here.statistics().keys == 300
 

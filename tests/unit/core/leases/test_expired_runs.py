@@ -1,4 +1,4 @@
-"""Runs whose leases expire after their client spoke of some of them."""
+"""Expired runs, some of whose leases have verdicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run_of(jobs: int) -> tuple[QueuePipeline, list[Lease]]:
 
 
 def attempts_of_next(queue: QueuePipeline, *, now_ns: int) -> list[int]:
-    """Each alone, as their client acks them."""
+    """Deliver the next jobs one by one with acks; return their attempts."""
     found = []
     while leases := lease(queue, now_ns=now_ns):
         found += [each.job.attempts for each in leases]

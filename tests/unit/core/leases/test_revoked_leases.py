@@ -1,4 +1,4 @@
-"""A lease that a person ends: its message is offered again, a late verdict is fenced."""
+"""A lease revoked by an operator: its message is offered again, a late verdict is fenced."""
 
 from __future__ import annotations
 

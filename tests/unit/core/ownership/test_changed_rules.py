@@ -1,4 +1,4 @@
-"""Rules of a queue that change while messages of it are leased, and wait."""
+"""Changes of a queue's rules while messages are leased or wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from testkit.pipelines import MS, lease, pipeline, rules
 
 
 def test_a_longer_lease_counts_once_a_record_says_so() -> None:
-    """Else the next owner would not wait long enough after a crash."""
+    """Otherwise the next owner would not wait long enough after a crash."""
     here = pipeline(rules(visibility_ns=5 * MS), messages=[keyed(0, "a"), keyed(1, "b")])
     here.change_rules(rules(visibility_ns=9 * MS))
     assert lease(here, 1)[0].deadline_ns == 5 * MS
@@ -27,7 +27,7 @@ def test_a_shorter_lease_counts_at_once_and_ends_none_before_its_time() -> None:
 
 
 def test_another_order_key_waits_for_its_switch() -> None:
-    """The other rules hold at once."""
+    """The other rules apply at once."""
     here = pipeline(rules("KEY"))
     here.change_rules(rules("$.id", visibility_ns=5 * MS))
     here.on_messages([keyed(0, "a"), keyed(1, "a")], next_offset=2)

@@ -1,4 +1,4 @@
-"""Jumps of the two clocks are told apart."""
+"""Jumps of the two clocks are distinguished."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_NS = 5 * S
 
 
 def looked(*looks: tuple[float, float]) -> list[ClockJump]:
-    """Of looks at seconds of the monotonic clock and of the wall clock."""
+    """Return the jumps found by checks at seconds of the monotonic and the wall clock."""
     jumps = ClockJumps(LONGEST_NS)
     found = [
         jump
@@ -28,7 +28,7 @@ def test_the_first_look_says_nothing() -> None:
 
 
 def test_standing_still() -> None:
-    """Both clocks go on meanwhile."""
+    """Both clocks advance meanwhile."""
     (jump,) = looked((1, 101), (7.5, 107.5), (8, 108))
     assert jump == ClockJump(JumpKind.STOOD_STILL, int(7.5 * S), 6500)
     assert looked((1, 101), (6, 106)) == [], "not longer than that"

@@ -104,7 +104,7 @@ def test_in_a_large_group_nothing_is_asked_for_at_first() -> None:
 
 
 class Looks:
-    """*member*'s looks at one topic, each second, while the locks that it asks for are granted."""
+    """*member*'s checks of one topic, once per second, while all requested locks are granted."""
 
     def __init__(self, member: str = "b", owned: Collection[QueueName] = ()) -> None:
         self.share = a_share(member)

@@ -78,7 +78,7 @@ def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:
 
 
 def kinds(count: int, *, ns_each: int = 1, messages: int = 1) -> list[str]:
-    """What *count* rounds write, in each of which so many messages come and are finished."""
+    """Return the records of *count* rounds, in each of which *messages* messages come and finish."""
     queue = pipeline(rules(max_jobs=count * messages + 1))
     records = Recording(queue, None)
     found = []
@@ -87,7 +87,7 @@ def kinds(count: int, *, ns_each: int = 1, messages: int = 1) -> list[str]:
         some = [keyed(n, f"k{n}") for n in range(start, start + messages)]
         queue.on_messages(some, next_offset=start + messages)
         for each in lease(queue, messages):
-            if number % 2:  # or every other round would say nothing but where it has come to
+            if number % 2:  # otherwise every other round would only record the position
                 queue.settle(acked=[each.lease_id], now_ns=0)
         due = write(records, number, now_ns=1 + number * ns_each)
         found.append(type(due[0]).__name__)
@@ -114,7 +114,7 @@ def test_a_snapshot_is_never_older_than_an_hour() -> None:
 
 
 def test_a_queue_in_which_nothing_happens_is_written_down_each_hour() -> None:
-    """So its newest record says that it has an owner, and retention does not take it."""
+    """So its newest record shows that it has an owner, and retention does not delete it."""
     queue = pipeline(messages=[keyed(0, "a")])
     records = Recording(queue, None)
     write(records, 0, now_ns=1)

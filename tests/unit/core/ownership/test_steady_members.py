@@ -21,7 +21,7 @@ def test_who_joins_counts_when_it_has_stayed() -> None:
 
 
 def test_who_leaves_counts_no_more_and_begins_anew() -> None:
-    """However often it comes and goes, the others keep what they have."""
+    """However often it joins and leaves, the others keep their queues."""
     members = SteadyMembers(settle_ns=SECOND)
     members.counted(["a", "b", "c"], own="a", now_ns=SECOND)
     for turn in range(2, 40):

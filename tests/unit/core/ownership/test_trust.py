@@ -10,7 +10,7 @@ def test_a_lock_is_trusted_until_its_time_is_over() -> None:
     assert trust.holds(5 * SECOND - 1)
     assert not trust.holds(5 * SECOND)
     trust.granted(7 * SECOND, now_ns=2 * SECOND)
-    trust.granted(6 * SECOND, now_ns=3 * SECOND)  # an answer that was late
+    trust.granted(6 * SECOND, now_ns=3 * SECOND)  # a late answer
     assert trust.until_ns == 7 * SECOND
     assert trust.holds(6 * SECOND)
 

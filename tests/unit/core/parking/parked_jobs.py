@@ -1,4 +1,4 @@
-"""Keys of which all messages are parked."""
+"""Keys whose messages are all parked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.support.parking_site import ParkingSite
 
 
 def parked(*keys: str) -> ParkingSite:
-    """Messages of *keys*, all parked and read in the twin."""
+    """Return a site with messages of *keys*, all parked and read in the twin."""
     site = ParkingSite()
     site.sent += keys
     for key in set(keys):

@@ -1,4 +1,4 @@
-"""From parked copies to jobs of a twin: which of them count, and by which key."""
+"""From parked copies to jobs of a twin: valid copies, and their keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCH = 5
 
 
 def twin_of(**parked: ParkedKey) -> TwinPipeline:
-    """The twin of a queue in which these keys are parked."""
+    """Return the twin of a queue in which these keys are parked."""
     budgets = Budgets()
     origin = ParkingPipeline(
         queue=queue(),
@@ -47,13 +47,13 @@ def twin_of(**parked: ParkedKey) -> TwinPipeline:
 
 
 def copy(offset: int, key: str, *, of: int, epoch: int = EPOCH) -> StoredMessage:
-    """The copy at *offset* of the twin, of the message at *of*."""
+    """Return the copy at *offset* of the twin, of the message at *of*."""
     properties = {ORIGIN_OFFSET: str(of), ORIGIN_EPOCH: str(epoch)}
     return message(offset, key=key, body=b"xyz", **properties)
 
 
 def read(twin: TwinPipeline, *copies: StoredMessage) -> list[int]:
-    """Read *copies*; returns where those of key a stand that count."""
+    """Read *copies*; return the offsets of the valid ones of key a."""
     twin.on_messages(copies, next_offset=len(copies))
     assert twin.position == len(copies)
     return list(twin.jobs.by_key.spilled_offsets(b"a"))

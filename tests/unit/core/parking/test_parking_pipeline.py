@@ -1,4 +1,4 @@
-"""Redrives with a rate; what is parked, and what is not. ``tests/property`` has all the rest."""
+"""Redrives with a rate, and exceptions of parking. ``tests/property`` covers the rest."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_being_dead_lettered_is_not_copied_and_the_rest_only_behind_it()
 
 
 def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
-    """Or the queue's figures would not add up until then."""
+    """Otherwise the queue's figures would not add up until then."""
     site = ParkingSite()
     site.sent += ["a"]
     site.read()
@@ -123,7 +123,7 @@ def test_what_is_being_copied_is_not_spilled_meanwhile() -> None:
 
 
 def _crowded(keys: str, *, done: int) -> ParkingSite:
-    """A full window, and key ``a``, of which *done* messages have finished, is parked."""
+    """Return a full window with a parked key ``a`` of which *done* messages have finished."""
     site = ParkingSite()
     site.pipeline.change_rules(rules(**{**RULES, "max_jobs_per_key": 4}))
     site.sent += keys
@@ -148,7 +148,7 @@ def _crowded(keys: str, *, done: int) -> ParkingSite:
     ("keys", "done"), [("aaabcdef", 0), ("aaaaaaaabcdef", 4)], ids=["new", "read again"]
 )
 def test_what_others_displace_while_it_is_copied_is_copied_once_more(keys: str, done: int) -> None:
-    """P3: it is not in memory any more; else what stands behind it would be passed over."""
+    """P3: it is not in memory any more, and without a new copy its successors would be skipped."""
     site = _crowded(keys, done=done)
     run = site.pipeline.to_copy(b"a", jobs=2, body_bytes=1000)
     assert [job.offset for job in run] == [done, done + 1]
@@ -189,7 +189,7 @@ def test_a_stopped_redrive_is_stopping_until_its_client_is_done() -> None:
 
 
 def test_what_follows_lost_messages_of_a_parked_key_is_no_repeat_of_them() -> None:
-    """P3: their copies are there, and new messages have their offsets."""
+    """P3: their copies exist, and new messages have their offsets."""
     site = parked("a", "a", "a")
     twin = site.twin
     assert twin is not None
@@ -207,7 +207,7 @@ def test_what_follows_lost_messages_of_a_parked_key_is_no_repeat_of_them() -> No
 
 
 async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() -> None:
-    """Else the next client would have the copy though nobody redrives its key."""
+    """Otherwise the next client would get the copy although its key is not redriven."""
     site = parked("a")
     twin = site.twin
     assert twin is not None
@@ -221,7 +221,7 @@ async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() ->
 
 
 async def test_a_parked_key_is_copied_once_an_answer_was_never_written() -> None:
-    """Nothing else may happen in its queue that would tell whoever makes copies."""
+    """No other event in its queue would trigger the copying."""
     site = ParkingSite()
     site.sent += ["a"]
     site.read()
@@ -249,7 +249,9 @@ def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
 
 
 def killed_while_a_key_leaves() -> ParkingSite:
-    """All copies of "a" are handled; that it left is recorded of the queue, not of the twin."""
+    """Return a site where all copies of "a" are handled; only the queue's records show that it
+    left.
+    """
     site = parked("a", "a")
     site.redrive("a")
     site.record()
@@ -283,7 +285,7 @@ def test_a_key_that_had_left_when_its_owner_was_killed_is_not_redriven_once_more
 
 
 def test_no_key_leaves_a_queue_that_is_being_reset() -> None:
-    """Listed as parked by the reset, and not redriven any more, it would wait for ever."""
+    """Listed as parked by the reset, but not redriven any more, it would wait forever."""
     site = parked("a")
     site.redrive("a")
     for _ in range(2):
@@ -293,7 +295,7 @@ def test_no_key_leaves_a_queue_that_is_being_reset() -> None:
     site.record()
     site.pipeline.drain()
     moved = moved_to(site.pipeline, 1)
-    site.leave(until=2)  # its copies were being looked after
+    site.leave(until=2)  # its copies were being checked
     site.logs[0].append(parts(moved))
     site.begin()
     site.open_twin()

@@ -1,4 +1,4 @@
-"""The parts of one pipeline, put together as ``QueuePipeline`` does, to be tested one by one."""
+"""The components of one pipeline, assembled like ``QueuePipeline``, to be tested separately."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from proxy.core.pipeline.settlement import Settlement
 from proxy.core.records.record import Snapshot
 from testkit.pipelines import HOLDER, MS, Budgets, rules
 
-#: How long leases are.
+#: Length of leases.
 LEASE_NS = 5000 * MS
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """All of them; ``wanted`` are the rules of their topic."""
+    """All components; ``wanted`` are the rules of their topic."""
 
     wanted: TopicRules
     jobs: Jobs
@@ -46,15 +46,15 @@ class Parts:
     dispatch: Dispatch
 
     def read(self, *messages: StoredMessage) -> None:
-        """Take *messages* in."""
+        """Admit *messages*."""
         self.intake.read(messages, next_offset=0)
 
     def lease(self, jobs: int = 100, *, now_ns: int = 0) -> list[Lease]:
-        """Up to *jobs* leases, of any size."""
+        """Return up to *jobs* leases, of any size."""
         return self.dispatch.lease(jobs, 1 << 60, now_ns, HOLDER, now_ns + LEASE_NS)
 
     def head(self, key: str) -> Job:
-        """The first unfinished job of *key*."""
+        """Return the first unfinished job of *key*."""
         job = self.jobs.by_key.head(key.encode())
         assert job is not None
         return job
@@ -69,7 +69,9 @@ def parts(
     messages: Iterable[StoredMessage] = (),
     **others: Any,
 ) -> Parts:
-    """Parts that have read *messages*; *others* are rules, beside an order by the message key."""
+    """Return components that have read *messages*; *others* are rules in addition to the message
+    key.
+    """
     wanted = wanted or rules(**others)
     budgets = budgets or Budgets()
     jobs = Jobs(

@@ -1,4 +1,4 @@
-"""Actions at the moment of a hand-out: what a pull gets, what ends, what has failed."""
+"""Actions before a delivery: contents of pulls, ends and failures of jobs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sent(offset: int, key: str = "a", *, wanted: object = True, **others: str) -
 
 
 def arguments(rules: TopicRules, *, of: QueueName | None = None) -> dict[str, Any]:
-    """Of a pipeline that can park keys, or of its twin."""
+    """Return the arguments of a pipeline that can park keys, or of its twin."""
     budgets = Budgets()
     return {
         "queue": of or queue(),
@@ -112,7 +112,7 @@ def test_a_queue_that_is_lost_with_made_bodies_in_hand_gives_their_memory_back()
 
 
 def test_an_answer_is_as_long_as_the_bodies_that_were_made() -> None:
-    """Not as those that the broker has."""
+    """Not as the bodies that the broker has."""
     here = pipeline(acting(NUMBER), messages=[sent(n, f"k{n}") for n in range(9)])
     four = 4 * (BESIDE_BYTES + len("1") + len("KEYS=k0;") + len("k0"))
     assert len(here.lease(max_jobs=100, max_bytes=four, now_ns=0, holder=HOLDER)) == 4
@@ -133,7 +133,7 @@ def test_a_failed_action_is_a_failed_hand_out() -> None:
 
 @pytest.mark.parametrize("actions", [(), (NO_BODY,)], ids=["none", "a filter without the body"])
 def test_a_body_that_cannot_be_inflated_is_a_failed_hand_out(actions: tuple[Any, ...]) -> None:
-    """Its key waits with it, as for any failure; a filter may still say that nobody wants it."""
+    """Its key waits, as after any failure; a filter may still drop the message."""
     rules = acting(*actions, retry_intervals_ms=[10], max_deliveries=2, on_exhausted="dead_letter")
     broken = message(0, body=b"no zlib", key="a", sys_flag=SYS_COMPRESSED | ZLIB)
     here = pipeline(rules, messages=[broken, sent(1), sent(2, "b")])
@@ -171,7 +171,7 @@ def test_on_exhausted_counts_for_failed_actions(policy: str) -> None:
 
 
 def test_an_action_fails_after_its_client_has_failed() -> None:
-    """Both count as hand-outs of the message, and a redelivery is transformed anew."""
+    """Both count as deliveries of the message, and a redelivery is transformed again."""
     fails_twice = {"filter": {"where": "body.wanted || body.n"}}
     here = pipeline(acting(fails_twice), messages=[sent(0)])
     (each,) = lease(here)
@@ -242,7 +242,7 @@ def test_parked_messages_pass_the_actions_when_they_are_redriven() -> None:
     assert (list(twin.redrives.keys), twin.committable) == ([], 3), "it waits where it stands"
 
 
-# ---- how much one pull looks at -----------------------------------------------------------------
+# ---- work limit of one pull ---------------------------------------------------------------------
 
 
 def wish(**others: Any) -> PullWish:
@@ -294,7 +294,7 @@ def test_a_queue_whose_filter_drops_all_takes_no_turn_from_other_queues_and_topi
     assert given.count(0) <= 3, given
 
 
-# ---- what is dropped when it is read ------------------------------------------------------------
+# ---- filters while reading ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("setting", "kept"), [("drop", [0, 2]), ("pass", [0, 1, 2, 3])])
@@ -310,7 +310,7 @@ def test_shadow_traffic_ends_when_it_is_read(setting: str, kept: list[int]) -> N
 
 
 def test_topics_drop_shadow_traffic_unless_told_otherwise() -> None:
-    """As DDMQ does: who does not know of it must not take a load test for real."""
+    """As in DDMQ: consumers that do not expect load tests must not take them for real."""
     assert rules_of(TopicSettings(name="orders")).drops_shadow_traffic
 
 

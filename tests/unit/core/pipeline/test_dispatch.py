@@ -1,4 +1,4 @@
-"""From ready jobs to leases: whose turn it is, what stays, and what actions end."""
+"""From ready jobs to leases: order, jobs that stay, and ends by actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONCE = RetryPolicy((10,), 1, OnExhausted.DEAD_LETTER)
 
 
 def acting(**action: Any) -> TopicRules:
-    """The rules of a topic with one *action*, ordered by the message key."""
+    """Return the rules of a topic with one *action*, ordered by the message key."""
     given = {"name": "orders", "order_key": "KEY", "actions": [action]}
     return rules_of(TopicSettings.model_validate(given))
 
@@ -56,7 +56,7 @@ def test_the_last_job_may_be_longer_than_what_is_left_and_none_comes_behind_it()
 
 
 def test_successors_go_first_but_not_for_ever() -> None:
-    """A key that never rests, and others that have not begun."""
+    """One key is always busy, and others have not begun."""
     here = parts(messages=[*(keyed(n, "a") for n in range(20)), keyed(20, "b")])
     seen = []
     while (latest := offsets(here.lease(1))) != [20]:
@@ -137,7 +137,7 @@ def test_a_pull_ends_when_it_has_looked_at_enough() -> None:
 
 
 def test_runs_grow_in_turn_and_by_what_never_failed_alone() -> None:
-    """Key a at offsets 0, 2, 4, key b at 1, 3, 5, of which 3 failed under an owner before."""
+    """Key a at offsets 0, 2, 4, key b at 1, 3, 5; 3 failed under an earlier owner."""
     resume = Snapshot(Epoch(1), 0, 6, tuple(range(6)), {3: 1}, keys=KEYS)
     here = parts(resume=resume, messages=[keyed(n, "ab"[n % 2]) for n in range(6)])
     firsts = here.lease()

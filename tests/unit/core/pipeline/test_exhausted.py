@@ -1,4 +1,4 @@
-"""What becomes of a job that is given up, by each strategy."""
+"""Fate of a job that is given up, by strategy."""
 
 from __future__ import annotations
 

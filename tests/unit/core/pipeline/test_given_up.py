@@ -1,4 +1,4 @@
-"""What an owner gave up before it was killed is given up by the next one, not handed out again."""
+"""A message that an owner gave up before it was killed is given up by the next one, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.parking_site import MAX_DELIVERIES, RULES, ParkingSite
 
 
 def resumed(attempts: int, **retry: Any) -> QueuePipeline:
-    """Of a queue whose first message had so many hand-outs that failed, by the records."""
+    """Return a queue whose first message has that many failed deliveries in the records."""
     policy = {"max_deliveries": 2, "on_exhausted": OnExhausted.DEAD_LETTER, **retry}
     last = Snapshot(Epoch(1), 0, 3, (0, 1, 2), {0: attempts}, keys=KEYS)
     return pipeline(
@@ -64,7 +64,7 @@ def test_a_limit_that_was_raised_meanwhile_has_it_handed_out() -> None:
 
 
 def test_a_limit_that_is_lowered_under_its_owner_lets_it_come_once_more() -> None:
-    """Nobody had given it up."""
+    """No owner had given it up."""
     queue = resumed(2, max_deliveries=5)
     queue.change_rules(rules(retry=RetryPolicy((10,), 2, OnExhausted.DEAD_LETTER)))
     first, _ = lease(queue)
@@ -84,7 +84,7 @@ def test_it_waits_for_a_client_that_may_have_it_from_the_owner_before() -> None:
 
 
 class Site(ParkingSite):
-    """The next owner allows fewer hand-outs."""
+    """A site whose next owner allows fewer deliveries."""
 
     allowed = MAX_DELIVERIES + 1
 

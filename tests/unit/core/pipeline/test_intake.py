@@ -1,4 +1,4 @@
-"""From messages to jobs: keys, filters, room, and what is read again."""
+"""From messages to jobs: keys, filters, room and refills."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_it_says_for_want_of_what_nothing_is_read() -> None:
 
 
 def spilled() -> tuple[Parts, Refill]:
-    """Key a at offsets 0 to 3, the last two of which are spilled, and read again."""
+    """Return key a at offsets 0 to 3, the last two of which are spilled, and read again."""
     here = parts(max_jobs=8, max_jobs_per_key=2, messages=[keyed(n, "a") for n in range(4)])
     here.intake.room(ready=1, demand=True)
     assert here.jobs.spilled == 2
@@ -161,7 +161,7 @@ def test_a_spilled_message_that_is_gone_is_finished_as_deleted() -> None:
 
 
 def set_down() -> tuple[Parts, Refill]:
-    """A job that failed and was set down for want of room; its retry is due."""
+    """Return a job that failed and was unloaded for lack of room; its retry is due."""
     here = parts(max_jobs=1, retry=RETRY, messages=[keyed(0, "a")])
     (lease,) = here.lease()
     here.settlement.settle((), [Nack(lease.lease_id)], (), 0)

@@ -1,4 +1,4 @@
-"""Pause, resume, skip and retry of single keys, in a queue's pipeline."""
+"""Pause, resume, skip and retry of single keys in a queue's pipeline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRY = RetryPolicy((50,), 16, OnExhausted.BLOCK)
 
 
 def two_keys(**others: object) -> QueuePipeline:
-    """Key a at offsets 0, 2, 4, key b at 1, 3."""
+    """Return key a at offsets 0, 2, 4, key b at 1, 3."""
     wanted = rules(retry=RETRY, **others)
     return pipeline(wanted, messages=[keyed(n, "ab"[n % 2]) for n in range(5)])
 
@@ -175,7 +175,7 @@ def test_two_retries_at_once_offer_a_message_once() -> None:
     queue = two_keys()
     job = head(queue)
     queue.retry(job, anew=True)
-    with pytest.raises(WrongState, match="message 0 of key 'a' is being retried by another operator"):
+    with pytest.raises(WrongState, match="message 0 of key 'a' is being retried by another"):
         queue.retry(job, anew=True)
     with pytest.raises(WrongState, match="being retried"):
         queue.skip(job, WHY)

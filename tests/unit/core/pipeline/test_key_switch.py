@@ -1,4 +1,4 @@
-"""When another order key comes, and from which offset on."""
+"""When another order key takes effect, and from which offset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OLD, NEW = rules("KEY"), rules("$.id")
 
 
 def switch(*, read: int = 0, record: KeyRecord | None = None, is_twin: bool = False) -> KeySwitch:
-    """Of a queue that was read so far, all of which is finished."""
+    """Return the switch of a queue that was read up to *read*, with all messages finished."""
     jobs = Jobs(read, window=FlowWindow(8, Budget(1000)), max_jobs_per_key=2)
     return KeySwitch(jobs, OLD, record, Noted(), is_twin=is_twin)
 

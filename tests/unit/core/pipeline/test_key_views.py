@@ -1,4 +1,4 @@
-"""What is shown of a key, in each state that it can be in."""
+"""The view of a key in each of its possible states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOW = PausedKey(1, "ann", "it floods")
 
 
 def queue(*keys: str, on: OnExhausted = OnExhausted.BLOCK, **others: Any) -> QueuePipeline:
-    """A pipeline of one message for each of *keys*; a second failure is one too many."""
+    """Return a pipeline of one message for each of *keys*, given up after two failures."""
     wanted = rules(retry=RetryPolicy((50,), 2, on), **others)
     return pipeline(wanted, messages=[keyed(at, key) for at, key in enumerate(keys)])
 

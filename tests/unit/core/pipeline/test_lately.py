@@ -1,4 +1,4 @@
-"""What is kept of the keys of late: no more than a bound, and what matters most is in it."""
+"""Recent activity of keys: bounded, and including the most important ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_of_the_keys_of_late_the_last_events_are_kept() -> None:
 
 
 def test_many_keys_with_many_events_are_as_many_as_a_queue_may_keep() -> None:
-    """Keys that fail and go on, one after the other: those of the last keys, each with its last."""
+    """Keys that fail and recover, one after the other: the events of the last ones, bounded."""
     events = KeyEvents()
     for at in range(10_000):
         events.note(b"%d" % (at // 40), KeyEvent(at, "handed out"))
@@ -56,7 +56,7 @@ def test_many_keys_with_many_events_are_as_many_as_a_queue_may_keep() -> None:
 
 
 def test_events_of_few_keys_are_all_there() -> None:
-    """However often their oldest ones were forgotten."""
+    """However often the oldest ones were dropped."""
     events = KeyEvents()
     for at in range(64 * 100):
         events.note(b"%d" % (at % 64), KeyEvent(at, "failed"))

@@ -1,4 +1,4 @@
-"""What is done to one key costs as much among thousands of them as among a few, in steps."""
+"""An operation on one key takes as many steps among thousands of keys as among a few."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testkit.messages import keyed
 from testkit.pipelines import lease, pipeline, rules
 
 _FEW, _MANY = 50, 600
-#: What ``sys.settrace`` takes.
+#: Type for ``sys.settrace``.
 TraceFunction = Callable[[FrameType, str, Any], Any]
 _HOW = PausedKey(1, "ann", "it floods")
 
@@ -40,7 +40,7 @@ def names(keys: int) -> list[bytes]:
 
 
 def pausing(keys: int) -> Callable[[], object]:
-    """Each is written down before the next."""
+    """Return an operation that pauses keys, each recorded before the next."""
     queue = queue_of(keys)
     records = Recording(queue, None)
 
@@ -84,7 +84,7 @@ def holding(keys: int) -> Callable[[], object]:
 
 
 def steps(act: Callable[[], object]) -> int:
-    """Instructions of the interpreter, those of comprehensions included."""
+    """Return the number of interpreter instructions, including comprehensions."""
     count = 0
 
     def note(frame: FrameType, event: str, _argument: object) -> TraceFunction:

@@ -1,4 +1,4 @@
-"""What is measured of messages and noted of keys."""
+"""Measures of messages and events of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may do to the first message of a key, and what is refused."""
+"""Operator actions on the first message of a key, and refusals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ RETRY = RetryPolicy((100,), 9, OnExhausted.DEAD_LETTER)
 
 
 def one_key() -> Parts:
-    """Key a at offsets 0 and 1."""
+    """Return key a at offsets 0 and 1."""
     return parts(retry=RETRY, messages=[keyed(0, "a"), keyed(1, "a")])
 
 
 def failed(*, reject: bool = False) -> Parts:
-    """The same, after a client failed on the first."""
+    """Return the same after a client failed on the first message."""
     here = one_key()
     (lease,) = here.lease()
     here.settlement.settle((), [Nack(lease.lease_id, reject=reject)], (), 0)

@@ -1,4 +1,4 @@
-"""What is paused of a queue, and which jobs are set aside for it."""
+"""Pauses of a queue, and jobs that are set aside for them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_message_that_is_read_again_is_passed_over() -> None:
 
 
 def test_a_gap_at_the_end_of_a_read_moves_the_position() -> None:
-    """All that the broker had up to there was filtered by tag."""
+    """All messages up to there were filtered by tag at the broker."""
     queue = pipeline()
     queue.on_messages([], next_offset=40)
     assert (queue.position, queue.committable) == (40, 40)
@@ -104,7 +104,7 @@ def test_a_queue_of_one_chain_is_never_read_ahead_for_want_of_other_keys() -> No
 
 @pytest.mark.parametrize("end", ["drain", "close"])
 def test_a_read_that_answers_too_late_changes_nothing(end: str) -> None:
-    """The snapshot may be written, the memory given back: the next owner reads those messages."""
+    """The snapshot may be written, the memory freed: the next owner reads those messages."""
     budgets = Budgets()
     queue = pipeline(budgets=budgets)
     getattr(queue, end)()
@@ -307,7 +307,7 @@ def test_no_extension_past_the_drain_deadline() -> None:
 
 
 def test_no_extension_once_trust_has_lapsed() -> None:
-    """The next owner waits for leases granted while trust held, no longer."""
+    """The next owner waits only for leases granted while trust held."""
     queue, lease_id = extensible(trusted_until_ns=50 * MS)
     assert queue.extend([lease_id], ms=60, now_ns=50 * MS - 1) == []
     assert queue.extend([lease_id], ms=90, now_ns=50 * MS) == [lease_id]
@@ -328,7 +328,7 @@ def test_a_draining_queue_hands_nothing_out_but_hears_verdicts() -> None:
 
 
 def test_a_queue_is_not_given_back_while_the_owner_before_may_have_live_leases() -> None:
-    """After a clean end nobody waits: so a take-over that waits itself is not over."""
+    """A clean end removes the next owner's wait, so a waiting take-over must not end cleanly."""
     queue = pipeline(hold_until_ns=50)
     queue.drain()
     assert (queue.may_unlock(49), queue.drained(49)) == (False, False)
@@ -362,7 +362,7 @@ def test_the_next_owner_repeats_nothing_and_goes_on_counting() -> None:
 
 
 def test_what_an_owner_has_not_come_to_it_passes_on_unchanged() -> None:
-    """Two hand-overs in a row: the second owner had no time to read all that the first had."""
+    """Two hand-overs in a row: the second owner had no time to read everything that the first read."""
     before = Snapshot(Epoch(1), 1, 9, (1, 4, 7), {4: 2, 7: 3}, keys=KEYS)
     second = pipeline(epoch=2, start=1, resume=before, messages=[keyed(1, "a"), keyed(2, "b")])
     (each,) = lease(second)
@@ -374,7 +374,7 @@ def test_what_an_owner_has_not_come_to_it_passes_on_unchanged() -> None:
 
 
 def test_an_owner_begins_at_the_base_of_the_record_if_the_stored_offset_is_below_it() -> None:
-    """A lost commit: what was finished is finished."""
+    """After a lost commit, finished messages stay finished."""
     before = Snapshot(Epoch(1), base=5, read=9, unfinished=(7,), keys=KEYS)
     second = pipeline(epoch=2, start=0, resume=before, messages=[keyed(0, "a"), keyed(7, "b")])
     assert offsets(lease(second)) == [7]

@@ -1,4 +1,4 @@
-"""How far a queue is read ahead of its clients."""
+"""Limits of reading ahead of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a queue reads nothing on, as its figures say it; to look changes nothing."""
+"""Reasons why a queue's reading is paused, in its figures; reading the figures changes nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_to_look_spills_nothing() -> None:
     )
     for _ in range(2):
         assert (owned.statistics().spilled, owned.statistics().reading_paused) == (0, "")
-    owned.room(demand=True)  # a client waits: the chain gives way
+    owned.room(demand=True)  # a client waits: the chain is spilled
     assert owned.statistics().spilled > 0
 
 

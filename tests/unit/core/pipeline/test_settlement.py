@@ -1,4 +1,4 @@
-"""How hand-outs end: by verdicts, by time, by hand; and what becomes of their jobs."""
+"""Ends of deliveries, by verdict, time or operator, and the fate of their jobs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TWICE = RetryPolicy((10,), 2, OnExhausted.DEAD_LETTER)
 
 
 def two_keys() -> Parts:
-    """Key a at offsets 0 and 2, key b at 1."""
+    """Return key a at offsets 0 and 2, key b at 1."""
     return parts(retry=TWICE, messages=[keyed(n, "ab"[n % 2]) for n in range(3)])
 
 
 def run_of(here: Parts, jobs: int) -> list[Lease]:
-    """The first run."""
+    """Lease the first run."""
     return here.dispatch.lengthen(here.lease(), max_run=jobs, max_jobs=9, max_bytes=1 << 60)
 
 
 def one_run() -> tuple[Parts, list[Lease]]:
-    """Three messages of a key, leased in one run."""
+    """Return three messages of a key, leased in one run."""
     here = parts(retry=TWICE, messages=[keyed(n, "a") for n in range(3)])
     return here, run_of(here, 3)
 

@@ -1,4 +1,4 @@
-"""Ownership records with what a test does not care about filled in."""
+"""Ownership records with defaults for irrelevant fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def whole(snapshot: Snapshot) -> Record:
 
 
 def write(records: Recording, at: int, *, now_ns: int = 1) -> list[Record]:
-    """What is due, written at that offset."""
+    """Record everything that is due, at offset *at*."""
     due = records.due(now_ns)
     if due:
         records.written(due, at=at)

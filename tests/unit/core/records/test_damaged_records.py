@@ -1,4 +1,4 @@
-"""Ownership records of which some are missing, unreadable or wrong."""
+"""Ownership records that are missing, unreadable or wrong."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def test_damaged_records_leave_the_last_state_that_adds_up(
         assert last.snapshot == AT_3
     assert not last.clean
     waited = last.wait_ns(broker_start_ms=1, broker_lock_expiry_s=10)
-    assert waited == 10 * SECOND  # nobody knows which leases were handed over
+    assert waited == 10 * SECOND  # the handed-over leases are unknown
 
 
 def test_a_clean_end_behind_something_unreadable_is_none() -> None:
-    """It may have been a snapshot that named living leases."""
+    """The unreadable record may have been a snapshot that named live leases."""
     last = replay([*KEPT, (4, GARBAGE), (5, Clean(Epoch(1)))])
     assert last is not None
     assert not last.clean
 
 
 def test_a_delta_that_links_up_counts_whatever_stands_between() -> None:
-    """Somebody else wrote there; but it may have been an owner, so it is damage still."""
+    """Records of another proxy are there; it may have been an owner, so they still count as damage."""
     last = replay([*KEPT, (4, GARBAGE), (5, Delta(Epoch(1), 2, 12, 30, left=(5,), after=3))])
     assert last is not None
     assert last.snapshot is not None
@@ -92,7 +92,7 @@ def test_a_snapshot_of_a_later_owner_mends_all() -> None:
 
 
 def test_a_delta_that_came_late_is_no_damage() -> None:
-    """Its writer gave it up, and wrote a snapshot instead."""
+    """Its writer gave it up and wrote a snapshot instead."""
     late = Delta(Epoch(1), 2, 9, 20, after=3)
     last = replay([*KEPT, (4, whole(Snapshot(Epoch(1), 6, 20))), (5, late)])
     assert last is not None
@@ -136,7 +136,7 @@ LATE = [SnapshotPart(n, 2, FIRST, serial=1) for n in (0, 1)]
     ],
 )
 def test_a_snapshot_that_came_late_does_not_count(records: list[SnapshotPart]) -> None:
-    """P2: what its writer parked or finished since would be forgotten, if it crashed then."""
+    """P2: otherwise keys parked and messages finished since would be forgotten after a crash."""
     last = replay([(1, own()), *enumerate(records, 2)])
     assert last is not None
     assert (last.snapshot, last.damage) == (NEWER, None)
@@ -152,8 +152,8 @@ def test_a_snapshot_that_came_late_does_not_count(records: list[SnapshotPart]) -
     ],
 )
 def test_a_part_that_is_there_twice_takes_nothing_away(tries: list[SnapshotPart]) -> None:
-    """P2: the last snapshot of a reset is sent until it is stored, so a part of it may come late;
-    what is parked and paused was forgotten then.
+    """P2: the last snapshot of a reset is sent until it is stored, so a part of it may come late.
+    Parked and paused keys must not be forgotten then.
     """
     last = replay([(1, own()), *enumerate(tries, 2)])
     assert last is not None
@@ -161,7 +161,7 @@ def test_a_part_that_is_there_twice_takes_nothing_away(tries: list[SnapshotPart]
 
 
 def test_parts_of_two_snapshots_are_none() -> None:
-    """The newer one was never finished, so the state before it counts."""
+    """The newer one was never completed, so the state before it counts."""
     mixed = [*KEPT, (4, LATE[0]), (5, CUT[1]), (6, CUT[2])]
     last = replay(mixed)
     assert last is not None
@@ -172,7 +172,7 @@ def test_parts_of_two_snapshots_are_none() -> None:
 def test_a_late_snapshot_is_told_though_the_newer_one_begins_ahead_of_what_was_read(
     late: list[SnapshotPart],
 ) -> None:
-    """Then more is read, and that one is found whole."""
+    """Then more records are read, and that snapshot is found complete."""
     last = replay([(1, own()), *enumerate([*late, CUT[1], CUT[2]], 5)])
     assert last is not None
     assert (last.snapshot, last.snapshot_at) == (None, None)

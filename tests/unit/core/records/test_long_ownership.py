@@ -1,4 +1,4 @@
-"""What is known of an ownership period whose first records retention has deleted."""
+"""An ownership period whose first records were deleted by retention."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def told(epoch: int, period: int, read: int) -> Record:
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_snapshot_tells_whose_period_it_is_of(clean: bool) -> None:
-    """The record that began it is older than the broker keeps any."""
+    """The record that began it is older than everything the broker keeps."""
     records = [(90, told(4, 7, 30)), (91, Delta(Epoch(4), 90, 2, 31, after=90))]
     records += [(92, Clean(Epoch(4)))] if clean else []
     assert replay(records) == LastOwner(
@@ -35,7 +35,7 @@ def test_a_snapshot_tells_whose_period_it_is_of(clean: bool) -> None:
 
 
 def test_nobody_believes_that_of_a_snapshot_ahead_of_which_there_is_more() -> None:
-    """It may be a late one: who came after it stands in what was not read."""
+    """It may be a late one: its successor may be in records that were not read."""
     assert replay([(90, told(4, 7, 30))], begins=False) is None
 
 
@@ -61,7 +61,9 @@ def test_in_a_parked_twin_the_later_period_counts_whatever_the_epoch() -> None:
 
 
 def test_who_builds_on_something_older_than_a_late_snapshot_does_not_build_on_that() -> None:
-    """Retention deleted all ahead of the late one, what the owner built on included."""
+    """Retention deleted everything ahead of the late one, including the base of the owner's
+    records.
+    """
     late = parts(Snapshot(Epoch(4), 0, 30))[0]
     records: list[tuple[int, Record]] = [
         (90, late),
@@ -82,7 +84,7 @@ def test_who_builds_on_something_older_than_a_late_snapshot_does_not_build_on_th
     ids=["a full part", "many pauses"],
 )
 def test_parts_that_pauses_begin_know_the_order_key(snapshot: Snapshot) -> None:
-    """It was lost with the last of them, and with it the rule before a change under way."""
+    """Otherwise it would be lost with the last part, and so would the previous rule of a change."""
     for n in range(600):
         snapshot.paused[b"key%d" % n] = PausedKey(1, "me", "r" * 250)
     written = parts(snapshot, own(1))

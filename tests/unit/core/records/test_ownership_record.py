@@ -32,7 +32,7 @@ from tests.unit.core.records.ownership_records import SECOND, own, whole
 
 
 def test_the_topic_is_the_sha_1_of_group_nul_topic() -> None:
-    """Written down: a name that changed would leave all records behind."""
+    """Checked literally, because a changed name would lose all records."""
     name = ownership_topic(Group("billing"), Topic("orders"))
     assert name == "%OWN%fda40c8cc68d6683"
     check_name("topic", name)
@@ -179,7 +179,7 @@ def test_what_is_no_record_is_a_value_error_that_says_why(body: bytes, why: str)
         decode(body)
 
 
-# ---- what was finished --------------------------------------------------------------------------
+# ---- finished messages --------------------------------------------------------------------------
 
 
 def test_unread_is_what_the_next_owner_has_to_read() -> None:
@@ -188,7 +188,7 @@ def test_unread_is_what_the_next_owner_has_to_read() -> None:
 
 
 def test_unread_messages_are_counted_in_any_range() -> None:
-    """Below the base and behind what was read all have to be read."""
+    """All messages below the base and above the read position must be read."""
     snapshot = Snapshot(Epoch(1), 10, 15, (10, 13), spilled={b"k": packed((12,))})
     for begin in range(7, 18):
         for end in range(begin, 19):
@@ -237,7 +237,7 @@ def test_a_new_owner_is_not_clean_because_the_one_before_was() -> None:
 
 
 def test_what_was_finished_once_stays_finished_over_a_crash() -> None:
-    """A crash of the next owner must not bring back what a clean one had written down."""
+    """A crash of the next owner must not bring back messages that a clean one recorded as finished."""
     snapshot = Snapshot(Epoch(1), 2, 9, (2, 5))
     last = replay([(1, own()), (2, whole(snapshot)), (3, Clean(Epoch(1))), (4, own(period=2))])
     assert last == LastOwner(
@@ -267,7 +267,7 @@ def test_deltas_add_up_over_owners_and_only_on_the_snapshot_they_name() -> None:
     assert replay(records) == LastOwner(
         Epoch(4), own(period=2), state, clean=False, snapshot_at=2, last_at=7
     )
-    # Of the records' tail the deltas say where they begin; from there it is the same.
+    # Deltas show where they begin; from there the tail of the records gives the same result.
     tail = replay(records[3:])
     assert tail == LastOwner(Epoch(4), own(period=2), None, clean=False, snapshot_at=2)
     assert replay(records[1:], epoch_before=Epoch(1)) == replay(records)
@@ -279,7 +279,7 @@ def test_a_delta_on_a_snapshot_before_the_first_record_says_where_to_begin() -> 
 
 
 def test_a_snapshot_before_the_first_owner_that_is_known_may_be_that_of_the_owner_then() -> None:
-    """Of epoch 1, whose record stands further ahead; that of epoch 5 builds on it."""
+    """The record of epoch 1 is further ahead; the delta of epoch 5 builds on it."""
     late = Delta(Epoch(1), 2, 3, 9, after=2)
     snapshot = whole(Snapshot(Epoch(1), 2, 9, (2, 5)))
     records = [
@@ -297,7 +297,7 @@ def test_a_snapshot_before_the_first_owner_that_is_known_may_be_that_of_the_owne
 
 
 def test_records_of_the_first_version_are_read() -> None:
-    """They name neither addresses, nor who parked a key, nor what a delta follows."""
+    """They contain neither addresses, nor who parked a key, nor the predecessor of a delta."""
     assert decode(
         b'{"v":1,"kind":"own","owner":"c@1","trust_ms":5000,"longest_lease_ms":6000,'
         b'"broker_start_ms":77,"period":3}'
@@ -309,7 +309,7 @@ def test_records_of_the_first_version_are_read() -> None:
 
 
 def test_the_longest_lease_that_any_record_of_the_period_tells_counts() -> None:
-    """Whichever of them is read last, and none of the period before."""
+    """Whichever is read last; records of the previous period do not count."""
     before = [(1, own()), (2, parts(Snapshot(Epoch(1), 0, 0, longest_lease_ms=900_000))[0])]
     told = Delta(Epoch(3), 2, 0, 1, longest_lease_ms=60_000)
     assert _longest([*before, (3, own())]) == own().longest_lease_ms
@@ -355,7 +355,7 @@ def test_nobody_waits_after_a_clean_end(broker_start_ms: int) -> None:
 
 
 def test_a_late_own_record_of_a_parked_twin_counts_for_nothing() -> None:
-    """Its writer owned the queue before: the queue's own records say who owns it now."""
+    """Its writer owned the queue before: the queue's own records name the current owner."""
     records: list[tuple[int, Record]] = [
         (0, own(period=9)),
         (1, own(period=7)),
@@ -370,7 +370,7 @@ def test_a_late_own_record_of_a_parked_twin_counts_for_nothing() -> None:
 
 @pytest.mark.parametrize("restarted", [True, False])
 def test_waits_do_not_feed_themselves(restarted: bool) -> None:
-    """Each owner dies while it still waits for the leases of the one before."""
+    """Each owner dies while it still waits for the leases of the previous one."""
     hold_ms, longest_s = 0, 0.0
     for period in range(1, 20):
         last = LastOwner(Epoch(period), replace(own(), hold_ms=hold_ms), None, clean=False)
@@ -381,7 +381,7 @@ def test_waits_do_not_feed_themselves(restarted: bool) -> None:
 
 
 def test_what_the_last_owner_waited_for_is_waited_for_still() -> None:
-    """A lease of a period before, longer than any of the last owner's own."""
+    """A lease of an earlier period, longer than any of the last owner's own."""
     last = LastOwner(Epoch(2), replace(own(), hold_ms=60_000), None, clean=False)
     assert last.wait_ns(broker_start_ms=2, broker_lock_expiry_s=10) == 60_000_000_000
     assert last.wait_ns(broker_start_ms=1, broker_lock_expiry_s=10) == 55_000_000_000
@@ -392,7 +392,7 @@ def test_a_hold_is_the_same_after_the_codec() -> None:
 
 
 def test_a_long_key_in_a_record_of_an_older_proxy_is_the_one_that_is_known_now() -> None:
-    """It was written down whole there."""
+    """That record contains the full key."""
     whole, key = base64.b64encode(b"k" * 30_000).decode(), named(b"k" * 30_000)
     fields = orjson.loads(encode(Delta(Epoch(1), 2, 3, 9, after=2)))
     fields |= {

@@ -1,4 +1,4 @@
-"""What is written of a queue that is moved: nothing is forgotten but its messages."""
+"""Records of a queue that is reset: only its messages are forgotten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from testkit.pipelines import pipeline, rules
 
 
 def _moved_after_a_change() -> tuple[QueuePipeline, Snapshot]:
-    """At offset 1, though message 0 is unfinished under the order key before."""
+    """Return a queue reset to offset 1, although message 0 is unfinished under the former order
+    key.
+    """
     here = pipeline(rules("KEY"), messages=[keyed(0, "a"), keyed(1, "b")])
     here.change_rules(rules("$.id"))
     here.plan_key_change()
@@ -20,7 +22,7 @@ def _moved_after_a_change() -> tuple[QueuePipeline, Snapshot]:
 
 
 def test_a_reset_keeps_the_order_keys_that_were() -> None:
-    """Else older settings, of a proxy that has not seen the change, would bring it back."""
+    """Otherwise outdated settings of a proxy that missed the change would revert it."""
     here, moved = _moved_after_a_change()
     assert moved.keys is not None
     assert (moved.keys.version, moved.keys.rule.text) == (here.keys.record.version, "$.id")

@@ -1,4 +1,4 @@
-"""Lives of topics: what tells one from the next."""
+"""Lives of topics: how incarnations are distinguished."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_of_a_former_life_nothing_counts_but_pauses() -> None:
     )
     last = replayed(own(life=7), *parts(known, own(life=7)))
     assert last.in_life(7) is last
-    assert last.in_life(None) is last  # its broker does not tell lives apart
+    assert last.in_life(None) is last  # its broker does not report lives
 
     now = last.in_life(8)
     assert now.begins_life
@@ -103,7 +103,7 @@ def test_of_a_former_life_nothing_counts_but_pauses() -> None:
 
 
 def test_a_snapshot_of_a_former_life_does_not_count_for_an_owner_that_wrote_none() -> None:
-    """It was killed as soon as its period had begun; the state is that of the owner before."""
+    """It was killed as soon as its period had begun; the state is that of the previous owner."""
     last = replayed(own(life=7), *parts(Snapshot(Epoch(0), 8, 8), own(life=7)), own(life=8))
     assert (last.epoch, last.own.life, last.life) == (2, 8, 7)
     assert last.in_life(8).begins_life
