@@ -1,6 +1,4 @@
-"""A history judged in parts within one process: what the bulk job does with tables, done with
-dictionaries.
-"""
+"""Judges a history in parts within one process, like the bulk job, with dictionaries as tables."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ Streams = dict[Part, list[tuple[Key, Event]]]
 
 
 def judge_in_parts(history: Iterable[Event], *, limits: Limits | None = None) -> Report:
-    """The report on *history*, which is in the order of time."""
+    """Return the report on *history*, which is in the order of time."""
     events = [(traits_of(event), event) for event in history]
     groups: defaultdict[str, dict[str, None]] = defaultdict(dict)
     readers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # group, topic → queues
@@ -68,7 +66,7 @@ def judge_in_parts(history: Iterable[Event], *, limits: Limits | None = None) ->
 
 
 def found_both_ways(history: list[Event], *, limits: Limits | None = None) -> set[str]:
-    """Ids of the invariants that did not hold; whole and in parts alike."""
+    """Return the violated invariants; they must be the same whole and in parts."""
     checker = HistoryChecker(limits=limits)
     for event in history:
         checker.on_event(event)
@@ -78,7 +76,7 @@ def found_both_ways(history: list[Event], *, limits: Limits | None = None) -> se
 
 
 def counted(report: Report) -> dict[str, Any]:
-    """All of *report* but the examples, of which parts have their own choice."""
+    """Return *report* without the examples, which parts select differently."""
     found = report.as_dict()
     return {**found, "by_id": {name: each["count"] for name, each in found["by_id"].items()}}
 
@@ -132,7 +130,7 @@ def _told(
 
 
 def _sites(events: list[tuple[Traits, Event]]) -> Streams:
-    """Groups at nodes where pulls waited: what happened there, and who took their queues over."""
+    """Return the streams of sites: groups at nodes where pulls waited, and the next owners."""
     nodes: defaultdict[str, set[str]] = defaultdict(set)
     for each, _ in events:
         if each.pull:
@@ -155,7 +153,7 @@ def _sites(events: list[tuple[Traits, Event]]) -> Streams:
 
 
 def _clients(events: list[tuple[Traits, Event]]) -> Streams:
-    """Consumers that repeated a pull."""
+    """Return the streams of consumers that repeated a pull."""
     answers: defaultdict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
     suspects: set[Part] = set()
     for each, _ in events:
@@ -196,7 +194,7 @@ def _clients(events: list[tuple[Traits, Event]]) -> Streams:
 
 
 def _rates(events: list[tuple[Traits, Event]]) -> Streams:
-    """Groups with a rate limit."""
+    """Return the streams of groups with a rate limit."""
     limited = {each.group for each, _ in events if each.event == "rate"}
     streams: Streams = defaultdict(list)
     for number, (each, event) in enumerate(events):

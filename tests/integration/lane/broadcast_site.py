@@ -11,13 +11,13 @@ from testkit.gateway import Gateway
 from thin_client.aio import AsyncConsumer
 from thin_client.message import Message
 
-#: What a client got, by key.
+#: Messages of each client, by key.
 Got = dict[str, list[str]]
 
 
 @asynccontextmanager
 async def client(gateway: Gateway, address: str, name: str, got: Got) -> AsyncIterator[None]:
-    """A thin client that keeps what it handles."""
+    """A thin client that records handled messages."""
 
     async def handle(message: Message) -> None:
         got[str(message.key)].append(message.message_id)
@@ -36,7 +36,9 @@ def count(got: Got) -> int:
 
 
 def left(proxy: Proxy) -> bool:
-    """True once no client is served; ownership would look for itself every five seconds."""
+    """Return True if no client is served any more; ownership would check only every
+    five seconds.
+    """
     for lane in proxy.lanes:
         proxy.on_wanted(lane)
     return not proxy.lanes.members()

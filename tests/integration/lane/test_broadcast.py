@@ -1,4 +1,4 @@
-"""Broadcast groups: every client gets everything, in the order of each key, and goes on."""
+"""Broadcast groups: every client gets all messages, in the order of each key, and resumes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_every_client_gets_everything_in_key_order_and_goes_on_where_it_wa
             await gateway.send(KEYS)
             await eventually(lambda: count(b) == 2 * len(KEYS), within_s=30)
         await gateway.close_proxy(first)
-        async with client(gateway, at_second.thrift, "a", a):  # elsewhere, and after a rest
+        async with client(gateway, at_second.thrift, "a", a):  # at another proxy, after a pause
             await eventually(lambda: count(a) == 2 * len(KEYS), within_s=30)
         assert a == b
         groups = {event["group"] for event in gateway.events("deliver")}
@@ -77,7 +77,7 @@ async def test_a_pull_without_a_client_id_is_told_so_and_a_pullers_acks_find_its
             pull = {"clientId": "a", "linger_ms": 20_000}
             answer = await connection.pull(gateway.group, **pull)
             assert answer.context.groupId == f"{gateway.group}%a"
-            # As a puller names it.
+            # Acks name the group like pulls.
             context = consumer.Context(gateway.group, answer.context.topic, answer.context.qid)
             ack = consumer.AckBatch(context=context, acked=[answer.messages[0].leaseId])
             assert await connection.settle(gateway.group, ack) != [], "whose it is, is not said"

@@ -1,4 +1,4 @@
-"""Clients of broadcast groups that pulled nowhere for long: brokers keep nothing of them."""
+"""Clients of broadcast groups that have been absent too long: brokers forget all their state."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WEEK_MS = 604_800_000
 
 
 async def sweep(proxy: Proxy, *, weeks: float) -> list[Group]:
-    """As if it were so much later."""
+    """Sweep as if *weeks* had passed."""
     looking = ClientSweep(proxy.context, proxy.lanes)
     return await looking.sweep(now_ms=wall_ms() + int(weeks * _WEEK_MS))
 
 
 async def consumed(gateway: Gateway, proxy: Proxy, thrift: str, name: str) -> Group:
-    """A client that handled all there is, and left."""
+    """Run a client that handles all messages and leaves."""
     got: Got = defaultdict(list)
     async with client(gateway, thrift, name, got):
         await eventually(lambda: count(got) == len(KEYS), within_s=30)
@@ -41,7 +41,7 @@ async def consumed(gateway: Gateway, proxy: Proxy, thrift: str, name: str) -> Gr
 
 
 async def kept(gateway: Gateway, group: Group) -> tuple[set[Topic], set[Topic]]:
-    """The topics in which *group* has offsets, and those of its records."""
+    """Return the topics in which *group* has offsets, and those of its records."""
     consumers = await gateway.client.deletions.consumers()
     records = records_of(group, [gateway.topic])
     return (

@@ -1,4 +1,4 @@
-"""Keys that are stuck, with more messages behind them than memory may hold: nobody else waits."""
+"""Stuck keys with more messages behind them than fit in memory do not delay other keys."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from thin_client import Defer, Message
 STUCK = ["stuck-0", "stuck-1", "stuck-2"]
 OTHERS = [f"key-{number}" for number in range(40)]
 SMALL = {"max_jobs_in_memory": 60, "max_jobs_per_key_in_memory": 4, "visibility_timeout_s": 10}
-#: No lock runs out where a machine stands still for seconds.
+#: No lock expires on a machine that pauses for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
 class Desk:
-    """A handler that holds stuck keys until they are released, and notes all that it finished."""
+    """A handler that holds stuck keys until they are released, and records finished messages."""
 
     def __init__(self) -> None:
-        self.released = self.leaving = False  # who leaves gives stuck messages back
+        self.released = self.leaving = False  # on leaving it gives stuck messages back
         self.moved = asyncio.Condition()
         self.done: dict[str, list[int]] = defaultdict(list)
         self.others = 0
 
     async def let(self, *, go: bool = False, leave: bool = False) -> None:
-        """Release the stuck keys, or leave for another client to come."""
+        """Release the stuck keys, or leave for another client."""
         async with self.moved:
             self.released, self.leaving = go, leave
             self.moved.notify_all()
@@ -51,12 +51,12 @@ class Desk:
 
 
 def spilled(gateway: Gateway) -> int:
-    """Jobs of all queues that are not in memory."""
+    """Return the jobs of all queues that are not in memory."""
     return sum(each.spilled for each in gateway.statistics())
 
 
 def sends(rounds: int) -> list[str | None]:
-    """Stuck ones and others by turns, three to one."""
+    """Return keys of *rounds* messages, three stuck ones for each other one."""
     keys: list[str | None] = []
     for number in range(rounds):
         keys += [*STUCK, OTHERS[number % len(OTHERS)]]
@@ -66,7 +66,7 @@ def sends(rounds: int) -> list[str | None]:
 async def test_others_go_on_while_keys_are_stuck_and_released_ones_come_in_order(
     tmp_path: Path,
 ) -> None:
-    """P7, on one queue: 600 messages behind stuck keys, of which 60 in all may be in memory."""
+    """P7, on one queue: 600 messages behind stuck keys; 60 fit in memory."""
     desk = Desk()
     async with run_gateway(tmp_path, queues=1, topic=SMALL, lock=PATIENT) as gateway:
         _, at = await gateway.start_proxy()

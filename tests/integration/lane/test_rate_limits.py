@@ -1,4 +1,4 @@
-"""Rate limits of whole proxies: what three of them hand out together, while queues change hands."""
+"""Rate limits over three proxies while queues change their owners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE = 6
 
 
 def test_three_proxies_keep_to_one_limit_while_queues_change_hands() -> None:
-    """Q1, and that the limit is used: in virtual time, with a proxy killed."""
+    """Q1, and that the limit is used: in virtual time, with a killed proxy."""
     events = limited.run()
     assert not judge(events).violations
     delivered = Counter(event["node"] for event in events if event["e"] == "deliver")

@@ -1,4 +1,4 @@
-"""One trace from the producer through broker, queue and lease to the handler, by OpenTelemetry."""
+"""One OpenTelemetry trace from the producer through broker, queue and lease to the handler."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def consume(
     verdict: Callable[[int], None],
     many: int,
 ) -> None:
-    """Handle so many messages; *verdict* may raise, by the number of the hand-out."""
+    """Handle *count* messages; *verdict* may raise, depending on the number of the delivery."""
     seen = 0
     each = AsyncConsumer(address, group=gateway.group, tracer=Handling(provider))
 
@@ -77,12 +77,12 @@ async def consume(
 
 
 def said(span: ReadableSpan, name: str) -> object:
-    """The attribute of ours of that name."""
+    """Return the attribute ``orderlane.<name>``."""
     return (span.attributes or {})[f"orderlane.{name}"]
 
 
 def by_offset(spans: Sequence[ReadableSpan], offset: int) -> dict[str, list[ReadableSpan]]:
-    """The spans of one message by the end of their names, in the order of their ends."""
+    """Return the spans of one message by their last name, in the order of their ends."""
     found: dict[str, list[ReadableSpan]] = {}
     for span in spans:
         if said(span, "offset") == offset:
@@ -103,7 +103,7 @@ async def test_one_trace_goes_from_the_producer_to_the_ack(tmp_path: Path) -> No
             context: dict[str, str] = {}
             propagate.inject(context)
             await send(gateway, context)
-        await send(gateway, context)  # it waits behind the first, which has its key
+        await send(gateway, context)  # it waits behind the first message of its key
         await consume(at.thrift, gateway, provider, fails_once, 3)
         await eventually(lambda: len(gateway.events("finish")) == 2, within_s=30)
     wanted = order.get_span_context()
@@ -166,7 +166,7 @@ async def test_a_collector_gets_the_spans_by_otlp(
         await send(gateway, context)
         await consume(at.thrift, gateway, TracerProvider(), lambda _: None, 1)
         await eventually(lambda: len(gateway.events("finish")) == 1, within_s=30)
-        await proxy.close()  # which sends what is left
+        await proxy.close()  # sends the remaining spans
     assert {each.path for each in collector.received} == {"/orders/v1/traces"}
     assert {each.headers["x-tenant"] for each in collector.received} == {"ours"}
     got = [ExportTraceServiceRequest.FromString(each.body) for each in collector.received]

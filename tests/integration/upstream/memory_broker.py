@@ -1,7 +1,7 @@
-"""Brokers in memory, and clients of them: what upstream asks, without sockets or disks.
+"""Brokers in memory and their clients: the requests of upstream without sockets or disks.
 
-A test puts something between two steps of a client with ``before``: what is there under a method's
-name is awaited, with the method's arguments, each time before that method does its work.
+A test can run code between two steps of a client with ``before``: the entry of a method's name is
+awaited, with the method's arguments, before each call.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ Step = Callable[..., Awaitable[None]]
 
 
 class MemoryBrokers:
-    """Everything that all brokers know. Locks never run out by themselves."""
+    """Shared state of all brokers. Locks never expire by themselves."""
 
     def __init__(self) -> None:
         self.topics: dict[Topic, list[QueueName]] = {}
         self.logs: defaultdict[QueueName, list[bytes]] = defaultdict(list)
-        self.deleted: Counter[QueueName] = Counter()  # messages at the beginning, by retention
+        # number of first messages deleted by retention
+        self.deleted: Counter[QueueName] = Counter()
         self.committed: dict[tuple[Group, QueueName], int] = {}
         self.holders: dict[tuple[Group, QueueName], str] = {}
         self.start_ms = 1
-        self.lives: dict[Topic, int] = {}  # of topics; others are in none that is known
+        self.lives: dict[Topic, int] = {}  # of topics; others have no known life
 
     def add_topic(self, topic: str, queues: int, *, broker: str = "broker-a") -> list[QueueName]:
-        """Create or grow a topic at one broker; returns its queues there."""
+        """Create or grow a topic at one broker; return its queues there."""
         name = Topic(topic)
         there = [QueueName(name, broker, number) for number in range(queues)]
         known = self.topics.setdefault(name, [])
@@ -43,7 +44,7 @@ class MemoryBrokers:
 
 
 class MemoryClient:
-    """As much of a ``BrokerClient`` as upstream needs, and a ``Membership`` of one."""
+    """The parts of ``BrokerClient`` that upstream needs, and a ``Membership`` of one."""
 
     def __init__(self, brokers: MemoryBrokers, client_id: str = "us@1#1") -> None:
         self.brokers = brokers
@@ -68,7 +69,7 @@ class MemoryClient:
         return sorted({queue.broker for queue in await self.queues(topic)})
 
     async def log_span(self, broker: str) -> LogSpan:
-        """All stands in one file, which no retention deletes."""
+        """Return a range with all messages in one file, which retention never deletes."""
         await self._step("log_span", broker)
         return LogSpan(begin=0, end=1 << 20)
 

@@ -1,4 +1,4 @@
-"""What people change is on record in the audit topic before it is done."""
+"""Operators' changes are recorded in the audit topic before they are made."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
             assert [(each.id, each.phase) for each in seen] == [(first.id, Phase.BEGIN)]
             assert [each["id"] for each in notes.of("audit")] == [first.id]
             async with audit.change(change("key skip", group=group, after=5)) as second:
-                second.ended_as(6)  # it came otherwise
+                second.ended_as(6)  # with another result
             with pytest.raises(ValueError, match="lost"):
                 async with audit.change(change("key retry", group=group)):
                     raise ValueError("the queue was lost")
@@ -61,7 +61,7 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
             assert newest.records == []
             async with Audit(client, NullHistory()).change(change(group=f"{group}-2")):
                 other = AuditWish(group=f"{group}-2")
-                async with asyncio.timeout(30):  # what others wrote a broker may show later
+                async with asyncio.timeout(30):  # a broker may show other clients' records later
                     while not (  # noqa: ASYNC110  # nothing there to be notified by
                         found := await audit.read(other, position=page.position)
                     ).records:
@@ -74,7 +74,7 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
 async def test_what_was_just_written_is_read_though_brokers_show_it_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Apache RocketMQ shows a message a moment after it said that it is stored."""
+    """Apache RocketMQ shows a message a moment after it is stored."""
     async with run_broker(tmp_path) as cluster:
         client = BrokerClient(
             nameservers=[cluster.nameserver], client_id="proxy@1#1", request_timeout_s=20
@@ -104,7 +104,7 @@ async def test_what_cannot_be_put_on_record_is_not_done(
         await client.start()
         try:
             audit, done = Audit(client, NullHistory()), []
-            before = (await audit.read(AuditWish())).records  # of others: brokers may be shared
+            before = (await audit.read(AuditWish())).records  # brokers may be shared
             with pytest.raises(
                 Refused, match=r"^key pause needs a reason for the audit: state why"
             ):

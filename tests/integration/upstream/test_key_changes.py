@@ -1,4 +1,4 @@
-"""The order key changes under load: what is older of a key comes first, and nobody else waits."""
+"""The order key changes under load: older messages of a key come first, other keys do not wait."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ async def _send(gateway: Gateway) -> None:
 
 
 def _begun(gateway: Gateway, order_key: str) -> int:
-    """In how many queues the change to it began."""
+    """Return the number of queues in which the change has begun."""
     told = gateway.events("order_key")
     return len({e["queue"] for e in told if e["order_key"] == order_key})
 
 
 def _through(gateway: Gateway, order_key: str) -> int:
-    """In how many queues the change to it is through."""
+    """Return the number of queues in which the change has ended."""
     told = gateway.events("order_key")
     return len({e["queue"] for e in told if e["through"] and e["order_key"] == order_key})
 
 
 @pytest.mark.slow
 async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -> None:
-    """Back to what it was before is meant only with a higher version; queues are not given back."""
+    """Changing back needs a higher version; queues keep their owners."""
     async with run_gateway(tmp_path, queues=4) as gateway:
         path = tmp_path / "orderlane.yaml"
         _write(gateway, path, order_key="KEY")
@@ -52,7 +52,7 @@ async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -
         begun = asyncio.Event()
 
         async def work(_: Message) -> None:
-            await begun.wait()  # so that something older is left when it begins
+            await begun.wait()  # so that older messages are left when it begins
             await asyncio.sleep(0.005)
 
         async with consuming(gateway, addresses.thrift, "one", handle=work):

@@ -1,5 +1,7 @@
-"""A group changes between RocketMQ's own consumers and the gateway, and back: its committed offsets
-are what both have in common. What RocketMQ's consumers do is done here by hand.
+"""A group moves between RocketMQ's own consumers and the gateway, which share its committed
+offsets.
+
+The actions of RocketMQ's consumers are simulated.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from thin_client.message import Message
 
 @asynccontextmanager
 async def served(gateway: Gateway, name: str) -> AsyncIterator[list[int]]:
-    """A proxy and a client while the context lasts, and the offsets that the client handled."""
+    """Run a proxy and a client; yield the handled offsets."""
     offsets: list[int] = []
 
     async def note(message: Message) -> None:
@@ -33,8 +35,8 @@ async def served(gateway: Gateway, name: str) -> AsyncIterator[list[int]]:
 
 
 async def theirs_commit(gateway: Gateway, offset: int) -> None:
-    """A consumer of RocketMQ's takes part for a moment: its heartbeat is what makes the group known
-    to a broker of 5.3, which takes no commit of others.
+    """Commit as a consumer of RocketMQ's that joins for a moment: only a heartbeat makes the group
+    known to a broker of 5.3, which refuses commits of unknown ones.
     """
     client = gateway.client.another("theirs")
     membership = Membership(client)
@@ -49,7 +51,7 @@ async def theirs_commit(gateway: Gateway, offset: int) -> None:
 async def test_a_group_goes_on_where_the_consumers_before_it_were_there_and_back(
     brokers: Brokers, tmp_path: Path, start_from: str
 ) -> None:
-    """Whatever start_from says. A broker that forgot commits would be another story."""
+    """Regardless of start_from. A broker that lost commits is a different case."""
     async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
         gateway.settings["groups"][0]["start_from"] = start_from
         client, group, queue = gateway.client, gateway.group, gateway.queue(0)
@@ -59,7 +61,8 @@ async def test_a_group_goes_on_where_the_consumers_before_it_were_there_and_back
         async with served(gateway, "there") as handled:
             await eventually(lambda: len(handled) == 6, within_s=30)
         assert sorted(handled) == [4, 5, 6, 7, 8, 9]
-        assert await client.committed_offset(group, queue) == 10  # where theirs would go on
+        # where RocketMQ's consumers would continue
+        assert await client.committed_offset(group, queue) == 10
 
         await gateway.send([f"k{number}" for number in range(5)])
         await theirs_commit(gateway, 12)  # back for a while
@@ -73,7 +76,7 @@ async def test_a_group_goes_on_where_the_consumers_before_it_were_there_and_back
 async def test_a_lowered_commit_moves_a_group_back_no_more_once_it_has_records(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    """It might be a late commit of nobody: ``orderlane offsets reset`` is what moves a group."""
+    """It may be a late commit of a former owner: only ``orderlane offsets reset`` moves a group."""
     async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
         await gateway.send([f"k{number}" for number in range(6)])
         async with served(gateway, "first") as handled:

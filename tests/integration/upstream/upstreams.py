@@ -41,7 +41,7 @@ QUICK = {"renewal_s": 0.05, "trust_s": 0.3, "request_timeout_s": 0.05, "broker_l
 
 @dataclass
 class Upstream:
-    """One proxy's upstream, and what a test looks at."""
+    """One proxy's upstream, with shortcuts for tests."""
 
     brokers: MemoryBrokers
     lock: dict[str, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Upstream:
     topics: tuple[str, ...] = (TOPIC,)
     group: dict[str, Any] = field(default_factory=dict)
     client_id: str = "us@1#1"
-    #: Leases that ``lease`` gave, the newest last.
+    #: Leases returned by ``lease``, newest last.
     taken: list[LeaseId] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Upstream:
         self.lock_requests = asyncio.Lock()
 
     def own(self, queue: QueueName, *, trust_ns: int = FOR_LONG_NS) -> OwnedQueue:
-        """The broker granted the lock of *queue*."""
+        """Own *queue* as if the broker had granted its lock."""
         self.brokers.holders[BILLING, queue] = self.client_id
         return OwnedQueue(
             self.context,
@@ -88,7 +88,7 @@ class Upstream:
         )
 
     async def owned(self, queue: QueueName) -> tuple[OwnedQueue, QueuePipeline]:
-        """The same, and it is taken over."""
+        """Own *queue* and wait until it is taken over."""
         made = self.own(queue)
         await eventually(lambda: made.state is QueueState.OWNED)
         return made, self.pipeline(queue)
@@ -99,19 +99,19 @@ class Upstream:
         return found
 
     def ready(self, queue: QueueName) -> bool:
-        """It is owned, and something could be handed out but for times."""
+        """Return True if the queue is owned and has jobs to deliver, perhaps later."""
         found = self.lane.buffer.find(queue)
         return found is not None and found.ready > 0
 
     def lease(self) -> int:
-        """One client takes what there is; returns how many messages. See ``taken``."""
+        """Pull as one client; return the number of messages. See ``taken``."""
         wish = PullWish(Holder(1, "c"), None, max_jobs=100, max_bytes=1 << 20)
         leases = [lease.lease_id for batch in self.lane.lease(wish) for lease in batch.leases]
         self.taken += leases
         return len(leases)
 
     def ack_last(self, pipeline: QueuePipeline) -> list[int]:
-        """The client acks the lease that it took last; returns it if it is not held any more."""
+        """Ack the last lease; return it if it was no longer held."""
         verdicts = Verdicts(pipeline.topic, pipeline.qid, acked=[self.taken[-1]])
         return self.lane.settle(verdicts, connection=1)
 
@@ -132,13 +132,13 @@ def one_queue() -> tuple[MemoryBrokers, QueueName]:
 
 
 def twin_of(brokers: MemoryBrokers, queue: QueueName) -> QueueName:
-    """The queue of its ownership records, created if need be."""
+    """Return the queue of its ownership records, creating it if necessary."""
     topic = ownership_topic(BILLING, queue.topic)
     return brokers.add_topic(topic, queue.queue_id + 1, broker=queue.broker)[queue.queue_id]
 
 
 def write(brokers: MemoryBrokers, queue: QueueName, *records: Record) -> int:
-    """Some other owner writes *records*; returns the offset of the first."""
+    """Write *records* as another owner; return the offset of the first."""
     log = brokers.logs[twin_of(brokers, queue)]
     log += [encode(record) for record in records]
     return len(log) - len(records)
@@ -149,7 +149,7 @@ def rival(period: int = 1) -> Own:
 
 
 def showing(us: Upstream, queue: QueueName, count: int) -> Callable[..., Awaitable[int]]:
-    """A broker that shows only *count* messages of *queue* when asked for their number."""
+    """Return a ``max_offset`` by which only *count* messages of *queue* are visible."""
     real = us.client.max_offset
 
     async def max_offset(of: QueueName) -> int:
@@ -159,7 +159,7 @@ def showing(us: Upstream, queue: QueueName, count: int) -> Callable[..., Awaitab
 
 
 def once(step: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-    """*step* at the first call, nothing afterwards."""
+    """Return a step that runs *step* at its first call only."""
     calls: list[None] = []
 
     async def do(*arguments: Any) -> None:
@@ -172,8 +172,8 @@ def once(step: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
 
 @asynccontextmanager
 async def taking_part(us: Upstream, *, stays: bool = True) -> AsyncIterator[GroupOwnership]:
-    """*stays*: the group has clients here all the time; else it had one for a moment, which a
-    machine that stands still forgets.
+    """*stays*: the group has clients here all the time; otherwise it had one for a moment, which is
+    forgotten if the machine pauses.
     """
     topics = frozenset(Topic(topic.name) for topic in us.lane.settings.topics)
     us.lane.presence.deliver(topics if stays else ())
@@ -186,12 +186,12 @@ async def taking_part(us: Upstream, *, stays: bool = True) -> AsyncIterator[Grou
 
 
 def trusting(lane: GroupLane) -> set[str]:
-    """Brokers at which a queue may be handed out."""
+    """Return the brokers whose queues may deliver."""
     return {each.queue.broker for each in lane.buffer if each.trusted_until_ns > now_ns()}
 
 
 def unanswered() -> Callable[..., Awaitable[Any]]:
-    """A lock request that no broker answers."""
+    """Return a lock request that no broker answers."""
 
     async def lock(_group: Group, queues: Any, **_: Any) -> LockAnswer:
         return LockAnswer(unanswered=frozenset(queues))

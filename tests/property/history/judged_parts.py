@@ -1,4 +1,4 @@
-"""A verdict over a whole history, beside the sum of those over its parts."""
+"""Verdicts over a whole history and joined over its parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIMED = frozenset({"N1", "N3", "N4", "N5", "N6", "R1"})
 
 
 def whole(events: list[Event]) -> dict[str, Any]:
-    """The verdict, without the examples; or why there is none."""
+    """Return the verdict without examples, or the error."""
     try:
         checker = HistoryChecker(limits=LIMITS)
         for event in events:
@@ -46,9 +46,10 @@ def in_parts(events: list[Event]) -> dict[str, Any]:
 
 
 def comparable(verdict: dict[str, Any]) -> dict[str, Any]:
-    """Where two proxies act in one ownership period (W1), or leases are of a former life of their
-    topic (G1), nobody can say at whose site a lease is alive: what is timed by that may be judged
-    either way.
+    """Remove timed ids that may differ.
+
+    If two proxies act in one ownership period (W1), or leases belong to a former life of their
+    topic (G1), the site of a live lease is ambiguous.
     """
     if not {"W1", "G1"} & verdict.get("by_id", {}).keys():
         return verdict

@@ -1,4 +1,4 @@
-"""A random system that keeps every promise, as a history."""
+"""A random system that keeps every guarantee, as a history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.histories import Story
 
 @dataclass
 class RightSystem:
-    """One queue of six keys, handled one message a key at a time; crashes, retries, expiries."""
+    """One queue of six keys, one message per key at a time; with crashes, retries and expiries."""
 
     keys: list[str | None]
     story: Story = field(default_factory=Story)
@@ -26,7 +26,7 @@ class RightSystem:
         self.story.own(1)
 
     def waits(self, offset: int) -> bool:
-        """True if an earlier message of its key is unfinished."""
+        """Return True if an earlier message of its key is unfinished."""
         key = self.keys[offset]
         return key is not None and any(
             self.keys[earlier] == key and earlier not in self.finished for earlier in range(offset)

@@ -1,4 +1,4 @@
-"""The checker against random runs of a system that keeps every promise, or breaks one."""
+"""The checker against random runs of a system that keeps all guarantees, or breaks one."""
 
 from __future__ import annotations
 

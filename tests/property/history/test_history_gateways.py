@@ -1,4 +1,4 @@
-"""A history of two proxies has one verdict, whole and in parts, also where queues hang together."""
+"""A history of two proxies has the same verdict whole and in parts, even with linked queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOVES = (
 
 @dataclass
 class Gateway:
-    """Two proxies that share two queues. Their epochs and leases are right, all else may not be."""
+    """Two proxies that share two queues. Only their epochs and leases are certainly correct."""
 
     events: list[Event] = field(default_factory=list)
     t_ns: int = 0
@@ -43,7 +43,7 @@ class Gateway:
         self.step("deliver", "a_0", "p", 1)
 
     def step(self, move: str, queue: str, node: str, number: int) -> None:
-        """One move, unless it cannot be."""
+        """Make a move if it is possible."""
         lane = {"group": "g", "topic": "orders", "queue": queue}
         owner, epoch = self.owners.get(queue, ("", 0))
         owned = {**lane, "epoch": epoch}
@@ -84,7 +84,7 @@ class Gateway:
                 if move == "deleted":
                     self.life += 1
                     self.sent.clear()
-                    self.epoch *= number % 2  # epochs may begin anew
+                    self.epoch *= number % 2  # epochs may start over
                 self._add("topic", "harness", topic="orders", what=move)
 
     def _add(self, event: str, node: str, **fields: Any) -> None:
@@ -103,7 +103,7 @@ class Gateway:
         self.leases = [each for each in self.leases if each["queue"] != queue]
 
     def _deliver(self, owner: str, owned: Event, offset: int) -> None:
-        life = max(0, self.life - (offset == 3))  # one is of the life before
+        life = max(0, self.life - (offset == 3))  # one message is of the previous life
         about = {"msg": f"{life}-{owned['queue']}-{offset}", "order": "kl"[offset % 2]}
         about |= {"attempt": 1, "lease": len(self.events), "consumer": "c", "offset": offset}
         self._add("deliver", owner, **owned, **about)
@@ -112,7 +112,7 @@ class Gateway:
             self._handle("handle_start", self.events[-1])
 
     def _end(self, lease: Event, how: str) -> None:
-        if lease["offset"] != 2:  # whose handler never ends
+        if lease["offset"] != 2:  # the handler of offset 2 never ends
             self._handle("handle_end", lease, outcome=how)
         place = {name: lease[name] for name in _LEASE}
         event = "expire" if how == "expire" else "ack_ok"

@@ -1,4 +1,4 @@
-"""A history judged in parts has the verdict of the whole, whatever stands in it."""
+"""Any history has the same verdict in parts as whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = st.integers(0, 4)
 
 @st.composite
 def lanes(draw: st.DrawFn) -> Event:
-    """Any event of a queue, its fields from so few values that they meet."""
+    """Draw an event of a queue, with few values per field so that they collide."""
     topic = draw(st.sampled_from(sorted(_QUEUES)))
     offset = draw(_numbers)
     message = offset if draw(st.integers(0, 3)) else draw(_numbers)
@@ -71,7 +71,7 @@ def lanes(draw: st.DrawFn) -> Event:
 
 @st.composite
 def others(draw: st.DrawFn) -> Event:
-    """Any other event."""
+    """Draw any other event."""
     topic = draw(st.sampled_from(sorted(_QUEUES)))
     offset = draw(_numbers)
     place = {"queue": draw(st.sampled_from(_QUEUES[topic][:2])), "offset": offset}
@@ -101,8 +101,9 @@ def others(draw: st.DrawFn) -> Event:
 
 
 def granted(events: list[Event]) -> list[Event]:
-    """The same, with an ``own+`` before whatever is of a later epoch: who gives all files of a run
-    has them. Of a period without one the parts cannot know when it began.
+    """Add an ``own+`` before the first event of each epoch, as in a run with all its files.
+
+    Without it the parts cannot know when the period began.
     """
     epochs: dict[tuple[str, str, str], int] = {}
     whole: list[Event] = []
@@ -119,7 +120,7 @@ def granted(events: list[Event]) -> list[Event]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """Some sends first, so that there is something to be delivered."""
+    """Draw a history that begins with sends, so that messages can be delivered."""
     events = draw(st.lists(lanes() | others(), min_size=1, max_size=60))
     for event in events:
         if event["e"] == "rate" and draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""The rules of a topic with actions, as a history tells them."""
+"""The rules of a topic with actions, as they appear in a history."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ TWIN = {"queue": "broker-a_3p"}
 
 
 class Parked(Story):
-    """Key ``k`` has three messages: the first failed and was parked, and the others behind it."""
+    """Key ``k`` has three messages: the first failed and was parked, and the others after it."""
 
     def __init__(self, *, parked: int = 3) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Parked(Story):
         )
 
     def audited(self, audit: str, **fields: Any) -> Story:
-        """An act is on record; *fields* that are None are not."""
+        """Add an audit record without those *fields* that have no value."""
         record = {"by": "ann", "reason": "so", "before": {}, "after": {}, "phase": "begin"}
         return self.add("audit", id=audit, group=LANE["group"], **{**record, **fields})
 
@@ -42,7 +42,7 @@ class Parked(Story):
         return self.add("ack_ok", **place, lease=lease, outcome=outcome)
 
     def redriven(self, *origins: int) -> Story:
-        """Copies, each handed out, acked and finished before the next."""
+        """Deliver, ack and finish each copy before the next."""
         for origin in origins:
             lease = self.copy_out(origin)
             self.verdict(origin, lease, TWIN["queue"])

@@ -1,4 +1,4 @@
-"""Actions in histories: what they filter, and what becomes of messages on which they fail."""
+"""Actions in histories: filters, and messages on which an action fails."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Acting(Story):
         self.own(1, begin=0, **{**RULES, **rules})
 
     def fails(self, offset: int, attempt: int, **fields: Any) -> Acting:
-        """An action fails on the message."""
+        """Add the failure of an action on the message."""
         place = {**LANE, "epoch": self.epoch, "offset": offset, "order": "k", "attempt": attempt}
         self._attempts[offset] += 1
         self.add("act_fail", **{**place, "reason": "action 1", "at_ns": self.now_ns + 1, **fields})
         return self
 
     def filtered(self, offset: int, by: str = "action 2") -> Acting:
-        """A rule ends it."""
+        """Finish the message by a rule."""
         self.finish(offset, outcome="filtered", by=by)
         return self
 
     def pause(self, seconds: float) -> Acting:
-        """Nothing is written for so long."""
+        """Let time pass without events."""
         self.wait(seconds)
         return self
 
@@ -70,7 +70,7 @@ def test_more_failures_than_hand_outs_are_allowed() -> None:
 
 
 def test_what_an_action_failed_on_is_a_success_nowhere() -> None:
-    """Neither handed out as it is, nor finished, by rules that have not changed."""
+    """Neither delivered unchanged nor finished, while the rules stay the same."""
     assert Acting().fails(0, 1).pause(2).through(0, 1, 2).found() == {"D2"}
     assert Acting().fails(0, 1).pause(2).filtered(0).through(1, 2).found() == {"D2"}
     story = Acting().fails(0, 1)
@@ -81,13 +81,13 @@ def test_what_an_action_failed_on_is_a_success_nowhere() -> None:
 def test_a_former_owner_may_say_late_where_an_action_failed(
     decided_after: bool, found: set[str]
 ) -> None:
-    """It stood still between the two; nobody acts on what it says."""
+    """It was stopped between the two; its event has no effect."""
     story = Acting()
     decided_ns = story.now_ns
     story.own(2, begin=0, **RULES)
     at_ns = story.now_ns + 1 if decided_after else decided_ns
     story.fails(0, 1, epoch=1, at_ns=at_ns)
-    story.set_attempts({})  # the new owner knows nothing of it
+    story.set_attempts({})  # the new owner knows none of them
     assert story.through(0, 1, 2).found() == found
 
 
@@ -106,7 +106,7 @@ def test_another_owner_may_have_other_rules() -> None:
         ("shadow traffic", {}, {"D2"}),
         ("shadow traffic", {"filters": ["shadow traffic"]}, set()),
         ("action 2", {"filters": []}, {"D2"}),
-        ("action 2", {"filters": None}, set()),  # written before histories said so
+        ("action 2", {"filters": None}, set()),  # written by an older version
     ],
 )
 def test_what_is_filtered_is_so_by_a_rule_of_the_group(
@@ -123,7 +123,7 @@ def test_an_action_does_not_look_at_what_waits_for_another() -> None:
 
 
 def test_a_copy_that_is_filtered_ends_its_message() -> None:
-    """Though no client ever had it, its key may leave the parked ones."""
+    """Its key may be unparked although no client ever got the copy."""
     story = Acting()
     story.add("park", **LANE, epoch=1, order="k", by="failure policy", reason="x")
     story.finish(0, outcome="parked", order="k").finish(1, outcome="parked", order="k")

@@ -1,4 +1,4 @@
-"""Each invariant has a clean history and a doctored one that turns it, and it alone, red."""
+"""Each invariant has a clean history, and a modified one that violates only this invariant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.histories import LANE, Story
 
 
 def owned(messages: int) -> Story:
-    """A story of a queue with *messages* messages and an owner."""
+    """Return a story of a queue with *messages* messages and an owner."""
     story = Story()
     for offset in range(messages):
         story.sent(offset)
@@ -18,7 +18,7 @@ def owned(messages: int) -> Story:
 
 
 def only_handlers(messages: int) -> Story:
-    """A story without a proxy: producers know no place, handlers tell it."""
+    """Return a story without a proxy: only handlers know the places of messages."""
     story = Story()
     for offset in range(messages):
         story.sent(offset, placed=False)
@@ -188,7 +188,7 @@ def test_d1_a_message_of_unknown_place_that_nobody_ever_saw() -> None:
 
 @pytest.mark.parametrize("queue", ["broker-a_0", "broker-a_1"])
 def test_d1_a_group_that_owns_no_queue_any_more_must_have_it(queue: str) -> None:
-    """It read the topic before the send; one of the queues it never had."""
+    """It read the topic before the send, but never owned one of the queues."""
     story = owned(1).through(0).add("own-", **LANE, epoch=1, reason="lost")
     assert story.sent(1, queue=queue).found() == {"D1"}
 

@@ -1,4 +1,4 @@
-"""I1: a handler sees the bytes that were sent."""
+"""I1: a handler receives the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.history_parts import found_both_ways
 
 
 def sent(*, digest: str | None = "aa") -> Story:
-    """A message and its owner."""
+    """Return a story with a message and its owner."""
     story = Story().add("send", msg="m0", topic="orders", key="k", digest=digest)
     return story.add("send_ok", msg="m0", **QUEUE, offset=0).own(1)
 

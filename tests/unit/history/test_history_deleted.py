@@ -1,4 +1,4 @@
-"""D1: what retention deleted unread came to its end, as its owner says, and is not handed out."""
+"""D1: unread messages deleted by retention have ended, as their owner reports, and never return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""N5 and N6: what is ready reaches a pull for its topic, at whichever proxy that waits."""
+"""N5 and N6: ready messages reach a waiting pull for their topic, at any proxy of the group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_S = LIMITS.demand_s + 1
 
 
 def sent(*keys: str, queue: str = LANE["queue"]) -> Story:
-    """A story of a queue with a message for each of *keys*."""
+    """Return a story of a queue with a message for each of *keys*."""
     story = Story()
     for offset, key in enumerate(keys):
         story.sent(offset, key=key, queue=queue)
@@ -31,18 +31,18 @@ def sent(*keys: str, queue: str = LANE["queue"]) -> Story:
 
 
 def owned(*keys: str, **others: Any) -> Story:
-    """The same with an owner, node ``n``, where no pull ever waits."""
+    """Return the same with an owner, node ``n``, where no pull ever waits."""
     return sent(*keys).own(1, **{**RULES, **others})
 
 
 def pull(story: Story, event: str, *, node: str = "far", **others: Any) -> Story:
-    """A pull at a proxy that owns nothing begins or ends to wait."""
+    """Add a pull at a proxy that owns nothing."""
     about = {"group": "billing", "topics": ["orders"], "consumer": "c", **others}
     return story.add(event, node=node, **about)
 
 
 def waiting(story: Story, seconds: float, **others: Any) -> Story:
-    """A pull waits for so long."""
+    """Let a pull wait for *seconds*."""
     return pull(pull(story, "pull_wait", **others).wait(seconds), "pull_end", **others)
 
 
@@ -291,7 +291,7 @@ def test_n6_the_window_of_its_queue_was_full(
 def test_n6_is_judged_at_the_end_as_well() -> None:
     story = Story().own(1, **RULES).add("window", **LANE, epoch=1, jobs=4, limit=4)
     story.sent(0, key="a").sent(1, key="b").through(0, order="a")
-    assert found(waiting(story, LONG_S)) == {"N5", "D1"}  # it was full before only
+    assert found(waiting(story, LONG_S)) == {"N5", "D1"}  # it was full only before
     story = waiting(owned("k", "l").through(0), 1)
     story.add("window", **LANE, epoch=1, jobs=4, limit=4)
     assert found(waiting(story, LONG_S)) == {"N6", "D1"}
@@ -303,7 +303,7 @@ def test_a_full_window_that_holds_a_message_for_a_moment_is_clean() -> None:
 
 
 def test_clients_that_hold_messages_and_ask_for_no_more_keep_their_queue() -> None:
-    """The next message of the queue waits for them, though a pull waits elsewhere."""
+    """The next message of the queue waits for them, although a pull waits elsewhere."""
     story = owned("k", "l")
     lease = story.deliver(0)
     for _ in range(140):
@@ -317,14 +317,14 @@ def test_clients_that_hold_messages_and_ask_for_no_more_keep_their_queue() -> No
 
 
 def changing(*keys: str) -> Story:
-    """The order key changes at offset 1, and message 0 is not handed out yet."""
+    """Begin a change of the order key at offset 1, before message 0 is delivered."""
     story = owned(*keys)
     about = {"version": 2, "since": 1, "order_key": "$.id", "missing_key": "by_queue"}
     return story.add("order_key", **LANE, epoch=1, through=False, **about)
 
 
 def through_older(story: Story, next_order: str) -> Story:
-    """Message 0 is handled, which is of the key k, and of this one by the new rule."""
+    """Handle message 0, which has the key k and by the new rule *next_order*."""
     story.ack(0, story.deliver(0, next_order=next_order))
     about = {"version": 2, "since": 1, "order_key": "$.id", "missing_key": "by_queue"}
     return story.add("order_key", **LANE, epoch=1, through=True, **about)

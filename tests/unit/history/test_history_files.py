@@ -18,7 +18,7 @@ def whole_run() -> Story:
 
 
 def test_files_are_joined_in_the_order_of_time(tmp_path: Path) -> None:
-    """The same run, each event in another file than the one before."""
+    """The same run, with each event in another file than the one before."""
     story, files = whole_run(), []
     for part in range(3):
         piece = Story()

@@ -1,4 +1,4 @@
-"""A1: an ack means that a handler ran to its end."""
+"""A1: an ack follows a complete run of the handler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.history_parts import found_both_ways
 
 
 def owned(messages: int = 2) -> Story:
-    """A story of a queue with an owner; its first message is handled well."""
+    """Return a story of a queue with an owner, whose first message is handled."""
     story = Story()
     for offset in range(messages):
         story.sent(offset)
@@ -65,7 +65,7 @@ def test_another_verdict_may_come_while_the_handler_runs() -> None:
 
 
 def test_a_lease_that_was_handled_twice_needs_one_good_end() -> None:
-    """Its answer was lost, and the pull repeated."""
+    """Its answer was lost, and the pull was repeated."""
     story = owned()
     lease = story.deliver(1)
     story.handle_start(1, lease).handle_end(1, lease).handle_start(1, lease)

@@ -1,4 +1,4 @@
-"""K1: what records say outlives retention."""
+"""K1: the state in ownership records outlives retention."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_parked_key_whose_copies_have_ended_may_be_parked_no_more() -> None:
 def test_an_owner_that_knows_of_fewer_changes_of_the_order_key(
     version: int | None, ids: set[str]
 ) -> None:
-    """Owners of older versions do not say how many they know of."""
+    """Owners of older versions do not record the number."""
     story = rekeyed().own(2, **({} if version is None else {"key_version": version}))
     assert found(story) == ids
 

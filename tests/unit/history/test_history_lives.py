@@ -1,4 +1,4 @@
-"""G1: what belongs to one life of a topic counts for nothing in the next."""
+"""G1: offsets, commits and leases of one life of a topic do not count in the next one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULES: dict[str, Any] = {
 
 
 def first_life(messages: int = 10) -> Story:
-    """A life in which so many messages were sent, handled and committed."""
+    """Return a life in which *messages* messages were sent, handled and committed."""
     story = Story()
     for offset in range(messages):
         story.sent(offset)
@@ -32,7 +32,7 @@ def topic(story: Story, what: str) -> Story:
 
 
 def anew(story: Story, messages: int = 4, *, own: bool = True, **fields: Any) -> Story:
-    """The topic is deleted and created, so many messages are sent, and it has an owner."""
+    """Delete and create the topic, send *messages* messages, and add an owner."""
     topic(topic(story, "deleted"), "created")
     story.set_attempts({})
     for offset in range(messages):
@@ -41,7 +41,7 @@ def anew(story: Story, messages: int = 4, *, own: bool = True, **fields: Any) ->
 
 
 def through(story: Story, *offsets: int, **fields: Any) -> Story:
-    """Messages of the new life are handled."""
+    """Handle messages of the new life."""
     for offset in offsets:
         story.ack(offset, story.deliver(offset, msg=f"n{offset}", **fields))
     return story
@@ -188,7 +188,7 @@ def test_d1_a_new_message_that_comes_to_no_end() -> None:
 
 
 def test_d1_an_old_commit_hides_new_messages() -> None:
-    """The owner begins at 10, where the life before ended; nobody gets what lies below."""
+    """The owner begins at 10, where the previous life ended; lower messages are never delivered."""
     story = anew(first_life(10), 12, begin=10)
     report = through(story, 10, 11).commit(12).report()
     assert set(report.violations) == {"C2", "D1"}
@@ -272,7 +272,7 @@ def test_g1_an_old_parked_copy_is_redriven() -> None:
 
 
 def test_the_owner_of_the_life_before_may_go_on_in_the_new_one() -> None:
-    """Nobody else took the queue; it read the new log from its beginning."""
+    """No other proxy took the queue; it read the new log from its beginning."""
     story = anew(first_life(), own=False)
     assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
 
@@ -284,7 +284,7 @@ def test_order_inside_a_key_is_judged_in_each_life() -> None:
 
 def test_parts_count_what_the_whole_counts() -> None:
     story = through(anew(first_life(10), 4, begin=2), 2, 3).commit(9)
-    story.sent(2, msg="n2", queue="broker-a_1")  # stands in two queues
+    story.sent(2, msg="n2", queue="broker-a_1")  # stored in two queues
     assert counted(judge_in_parts(story.events)) == counted(story.report())
 
 
@@ -322,7 +322,7 @@ def test_lives_of_the_queues_of_two_brokers_are_numbered_apart() -> None:
     story.sent(0, msg="n0").own(2)
     story.add("own+", **{**LANE, "queue": "broker-b_0"}, epoch=1, owner="p")
     through(story, 0)
-    assert found(story) == {"D1"}  # of b0, which is of the present life there
+    assert found(story) == {"D1"}  # of b0, which is of the current life there
     topic(topic(story, "deleted"), "created")
     assert found(story) == set()
 
@@ -334,7 +334,7 @@ def test_lives_of_the_queues_of_two_brokers_are_numbered_apart() -> None:
 def test_g1_what_an_owner_hands_out_when_it_trusts_its_lock_no_more(
     after_s: float, allowed: bool
 ) -> None:
-    """It trusts it for *trust_ms* of its own, from the creation on."""
+    """It trusts its lock for its own *trust_ms*, from the creation on."""
     story = Story()
     for offset in range(4):
         story.sent(offset)
@@ -347,7 +347,7 @@ def test_g1_what_an_owner_hands_out_when_it_trusts_its_lock_no_more(
 
 
 def test_g1_another_owner_hands_out_what_the_former_life_had_at_once() -> None:
-    """Who took over after the creation has no lock of the former life to trust."""
+    """An owner that took over after the creation has no lock of the former life to trust."""
     story = anew(first_life(4).sent(4))
     story.deliver(4)
     story.set_attempts({})

@@ -1,4 +1,4 @@
-"""R3: a parked key's messages go behind its head, and come back in order."""
+"""R3: the messages of a parked key follow its head to the twin, and return in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_parked_and_redriven_in_order_is_clean() -> None:
 
 
 def test_copies_that_go_out_in_one_run_are_clean() -> None:
-    """Those ahead are in the same hands."""
+    """Earlier copies are leased in the same run."""
     story = Parked()
     story.about("redrive", state="started")
     leases = [story.deliver(n, **TWIN, attempt=1, origin_offset=n, run=1) for n in range(3)]
@@ -63,7 +63,7 @@ def test_r3_copies_that_nobody_redrove() -> None:
 
 
 def test_r3_copies_out_of_order() -> None:
-    """The redrive went on at the tail of the twin."""
+    """The redrive continued at the tail of the twin."""
     story = Parked()
     story.about("redrive", state="started")
     assert "R3" in story.redriven(2, 0, 1).found()
@@ -138,7 +138,7 @@ def test_r3_a_stop_that_a_record_tells_is_known_to_the_next_owner() -> None:
 
 
 def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> None:
-    """Its end was not recorded when its owner crashed; the copies show that there was one."""
+    """Its end was not recorded when its owner crashed; the copies prove it."""
     story = Parked()
     story.about("redrive", state="started")
     story.redriven(0)
@@ -150,8 +150,8 @@ def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> Non
 
 
 def test_so_do_copies_of_which_nobody_said_that_they_are_stored() -> None:
-    """A client had the head when its key was parked, and finished it; then its owner crashed before
-    the broker's answer to the copies came, which readers had seen.
+    """A client finished the head after its key was parked; then the owner crashed before the answer
+    for the copies, which readers had seen.
     """
     story = Parked(parked=0)
     acked = next(event for event in story.events if event["e"] == "ack_ok")
@@ -176,7 +176,7 @@ def test_d1_a_message_parked_behind_copies_of_later_ones() -> None:
 
 
 def test_copies_keep_the_order_keys_that_they_were_parked_by() -> None:
-    """Also where the rules change while they stand there, of which their own own+ says nothing."""
+    """Even if the rules change while they are parked: their own ``own+`` has no rules."""
     story = Parked()
     story.add("send", msg="m0", topic="orders", key="other")
     twin = {**story.lane, **TWIN, "epoch": 1}
@@ -187,7 +187,7 @@ def test_copies_keep_the_order_keys_that_they_were_parked_by() -> None:
 
 
 def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
-    """It stood still while the queue got another owner; its record of the copies came behind."""
+    """It was stopped while the queue got another owner; its record of the copies came later."""
     story = Parked()
     twin = {**story.lane, **TWIN}
     story.add("own+", **twin, epoch=1, period=5, owner="p")
@@ -203,8 +203,8 @@ def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
 def test_d3b_a_redrive_that_a_record_tells_counts_hand_outs_anew(
     recorded: bool, found: set[str]
 ) -> None:
-    """Its owner crashes before it handed anything out: what no record says the next one may not
-    know, and goes on with the redrive of before.
+    """Its owner crashes before it delivered anything: the next owner may not know the redrive, and
+    continues the previous one.
     """
     story = Parked()
     story.add("own+", **{**LANE, **TWIN}, epoch=0, owner="p")
@@ -226,7 +226,7 @@ def test_d3b_a_redrive_that_a_record_tells_counts_hand_outs_anew(
 
 @pytest.mark.parametrize(("deleted", "ids"), [(3, set()), (2, {"R3", "D1"})])
 def test_copies_that_retention_deleted_are_told_by_their_key(deleted: int, ids: set[str]) -> None:
-    """They are the oldest of it: which messages they were of, nobody knows any more."""
+    """They are its oldest ones; their messages are unknown."""
     story = Parked()
     story.about("redrive", state="started")
     for offset in range(deleted):

@@ -1,4 +1,4 @@
-"""R4 and R5: what is paused is not handed out, and what people do is on record."""
+"""R4 and R5: paused messages are not delivered, and operators' actions are recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.history.parked import TWIN, Parked
 
 
 class Paused(Parked):
-    """Key ``k`` was parked, is redriven, and then paused; its first copy is out before that."""
+    """Key ``k`` was parked, is redriven, and then paused after its first copy was delivered."""
 
     def acted(self, event: str, order: str | None = "k", **fields: Any) -> None:
         self.about(event, **{"order": order, "reason": "so", **fields})
@@ -39,7 +39,7 @@ def test_a_pause_of_a_former_owner_that_its_successor_never_knew_counts_for_noth
     story = Paused()
     story.about("redrive", state="started")
     story.add("own+", **story.lane, epoch=2, owner="q")
-    story.acted("pause")  # a late word of epoch 1
+    story.acted("pause")  # a late event of epoch 1
     story.add("deliver", **story.lane, epoch=2, offset=9, msg="m9", order="x", attempt=1, lease=99,
               consumer="c", req=None)  # fmt: skip
     assert "R4" not in story.found()

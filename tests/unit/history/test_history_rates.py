@@ -1,4 +1,4 @@
-"""Q1: hand-outs of all owners together keep to the rate limits."""
+"""Q1: the deliveries of all owners together respect the rate limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NS = 1_000_000_000
 
 
 class Run:
-    """Owners of queues that hand out; each message has a key of its own."""
+    """Owners of queues that deliver; each message has its own key."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -48,7 +48,7 @@ class Run:
         return self
 
     def found(self) -> int:
-        """How many were too many; judged whole and in parts."""
+        """Return the number of excess deliveries; judged whole and in parts."""
         checker = HistoryChecker()
         for event in self.events:
             checker.on_event(event)
@@ -119,7 +119,7 @@ def test_what_counts_is_when_it_was_decided() -> None:
 
 
 def test_events_of_one_process_count_in_the_order_of_its_history() -> None:
-    """A change is recorded after it was made; the next hand-out may be decided at that time."""
+    """A change is recorded after it was made; the next delivery may be decided at that time."""
     run = two_owners(10).deliver("p", "a_0", 12)
     made = {"at_ns": run.now_ns}
     run.now_ns += 5
@@ -129,7 +129,7 @@ def test_events_of_one_process_count_in_the_order_of_its_history() -> None:
 
 
 def test_nothing_is_due_that_a_limit_may_hold_up() -> None:
-    """Else N3 would turn red."""
+    """Otherwise N3 would be violated."""
     run = Run().rate("p", 0.001).own("p", "a_0")
     run.add("pull_wait", "p", topics=None, consumer="c")
     run.add("send", "s", msg="m", key="k").add("send_ok", "s", msg="m", queue="a_0", offset=0)
@@ -151,7 +151,7 @@ def test_the_next_process_tells_its_own_limit() -> None:
 
 
 def test_messages_are_due_again_once_a_process_without_a_limit_serves() -> None:
-    """N3, though the process before had one."""
+    """N3, although the previous process had one."""
     run = Run().rate("p", 10).add("start", "p").own("p", "broker-a_0")
     run.add("pull_wait", "p", topics=None, consumer="c")
     checker = HistoryChecker()

@@ -1,4 +1,4 @@
-"""Repetitions: how often, after what, and of which answers."""
+"""Repetitions of messages and answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def owned(messages: int, **rules: Any) -> Story:
 
 
 def recorded(story: Story, at: int) -> Story:
-    """An ownership record of the present owner is stored at that place."""
+    """Add a stored ownership record of the current owner."""
     made_ns = story.now_ns
     return story.add("record", **LANE, epoch=story.epoch, at=at, made_ns=made_ns, kind="delta")
 
@@ -98,7 +98,7 @@ def test_a_crash_may_forget_one_hand_out() -> None:
 
 @pytest.mark.parametrize("again", [True, False])
 def test_d3b_one_that_was_given_up_just_before_a_crash_is_not_handed_out_again(again: bool) -> None:
-    """That it failed stands in a record, that it was given up does not: the next owner does so."""
+    """A record contains its failure but not the give-up, so the next owner gives it up as well."""
     story = owned(1, max_deliveries=2)
     for _ in range(2):
         story.ack(0, story.deliver(0), outcome="retry")
@@ -111,7 +111,7 @@ def test_d3b_one_that_was_given_up_just_before_a_crash_is_not_handed_out_again(a
 
 @pytest.mark.parametrize(("attempt", "found"), [(1, {"D3b"}), (2, set()), (3, set())])
 def test_d3b_a_crash_forgets_none_that_a_record_says(attempt: int, found: set[str]) -> None:
-    """The second was in nobody's record, the first had failed in one."""
+    """No record contains the second; the first had failed in one."""
     story = owned(1)
     story.expire(0, story.deliver(0))
     story.deliver(0)
@@ -121,7 +121,9 @@ def test_d3b_a_crash_forgets_none_that_a_record_says(attempt: int, found: set[st
 
 @pytest.mark.parametrize(("attempt", "found"), [(1, {"D3b"}), (2, set()), (4, set()), (5, {"D3b"})])
 def test_d3b_a_record_knows_nothing_of_what_failed_later(attempt: int, found: set[str]) -> None:
-    """The second was alive in it, and failed before the crash; the third was in no record."""
+    """The second was alive in the record, and failed before the crash; the third is in
+    no record.
+    """
     story = owned(1)
     story.expire(0, story.deliver(0))
     second = story.deliver(0)
@@ -183,7 +185,7 @@ def test_a_clean_end_during_a_fault_may_not_have_been_written_down() -> None:
 
 
 def test_a_clean_end_cannot_know_what_a_lost_owner_had_finished() -> None:
-    """The owner between handed nothing out: it waited, and gave the queue back."""
+    """The owner in between delivered nothing: it waited, and released the queue."""
     story = given_up(owned(1).through(0), "lost").own(2)
     assert given_up(story).own(3).through(0).found() == set()
 
@@ -310,7 +312,7 @@ def test_o2_a_run_that_leaves_its_first_message_out() -> None:
 
 
 def test_l1_a_send_under_way_while_a_process_was_killed_may_stand_twice() -> None:
-    """Its producer tried again by itself, and the process that knew was gone."""
+    """Its producer retried it, and the process with the event was killed."""
     story = Story().add("send", msg="m0", topic="orders", key="k")
     story.add("start", parts=["broker"], node="again").sent(1, msg="m0").own(1)
     story.ack(0, story.deliver(0))

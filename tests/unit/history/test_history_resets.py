@@ -1,4 +1,4 @@
-"""A group that a person moves in a queue: what of C1, D1 and the order inside a key still holds."""
+"""Resets of a group: the remaining requirements of C1, D1 and order within a key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def story_of(messages: int) -> Story:
 
 
 def moved(story: Story, to: int, *, audit: str = "a", **fields: object) -> Story:
-    """The period ends, the group goes on at *to*."""
+    """End the period and continue the group at *to*."""
     place = {**LANE, "epoch": story.epoch}
     story.add("own-", **place, reason="reset")
     why = {"by": "ann", "reason": "why", "before": {"base": 0}, "after": {"base": to}}

@@ -1,4 +1,4 @@
-"""Histories of runs on Apache RocketMQ, which stores commits of former owners as well."""
+"""Histories of runs on Apache RocketMQ, which also stores commits of former owners."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_a_killed_one_may_have_forgotten_commits() -> None:
 
 
 def an_unanswered_commit() -> Story:
-    """Message 0 finished, the commit of it is under way, and another owner repeats the message."""
+    """Return a story in which message 0 finished, its commit is in flight, and another owner
+    repeats it.
+    """
     story = Story().add("start", parts=["rocketmq"])
     for offset in range(3):
         story.sent(offset)

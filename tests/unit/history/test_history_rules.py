@@ -1,4 +1,4 @@
-"""Rules that change while a queue is owned: what counts from when on."""
+"""Rules that change while a queue is owned, and the time from which they count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES: dict[str, Any] = {
 
 
 def owned(*keys: str) -> Story:
-    """A story of a queue with a message for each of *keys*, and an owner."""
+    """Return a story of a queue with a message for each of *keys*, and an owner."""
     story = Story()
     for offset, key in enumerate(keys):
         story.sent(offset, key=key)
@@ -27,12 +27,12 @@ def owned(*keys: str) -> Story:
 
 
 def go_by(story: Story, *, epoch: int = 1, **others: Any) -> Story:
-    """Other rules."""
+    """Apply other rules."""
     return story.add("rules", **LANE, epoch=epoch, **{**RULES, "jobs": 0, **others})
 
 
 def failed(story: Story, times: int) -> Story:
-    """The message at 0 is handed out so often, and fails."""
+    """Deliver the message at 0 that number of times, failing each time."""
     for _ in range(times):
         lease = story.deliver(0)
         story.wait(6).expire(0, lease)
@@ -85,7 +85,7 @@ def test_what_was_in_memory_when_a_limit_was_lowered_may_stay(
 def test_what_came_to_its_end_unrecorded_comes_once_more_if_the_limit_was_lowered_since(
     lowered: bool, found: set[str]
 ) -> None:
-    """The next owner knows of hand-outs before that end; how many, no history says."""
+    """The next owner knows of deliveries before that end; their number is in no history."""
     story = owned("k")
     go_by(story, max_deliveries=4)
     failed(story, 4).finish(0, outcome="dlq")

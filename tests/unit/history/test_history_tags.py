@@ -1,4 +1,4 @@
-"""Tags in histories: brokers pass over what a group does not want, so nobody is owed that."""
+"""Tags in histories: brokers leave unwanted messages out, so these need not finish."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.history.action_rules import RULES
 
 
 def _tagged(*, rules: list[str] | None) -> Story:
-    """Messages with the tags a, b and none, and an owner that wants *rules*."""
+    """Return a story with the tags a, b and none, and an owner that wants *rules*."""
     story = Story().sent(0, tag="a").sent(1, tag="b").sent(2)
     return story.own(1, begin=0, **RULES, tags=rules)
 

@@ -1,4 +1,4 @@
-"""N7: a take-over waits for leases, and never for the waits of owners before."""
+"""N7: a take-over waits for leases, never for the waits of earlier owners."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def owned() -> Story:
 
 
 def taken_over(story: Story, waits_s: float, **others: Any) -> Story:
-    """The next owner waits for so long."""
+    """Add an owner that waits for *waits_s*."""
     hold_until_ns = story.now_ns + int(waits_s * SECOND)
     return story.own(story.epoch + 1, hold_until_ns=hold_until_ns, **{**RULES, **others})
 

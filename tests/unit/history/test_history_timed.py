@@ -1,4 +1,4 @@
-"""What must happen soon, or not too soon: clean histories, and those that turn one id red."""
+"""Timed invariants: clean histories, and histories that violate one id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 def owned(*keys: str, **others: Any) -> Story:
-    """A story of a queue with a message for each of *keys*, and an owner."""
+    """Return a story of a queue with a message for each of *keys*, and an owner."""
     story = Story()
     for offset, key in enumerate(keys):
         story.sent(offset, key=key)
@@ -31,7 +31,7 @@ def owned(*keys: str, **others: Any) -> Story:
 
 
 def waiting(story: Story, seconds: float, *, topics: list[str] | None = None) -> Story:
-    """A pull waits for so long."""
+    """Let a pull wait for *seconds*."""
     pull: dict[str, Any] = {"group": "billing", "topics": topics, "consumer": "c"}
     return story.add("pull_wait", **pull).wait(seconds).add("pull_end", **pull)
 
@@ -83,7 +83,7 @@ def test_r1_no_retry_before_its_time(waited: float, found: set[str]) -> None:
 
 @pytest.mark.parametrize(("attempts", "after_s"), [(1, 1.5), (2, 1.5), (1, 0.6)])
 def test_r1_later_intervals_and_the_clients_own_wish(attempts: int, after_s: float) -> None:
-    """The second interval is longer; a client may say another one."""
+    """The second interval is longer; a client may set another one."""
     story = owned("k")
     for _ in range(attempts - 1):
         story.ack(0, story.deliver(0), outcome="retry").wait(1.1)
@@ -128,7 +128,7 @@ def test_r2_a_lease_that_expires_although_it_was_extended() -> None:
 def test_leases_and_extensions_count_from_their_decisions(
     stood_still_s: int, found: set[str]
 ) -> None:
-    """The proxy may have stood still before it wrote what it had decided."""
+    """The proxy may have been stopped before it wrote its decision."""
     story = owned("k").wait(4)
     lease = story.deliver(0, at_ns=story.now_ns - stood_still_s * SECOND)
     assert story.wait(3).expire(0, lease).through(0).found() == found

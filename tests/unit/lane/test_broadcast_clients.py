@@ -1,4 +1,4 @@
-"""Clients of broadcast groups that are not here any more, while other things happen."""
+"""Absent clients of broadcast groups, while other changes happen."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_group_that_is_removed_while_its_clients_are_left_hinders_no_oth
 
     async def give_up(each: GroupLane) -> None:
         given_up.append(each.name)
-        go_on.set()  # the others are looked at while this one is given up
+        go_on.set()  # the others are checked while this one is given up
         await asyncio.sleep(0.05)
 
     async with leaving(lanes, forget) as task:

@@ -1,4 +1,4 @@
-"""The shell around a group's buffer: timers, counts, histories, and who is told."""
+"""The shell around a group's buffer: timers, counts, histories, and notifications."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLACE = {"group": GROUP, "topic": "orders", "queue": "broker-a_0"}
 
 
 class Bench:
-    """A lane with one queue of *messages*, or as many as a test owns."""
+    """A lane with one queue of *messages*, or the queues that a test adds."""
 
     def __init__(self, **settings: Any) -> None:
         self.listener, self.notes, self.memory = Listener(), Notes(), Budget(1 << 40)
@@ -82,7 +82,7 @@ def ids(*numbers: int) -> list[LeaseId]:
     return [LeaseId(number) for number in numbers]
 
 
-# ---- clients that wait in vain -------------------------------------------------------------------
+# ---- starving clients ---------------------------------------------------------------------------
 
 
 async def test_a_queue_with_something_for_the_next_client_is_read_past_for_nobody(
@@ -100,11 +100,11 @@ async def test_a_queue_with_something_for_the_next_client_is_read_past_for_nobod
     assert not bench.lane.starves(owned)
     bench.lease(1)
     assert owned.ready == 0
-    assert bench.lane.starves(owned)  # what is left waits for its key
+    assert bench.lane.starves(owned)  # the remaining messages wait for their key
     bench.settle(acked=ids(1))
     assert not bench.lane.starves(owned)
     bench.lane.pull_waits(wish)
-    assert bench.lane.starves(owned)  # little is there, and somebody waits still
+    assert bench.lane.starves(owned)  # few messages are ready, and a pull still waits
 
 
 # ---- counts and histories -----------------------------------------------------------------------
@@ -238,7 +238,7 @@ async def test_a_verdict_on_a_period_that_is_not_ours_is_fenced_and_written(benc
     assert bench.counts.fenced == 15
     assert bench.notes.of("ack_fenced")[0] == {**PLACE, "lease": 1}
     assert bench.lane.settle(Verdicts("other", QID, acked=ids(7)), connection=1) == [7]
-    assert list(bench.lane.counts) == ["orders"]  # no client makes labels
+    assert list(bench.lane.counts) == ["orders"]  # clients cannot create labels
 
 
 async def test_acks_by_offset_know_which_connections_are_open(bench: Bench) -> None:
@@ -299,7 +299,7 @@ async def test_a_closed_lane_has_no_timer() -> None:
     bench.lane.close()
 
 
-# ---- who is told --------------------------------------------------------------------------------
+# ---- notifications ------------------------------------------------------------------------------
 
 
 async def test_ready_jobs_are_told_only_while_somebody_waits(bench: Bench) -> None:
@@ -321,7 +321,7 @@ async def test_readers_are_told_whenever_a_lease_ends_or_memory_is_freed(bench: 
     bench.settle(released=ids(3))
     bench.lane.return_unsent([batch])
     assert told["settled"] == 4
-    bench.settle(acked=ids(1))  # fenced: nothing ended
+    bench.settle(acked=ids(1))  # fenced: no lease ended
     assert told["settled"] == 4
     bench.lane.remove(owned)
     assert told["settled"] == 5

@@ -1,4 +1,4 @@
-"""Which spans a lane makes of what befalls its messages, and that none is left over."""
+"""Spans of a lane's messages; none is left open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = "a-customers-name"
 
 @dataclass
 class Kept:
-    """Spans that a test looks at: name, offset, outcome, whether it failed."""
+    """Recorded spans: name, offset, outcome, whether it failed."""
 
     spans: list[tuple[str, object, object, bool]] = field(default_factory=list)
     times: list[tuple[int, int]] = field(default_factory=list)
@@ -59,7 +59,9 @@ class Kept:
 
 
 def traced_lane(*keys: str, untraced: int = 0) -> tuple[GroupLane, QueuePipeline, Kept]:
-    """A lane that has read a traced message of each key, and as many others behind."""
+    """Return a lane that has read a traced message of each key, and *untraced* others
+    after them.
+    """
     kept = Kept()
     lane = make_lane(tracing=LaneTracing(kept, Group(GROUP)))
     owned = pipeline(rules_of(lane.settings.topics[0]))
@@ -74,7 +76,7 @@ def traced_lane(*keys: str, untraced: int = 0) -> tuple[GroupLane, QueuePipeline
 
 
 def pull(lane: GroupLane) -> list[LeaseId]:
-    """The ids of the leases that a client gets."""
+    """Return the ids of the leases that a client gets."""
     batches = lane.lease(PullWish(Holder(1, "client-1"), None, 99, 1 << 30))
     return [lease.lease_id for batch in batches for lease in batch.leases]
 
@@ -105,7 +107,7 @@ async def test_later_hand_outs_have_no_time_in_the_broker() -> None:
     [first] = pull(lane)
     nack = Nack(first, retry_after_ms=0)
     lane.settle(Verdicts("orders", owned.qid, nacked=[nack]), connection=1)
-    lane.settle(Verdicts("orders", owned.qid, acked=[LeaseId(99)]), connection=1)  # time goes on
+    lane.settle(Verdicts("orders", owned.qid, acked=[LeaseId(99)]), connection=1)  # time passes
     [second] = pull(lane)
     lane.settle(Verdicts("orders", owned.qid, released=[second]), connection=1)
     lane.close()

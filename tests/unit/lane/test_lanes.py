@@ -1,4 +1,4 @@
-"""Groups by name, and groups that are made on the fly."""
+"""Groups by name, and automatically created groups."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def test_a_slow_broker_skips_runs_and_no_other_does() -> None:
 
 
 class Client:
-    """Says what a test wants of brokers' logs."""
+    """Answers requests about brokers' logs."""
 
     def __init__(self) -> None:
         self.asked = 0

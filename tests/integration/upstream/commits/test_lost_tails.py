@@ -1,6 +1,7 @@
-"""Queues that are moved while somebody owns them, by a broker that lost messages or by people.
+"""Owned queues whose position changes, because a broker lost messages or an operator reset the
+group.
 
-Real upstream parts on brokers in memory.
+Real upstream components on brokers in memory.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tests.integration.upstream.upstreams import (
 
 
 async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile() -> None:
-    """P3: a commit of what was read before would let the group pass over new messages."""
+    """P3: a commit of the earlier reads would let the group skip new messages."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     brokers.committed[BILLING, queue] = 8
@@ -69,8 +70,10 @@ async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile()
 
 
 async def test_what_is_left_of_a_queue_that_lost_its_tail_is_not_passed_over() -> None:
-    """P3, P5: its unfinished messages come again, none of those that were finished does, and parked
-    keys stay so. Also where retention has deleted the record that began the period.
+    """P3, P5: unfinished messages are delivered again, finished ones are not, and parked keys stay
+    parked.
+
+    Also if retention has deleted the record that began the period.
     """
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
@@ -97,7 +100,7 @@ async def test_what_is_left_of_a_queue_that_lost_its_tail_is_not_passed_over() -
 
 
 async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
-    """P6: an ``own`` came late, so the next owner would pass over the record of the move."""
+    """P6: an ``own`` came late, so the next owner would skip the record of the reset."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     async with upstream(brokers) as us:
@@ -116,7 +119,7 @@ async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
 
 
 async def test_a_move_is_written_again_where_a_part_of_an_earlier_try_came_between() -> None:
-    """What its records said until then was not what the group was told."""
+    """The records between the parts do not describe the reset."""
     brokers, queue = one_queue()
     write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 8, 8)))
     moved = Snapshot(Epoch(0), 2, 90_002, tuple(range(2, 90_002, 2)))
@@ -149,7 +152,7 @@ HOUR_MS = 3_600_000
 
 
 def _left_with_a_lease() -> tuple[MemoryBrokers, QueueName]:
-    """A queue handed over while a client had message 3, for an hour at most."""
+    """Return a queue handed over while a client had message 3, for at most an hour."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     left = Snapshot(Epoch(0), 3, 9, (3, 4), leases={3: HOUR_MS})
@@ -158,7 +161,7 @@ def _left_with_a_lease() -> tuple[MemoryBrokers, QueueName]:
 
 
 async def _waits_for_it(us: Upstream, queue: QueueName) -> None:
-    """P2: nobody gets an earlier message of that key while the client may have it."""
+    """P2: no client gets an earlier message of that key while the first client may have it."""
     assert us.client.asked["unlock"] == 0
     last, _ = await us.context.log.last(BILLING, queue)
     assert last is not None
@@ -201,7 +204,7 @@ async def test_a_queue_that_is_moved_without_an_owner_waits_for_leases_of_the_on
 
 
 async def test_new_messages_of_a_parked_key_are_no_repeats_of_those_that_were_lost() -> None:
-    """P3: the parked twin tells repeats by their offsets, and would pass over the new ones."""
+    """P3: the parked twin recognizes repeats by their offsets, and would skip the new messages."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     copies = brokers.add_topic(parked_topic(BILLING, queue.topic), 1)[0]
@@ -260,7 +263,7 @@ def _is_ready(pipeline: QueuePipeline) -> bool:
 
 
 async def test_no_two_periods_have_leases_of_the_same_name() -> None:
-    """Also where both have the same epoch, for the record of the first one was lost."""
+    """Even if both periods have the same epoch, because the first one's record was lost."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     names: set[int] = set()

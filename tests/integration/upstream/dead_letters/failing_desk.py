@@ -1,4 +1,4 @@
-"""A handler that fails as a test says, and the dead letters that follow."""
+"""A handler that fails on demand, and the resulting dead letters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thin_client import Message
 
 
 class Desk:
-    """A handler that notes what comes; ``verdicts`` are raised for a body, one each time."""
+    """A handler that records messages and raises the ``verdicts`` of a body, one each time."""
 
     def __init__(self, **verdicts: list[Exception]) -> None:
         self.verdicts = verdicts

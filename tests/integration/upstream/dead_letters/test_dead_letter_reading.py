@@ -22,7 +22,7 @@ NO_TEXT = b"\xff\x00\xfe"
 
 
 async def die(gateway: Gateway) -> None:
-    """Dead letters in two queues; the body of the last is no text."""
+    """Produce dead letters in two queues; the body of the last one is not text."""
     topic, broker = gateway.dead_letter_topic, gateway.cluster.broker_name
     await gateway.client.create_topic(topic, queues=2, broker=broker)
     for number in range(LETTERS):
@@ -99,7 +99,7 @@ async def test_what_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 
 async def test_an_export_that_breaks_off_is_no_success(tmp_path: Path) -> None:
-    """The second pull fails: what was printed are whole lines, and the exit code is 2."""
+    """After a failed second pull the output has whole lines only, and the exit code is 2."""
     async with site(tmp_path) as it:
         await die(it.gateway)
         pull, asked = BrokerClient.pull, 0

@@ -1,4 +1,4 @@
-"""Dead letters are sent back to where they came from: the whole way."""
+"""The redrive of dead letters to their original queues, from the command to the handler."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LETTERS = 60
 
 
 class Desk:
-    """A handler that rejects everything while ``broken``, and keeps what it handled."""
+    """A handler that rejects everything while ``broken``, and records handled messages."""
 
     def __init__(self) -> None:
         self.broken = True
@@ -48,10 +48,10 @@ class Desk:
 
 
 async def until(at: Addresses, gateway: Gateway, state: str) -> dict[str, Any]:
-    """The last redrive, once it is in *state*."""
+    """Return the last redrive, once it is in *state*."""
     async with asyncio.timeout(60):
         while True:
-            with suppress(OrderlaneError):  # the broker may not be back
+            with suppress(OrderlaneError):  # the broker may still be down
                 shown: dict[str, Any] = (await ask(at, gateway, "?limit=1"))["redrive"]
                 if shown["state"] == state:
                     return shown
@@ -59,7 +59,7 @@ async def until(at: Addresses, gateway: Gateway, state: str) -> dict[str, Any]:
 
 
 async def refused(at: Addresses, gateway: Gateway) -> str:
-    """Why a redrive does not begin: said at once, or later if a busy broker lets the lock wait."""
+    """Return why a redrive does not begin, at once or after a wait for the lock."""
     try:
         await ask(at, gateway, "/redrive")
     except OrderlaneError as error:
@@ -68,7 +68,7 @@ async def refused(at: Addresses, gateway: Gateway) -> str:
 
 
 async def die(gateway: Gateway, count: int, *, topic: str | None = None) -> None:
-    """That many dead letters, as the gateway makes them, without the way there."""
+    """Store *count* dead letters as the gateway makes them."""
     queue = QueueName(gateway.dead_letter_topic, gateway.cluster.broker_name, 0)
     await gateway.client.create_topic(queue.topic, queues=1, broker=queue.broker)
     about = {"DLQ_ORIGIN_TOPIC": topic or gateway.topic, "ORDERLANE_QUEUE": "broker-a_0"}
@@ -81,7 +81,7 @@ async def die(gateway: Gateway, count: int, *, topic: str | None = None) -> None
 
 
 async def free(at: Addresses, gateway: Gateway) -> None:
-    """Redrive as soon as the locks of one that was killed have run out."""
+    """Redrive as soon as the locks of a killed redrive have expired."""
     async with asyncio.timeout(30):
         while True:
             try:
@@ -108,7 +108,7 @@ async def test_dead_letters_go_back_and_are_handled_as_new_messages(
             desk.broken = False
             await eventually(gateway.all_finished)
 
-            async with asyncio.timeout(30):  # a broker may show them a moment after it took them
+            async with asyncio.timeout(30):  # a broker may show stored messages a moment later
                 while (  # noqa: ASYNC110  # nothing there to be notified by
                     shown := await ask(at, gateway, "?key=a&limit=10")
                 )["waiting"] < 5:
@@ -138,12 +138,13 @@ async def test_dead_letters_go_back_and_are_handled_as_new_messages(
             text = await (await http.get(f"http://{at.http}/metrics")).text()
     assert f'dlq_redriven_total{{group="{gateway.group}",topic="{gateway.topic}"}} 5.0' in text
     printed = capsys.readouterr()
-    (table,) = (line for line in printed.out.splitlines() if line.startswith("[{"))  # beside logs
+    # between log lines
+    (table,) = (line for line in printed.out.splitlines() if line.startswith("[{"))
     assert len(orjson.loads(table)) == 5
     assert "0 dead letters of" in printed.err
     assert "done, 5 sent" in printed.err
     by_key = {message.key: message for message in desk.done}
-    assert by_key["b"].properties == {}  # as it was sent
+    assert by_key["b"].properties == {}  # unchanged
     assert [orjson.loads(message.body)["n"] for message in desk.done if message.key == "a"] == [
         1,
         3,
@@ -156,7 +157,7 @@ async def test_dead_letters_go_back_and_are_handled_as_new_messages(
 
 
 def judge_without_its_record(gateway: Gateway) -> None:
-    """R5, judged whole and in parts: a redrive whose audit record was never stored."""
+    """Judge R5, whole and in parts: a redrive whose audit record was never stored."""
     reader = HistoryReader(sorted(gateway.histories.glob("*.jsonl")))
     events = [event for event in reader.events() if event["e"] != "audit"]
     checker = HistoryChecker()
@@ -195,7 +196,7 @@ async def test_only_one_proxy_redrives_and_another_goes_on_where_it_stopped(
         await until(one, gateway, "done")
         await die(gateway, 2)
         await ask(other, gateway, "/redrive", rate=0.01)
-        await gateway.close_proxy(other_proxy)  # at once, and its lock is free
+        await gateway.close_proxy(other_proxy)  # it releases its lock at once
         assert (await ask(one, gateway, "/redrive"))["state"] in ("running", "done")
         await until(one, gateway, "done")
         assert await bodies(gateway, stored=9) == [*range(6), 0, 0, 1]
@@ -224,8 +225,8 @@ async def test_one_that_cannot_go_back_stops_it_until_it_is_passed_over(tmp_path
 @pytest.mark.sockets
 @pytest.mark.slow
 async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Nothing is lost, and at most the one that was on its way comes twice, under one id."""
-    # Shorter than the defaults, and longer than a machine may stand still.
+    """Nothing is lost, and at most the message being sent is sent twice, under one id."""
+    # Shorter than the defaults, and longer than pauses of the machine.
     lock = {"renewal_s": 0.3, "trust_s": 2.9, "request_timeout_s": 2.2, "broker_lock_expiry_s": 3}
     settings = {f"lock.{name}": value for name, value in lock.items()}
     short = Brokers(settings={"lock_expiry_s": 3})
@@ -263,7 +264,7 @@ async def test_after_kill_9_it_goes_on_where_it_was(tmp_path: Path) -> None:
 async def test_it_goes_on_when_its_broker_was_killed_and_is_back(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    """The broker may have forgotten the locks, and how far the redrive was."""
+    """The broker may have forgotten the locks and the progress of the redrive."""
     async with run_gateway(tmp_path, brokers=brokers, queues=1, lock=PATIENT) as gateway:
         await die(gateway, 20)
         _, at = await gateway.start_proxy()

@@ -1,4 +1,4 @@
-"""What operators may ask of dead letters over HTTP, and what they are told if it is wrong."""
+"""Operators' requests for dead letters over HTTP, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
             409,
             "'17' is not a dead letter: write a queue (broker-a_0), '@' and an offset",
         )
-        # Older brokers of RocketMQ make it so.
+        # Older brokers of RocketMQ create it so.
         await gateway.client.create_topic(Topic("%DLQ%old"), queues=1, perm=Perm.WRITE)
         assert await ask(PLACE.replace(GROUP, "old")) == (
             409,

@@ -1,4 +1,4 @@
-"""What becomes of messages that fail, and of messages without their order key; the whole way."""
+"""Failing messages, and messages without an order key, from send to end."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ async def handling(
     order_key: str = "KEY",
     **topic: Any,
 ) -> AsyncIterator[Gateway]:
-    """One queue with *bodies*, ``key:rest`` having that key; the handler at work on them.
+    """Run a handler on one queue with *bodies*; ``key:rest`` has that key.
 
-    At the end everything has to be in order and come to an end.
+    At the end all messages must have finished in order.
     """
     async with run_gateway(
         tmp_path, brokers=brokers, queues=1, order_key=order_key, topic={**QUICK, **topic}
@@ -53,7 +53,7 @@ async def test_a_failed_message_comes_again_and_only_its_key_waits(
 ) -> None:
     desk = Desk(**{"a:1": [ValueError("first"), ValueError("second")]})
     bodies = ["a:1", "a:2", "b:1", "b:2"]
-    # Long enough for a slow machine to hand out the other key's second message meanwhile.
+    # Long enough for a slow machine to deliver the other key's second message.
     waits = {"retry_intervals_ms": [200, 800]}
     async with handling(brokers, tmp_path, desk, bodies=bodies, **waits) as gateway:
         await eventually(lambda: len(desk.seen) == 6)
@@ -136,7 +136,7 @@ NO_KEY = ['{"id": "x", "n": 1}', "{broken", '{"other": 1}', "[]", "\\xff"]
 async def test_keyless_messages_of_a_queue_keep_their_order_among_themselves(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    """A body that is no JSON has no key: the policy is asked, and nothing is lost."""
+    """A body that is not JSON has no key: the policy applies, and nothing is lost."""
     desk = Desk(**{"{broken": [ValueError("once")]})
     async with handling(brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id"):
         await eventually(lambda: len(desk.seen) == len(NO_KEY) + 1)
@@ -147,7 +147,7 @@ async def test_keyless_messages_of_a_queue_keep_their_order_among_themselves(
 
 @pytest.mark.feature("proxy: order")
 async def test_keyless_messages_may_go_without_order(brokers: Brokers, tmp_path: Path) -> None:
-    """There is nothing to park then: what is given up is a dead letter, by default as well."""
+    """Such messages cannot be parked: when given up they are dead-lettered, even by default."""
     desk = Desk(**{"{broken": [Retry(after_s=1.0), Reject("broken")]})
     async with handling(
         brokers, tmp_path, desk, bodies=NO_KEY, order_key="$.id", missing_key="unordered"

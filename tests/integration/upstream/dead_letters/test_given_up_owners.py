@@ -1,4 +1,6 @@
-"""An owner is killed between a message's last failure and its dead letter; the next one goes on."""
+"""An owner is killed between a message's last failure and its dead letter; the next one
+continues.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ POLICY = {"on_exhausted": "dead_letter", "max_deliveries": 2}
 async def test_a_message_given_up_before_is_a_dead_letter_at_once_and_its_key_goes_on(
     tmp_path: Path,
 ) -> None:
-    """No client sees it again, though no failure of it is known to this owner but by records."""
+    """No client gets it again, although this owner knows its failures only from records."""
     desk = Desk()
     async with run_gateway(tmp_path, queues=1, topic=POLICY) as gateway:
         log, queue = OwnershipLog(gateway.client), gateway.queue(0)

@@ -1,6 +1,6 @@
-"""Messages that retention deletes before anybody has read them.
+"""Messages deleted by retention before any proxy has read them.
 
-Real upstream parts on brokers in memory.
+Real upstream components on brokers in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.integration.upstream.upstreams import BILLING, one_queue, rival, upst
 
 @pytest.mark.parametrize("left", [2, 0], ids=["with others", "alone"])
 async def test_what_is_gone_is_counted_though_its_queue_is_not_corrected_yet(left: int) -> None:
-    """P3. So Apache RocketMQ answers for a moment, once it has deleted a file of its log."""
+    """P3. Apache RocketMQ answers like this for a moment after deleting a file of its log."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     async with upstream(brokers) as us:
@@ -47,8 +47,8 @@ async def test_what_is_gone_is_counted_though_its_queue_is_not_corrected_yet(lef
 
 
 async def test_neither_what_had_finished_nor_what_its_refill_tells_of_is_counted() -> None:
-    """P3: of eight messages two were unfinished when the owner before wrote its last record, and
-    two more were spilled.
+    """P3: two of eight messages were unfinished at the previous owner's last record, and two more
+    were spilled.
     """
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9

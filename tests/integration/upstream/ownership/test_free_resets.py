@@ -1,6 +1,6 @@
-"""Resets of queues that no proxy owns, beside queues of the same group that this one does.
+"""Resets of queues without an owner, beside owned queues of the same group.
 
-Real upstream parts on brokers in memory.
+Real upstream components on brokers in memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from testkit.lanes import TOPIC
 from tests.integration.upstream.memory_broker import MemoryBrokers
 from tests.integration.upstream.upstreams import BILLING, taking_part, twin_of, upstream
 
-#: Renewed often, and trusted whenever the machine stands still.
+#: Renewed often, and trusted during pauses of the machine.
 LOCK = {"renewal_s": 0.05, "trust_s": 9.0, "request_timeout_s": 0.05}
 
 
 async def test_a_reset_of_a_free_queue_holds_up_no_renewal_of_others() -> None:
-    """Its audit record, or its own, may take as long as a broker that hangs."""
+    """Its audit record, or its own, may wait for a broker that hangs."""
     brokers = MemoryBrokers()
     ours, free = brokers.add_topic(TOPIC, 2)
     brokers.logs[free] = [b"x"] * 9

@@ -1,4 +1,4 @@
-"""A queue is given to a proxy by name, by the real command, while consumers work."""
+"""A queue is given to a proxy by name with the real command, while consumers work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.operator.queue_site import WHY, Desk, Site, site
 from tests.support.consumers import consuming
 from thin_client import Message
 
-#: No queue is in doubt where a machine stands still for seconds.
+#: No queue is doubtful on a machine that pauses for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
@@ -35,7 +35,7 @@ async def _some_work(_message: Message) -> None:
 
 
 async def _keep_sending(gateway: Gateway, enough: asyncio.Event) -> None:
-    """Not to be cancelled: what a broker has stored would not be on record as sent."""
+    """Send without cancellation, which would leave stored messages without a record."""
     while not enough.is_set():
         await gateway.send([f"key-{number}" for number in range(40)])
         await asyncio.sleep(0.05)
@@ -86,7 +86,9 @@ async def test_a_queue_goes_to_the_proxy_that_was_named_and_back_and_stays_until
 
 
 async def test_a_queue_is_given_once_at_a_time(tmp_path: Path) -> None:
-    """While the owner waits for a client it cannot be asked again; who was named has it then."""
+    """While the owner waits for a client it refuses further requests; then the named
+    proxy has it.
+    """
     desk = Desk("a")
     async with site(tmp_path, queues=2, lock=PATIENT) as it:
         other, there = await it.gateway.start_proxy()

@@ -29,7 +29,7 @@ def site(tmp_path: Path, brokers: Brokers) -> Iterator[Site]:
     with children_in(tmp_path) as children:
         path = tmp_path / "settings.yaml"
         make_patient(tmp_path)
-        # Long enough that what clients hold as they are stopped is theirs until the hand-over.
+        # Long enough for stopped clients to keep their messages until the hand-over.
         path.write_text(path.read_text().replace("timeout_s: 30}", "timeout_s: 10}"))
         site = Site(children, brokers)
         site.start()
@@ -37,15 +37,15 @@ def site(tmp_path: Path, brokers: Brokers) -> Iterator[Site]:
 
 
 def periods(children: Children, queue: str, *more: str) -> list[dict[str, Any]]:
-    """Where periods of *queue* begin and end, and its events of *more* kinds."""
+    """Return begins and ends of periods of *queue*, and its events of *more* kinds."""
     return [each for each in events(children, "own+", "own-", *more) if each["queue"] == queue]
 
 
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
 def test_a_queue_is_taken_back_when_the_proxy_that_was_named_is_killed(site: Site) -> None:
-    """It is killed while the owner waits for what clients hold, so the owner's last word names a
-    proxy that is gone: nobody waits for that one.
+    """It is killed while the owner waits for leased messages, so the last record names an absent
+    proxy, for which no member waits.
     """
     children, pair = site.children, start_pair(site)
     owner, named = pair.gateway.http
@@ -61,7 +61,7 @@ def test_a_queue_is_taken_back_when_the_proxy_that_was_named_is_killed(site: Sit
     to = ask(named, f"{place}/expect")["to"]
     with ThreadPoolExecutor(1) as threads:
         handing_over = threads.submit(ask, owner, f"{place}/handoff", to=to)
-        # Not just any: the one that was named may have had the queue before, and drained it then.
+        # Not any drain: the named proxy may have had the queue before.
         wait_until(
             lambda: periods(children, queue, "drain")[-1]["e"] != "own+",
             within_s=30,

@@ -1,4 +1,4 @@
-"""What a proxy does about a queue that was given to another, by its records. Brokers in memory."""
+"""A proxy's treatment of queues given to others, by their records. Brokers in memory."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ async def test_a_queue_that_is_meant_for_another_member_is_unlocked_again(
         await eventually(lambda: owned.state is QueueState.GONE)
         assert (BILLING, queue) not in brokers.holders
         assert len(brokers.logs[twin_of(brokers, queue)]) == 2  # it never was the owner
-        monkeypatch.setattr(us.client, "consumer_ids", _members(US))  # that one is there no more
+        monkeypatch.setattr(us.client, "consumer_ids", _members(US))  # the other member has left
         await us.owned(queue)
 
 
 async def test_a_member_that_does_not_come_is_waited_for_no_longer_than_after_a_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its process stands still: brokers have it on their list, and it will not ask for the lock."""
+    """Its process is stopped: brokers still list it, but it will not request the lock."""
     brokers, queue = one_queue()
     write(brokers, queue, rival(), Clean(Epoch(0), to="zoe@1#1"))
     given_back: list[object] = []
@@ -65,7 +65,7 @@ async def test_a_member_that_does_not_come_is_waited_for_no_longer_than_after_a_
         us.client.before["unlock"] = once(lambda *_: given_back.append(us.lane.buffer.find(queue)))
         async with taking_part(us):
             await eventually(lambda: us.lane.buffer.find(queue) is not None, within_s=20)
-    assert given_back == [None]  # it was left alone at first
+    assert given_back == [None]  # at first it leaves the queue alone
 
 
 def test_a_queue_is_expected_for_as_long_as_its_owner_may_wait_for_clients() -> None:
@@ -90,7 +90,7 @@ async def test_an_end_that_was_meant_for_this_member_is_as_any(
 
 
 async def test_a_queue_that_was_lost_a_moment_ago_cannot_be_given() -> None:
-    """Whoever asks for it had found it owned; nothing is said to be handed over."""
+    """The request had found the queue owned; it is not reported as being handed over."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us, taking_part(us) as ownership:
         await eventually(lambda: us.lane.buffer.find(queue) is not None)

@@ -1,6 +1,6 @@
-"""An ``own`` record that arrives late, while another proxy owns the queue and works.
+"""An ``own`` record that arrives late, while another proxy owns the queue.
 
-Real upstream parts on brokers in memory, so each test says exactly what happens where.
+Real upstream components on brokers in memory, so each test controls every step.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _send_batch(
 async def _overtaken(
     brokers: MemoryBrokers, queue: QueueName, us: Upstream
 ) -> AsyncIterator[tuple[OwnedQueue, ParkingPipeline, asyncio.Event]]:
-    """We own *queue*, while the record of another, whose lock ran out, waits for the event."""
+    """Own *queue* while the record of another proxy, whose lock expired, waits for the event."""
     arrives, waits = asyncio.Event(), asyncio.Event()
 
     async def stands_still(*_: Any) -> None:
@@ -91,7 +91,7 @@ async def _late_own(brokers: MemoryBrokers, queue: QueueName, arrives: asyncio.E
 async def test_who_finds_a_late_own_among_its_records_drops_the_queue_and_goes_on_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P2, P4: from there on its records counted for nobody, so its parked keys were forgotten."""
+    """P2, P4: its later records would not count, so its parked keys would be forgotten."""
     monkeypatch.setattr(MemoryClient, "send_batch", _send_batch, raising=False)
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 10
@@ -120,14 +120,14 @@ async def test_nobody_is_told_of_a_pause_that_stands_behind_a_late_own() -> None
     async with upstream(brokers) as us, _overtaken(brokers, queue, us) as (owned, pipeline, at):
         await _late_own(brokers, queue, at)
         pipeline.pause(b"key", PAUSED)
-        for _ in range(2):  # nor does it count if it is tried again
+        for _ in range(2):  # also after a second attempt
             with pytest.raises(RemotingError, match="zombie@1#1 as a later owner"):
                 await us.context.recorder.record(us.lane, pipeline)
         await _gone(owned)
 
 
 async def test_an_end_behind_a_late_own_is_not_clean() -> None:
-    """P2: whoever comes next would not know the leases of whom the records do not name."""
+    """P2: the next owner would not know the leases if the records do not name their owner."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
     async with upstream(brokers) as us, _overtaken(brokers, queue, us) as (owned, _, arrives):
@@ -142,7 +142,7 @@ async def test_an_end_behind_a_late_own_is_not_clean() -> None:
 
 
 async def test_what_was_recorded_ahead_of_a_late_own_is_kept() -> None:
-    """P5: also if it came between the parts of a record; and what finished since is repeated."""
+    """P5: also between the parts of a record; later finishes are repeated."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 3
     async with upstream(brokers) as us:
@@ -236,7 +236,7 @@ async def test_what_came_between_is_looked_at_again_if_it_could_not_be_read() ->
 
 
 async def test_no_record_is_sent_by_a_lock_that_is_trusted_no_more() -> None:
-    """P1: the process stood still while it read the records of the owner before."""
+    """P1: the process was stopped while it read the previous owner's records."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
 
@@ -253,7 +253,7 @@ async def test_no_record_is_sent_by_a_lock_that_is_trusted_no_more() -> None:
 async def test_a_twin_begins_anew_behind_a_record_that_is_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P3: a snapshot of what the broker lost would stand behind the empty one, and count."""
+    """P3: a snapshot of lost records would follow the empty one, and count."""
     monkeypatch.setattr(MemoryClient, "send_batch", _send_batch, raising=False)
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 3
@@ -287,7 +287,7 @@ async def test_a_twin_begins_anew_behind_a_record_that_is_under_way(
 
 
 async def test_a_late_snapshot_of_ours_is_followed_by_another_one() -> None:
-    """P5: its answer never came; it is stored behind the next one, whose deltas build on that."""
+    """P5: its answer was lost; it is stored after the next one, whose deltas build on that."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
         _, pipeline = await us.owned(queue)

@@ -1,6 +1,6 @@
 """Proxies share a group's queues under orderly locks, and hand them over without loss.
 
-The numbers in the names are those of the claims in ``proxy/upstream/__init__.py``.
+The numbers in the names are those of the rules in ``proxy/upstream/__init__.py``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.consumers import consuming
 from thin_client.message import Message
 
 KEYS = [f"key-{number}" for number in range(50)]
-#: A trust that no restart of a broker outlasts, nor a machine that stands still.
+#: A trust that exceeds restarts of a broker and pauses of the machine.
 LONG_TRUST = {"lock.renewal_s": 0.5, "lock.trust_s": 9.9, "lock.request_timeout_s": 5.0}
 
 
@@ -132,10 +132,11 @@ async def test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once(
             await as_proxy.unlock(gateway.group, [queue])
             async with asyncio.timeout(30):
                 while (await thief.lock(gateway.group, [queue])).granted != {queue}:
-                    await as_proxy.unlock(gateway.group, [queue])  # it was renewed meanwhile
+                    # it may have been renewed meanwhile
+                    await as_proxy.unlock(gateway.group, [queue])
             async with asyncio.timeout(30):
                 while owned(proxy):
-                    await thief.lock(gateway.group, [queue])  # it stays theirs
+                    await thief.lock(gateway.group, [queue])  # the rival keeps it
                     await asyncio.sleep(0.1)
             await thief.unlock(gateway.group, [queue])
             await eventually(lambda: len(owned(proxy)) == 1)
@@ -169,7 +170,7 @@ def _trusting(proxy: Proxy) -> int:
 async def test_claim_3_nothing_is_handed_out_on_a_lock_of_before_a_broker_s_restart(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    """A broker that restarts may forget locks: a rival had the queue long before trust ended."""
+    """A restarted broker may forget locks: a rival had the queue long before trust ended."""
     async with run_gateway(tmp_path, brokers=brokers, queues=1, **LONG_TRUST) as gateway:
         proxy, at = await gateway.start_proxy()
         thief = await gateway.cluster.client("thief@1#1")
@@ -196,7 +197,7 @@ async def test_claim_3_nothing_is_handed_out_on_a_lock_of_before_a_broker_s_rest
 
 
 def _unanswered_to(proxy: Proxy) -> Callable[..., Awaitable[LockAnswer]]:
-    """``BrokerClient.lock``, without an answer for *proxy*."""
+    """Return ``BrokerClient.lock`` without answers for *proxy*."""
     lock = BrokerClient.lock
 
     async def lock_others(
@@ -267,8 +268,8 @@ async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(
 async def test_a_snapshot_counts_however_far_the_record_of_its_owner_stands_ahead(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    """It was written in the middle of a period, and whoever came next built on it. The tail that is
-    read first begins with the late word of an owner before that one.
+    """It was written in the middle of a period, and the next owner built on it. The tail that is
+    read first begins with a late record of an earlier owner.
     """
     async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
         log = OwnershipLog(gateway.client)
@@ -304,7 +305,7 @@ async def test_a_snapshot_counts_however_far_the_record_of_its_owner_stands_ahea
 async def test_a_new_group_begins_where_its_settings_say(
     brokers: Brokers, tmp_path: Path, start_from: str
 ) -> None:
-    """A queue that is young enough has the stored offset 0 on RocketMQ, for a new group as well."""
+    """A young queue has the stored offset 0 on RocketMQ, also for a new group."""
     async with run_gateway(tmp_path, brokers=brokers, queues=2) as gateway:
         gateway.settings["groups"][0]["start_from"] = start_from
         for receipt in await gateway.send(["a", "b", "c"]):

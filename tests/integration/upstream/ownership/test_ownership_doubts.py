@@ -1,6 +1,6 @@
-"""What a proxy does in doubt: after a lapse, a lost connection, or with records not shown yet.
+"""A proxy in doubt: after a lapse, a lost connection, or with records not visible yet.
 
-Real upstream parts on brokers in memory, so each test says exactly what happens where.
+Real upstream components on brokers in memory, so each test controls every step.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard(
 async def test_an_own_record_that_is_not_shown_yet_is_nobody_elses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P5: else each record of ours would be followed by another, and by a longer wait."""
+    """P5: otherwise each record of ours would cause another one, and a longer wait."""
     brokers, queue = one_queue()
     twin = twin_of(brokers, queue)
-    write(brokers, queue, rival(1))  # nothing of it is shown either, so there seems to be no owner
+    # its records are not visible either, so there seems to be no owner
+    write(brokers, queue, rival(1))
     async with upstream(brokers) as us:
         monkeypatch.setattr(us.client, "max_offset", showing(us, twin, 0))
         _, pipeline = await us.owned(queue)
@@ -71,7 +72,7 @@ async def test_an_own_record_that_is_not_shown_yet_is_nobody_elses(
 async def test_an_owner_whose_record_is_not_shown_yet_is_found_after_a_doubt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P1: the number of shown records is not that of the stored ones."""
+    """P1: the number of visible records differs from that of stored ones."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
         owned, pipeline = await us.owned(queue)
@@ -85,10 +86,10 @@ async def test_an_owner_whose_record_is_not_shown_yet_is_found_after_a_doubt(
 
 
 async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_nothing() -> None:
-    """P1: a rival came and went between the two."""
+    """P1: a rival owned the queue between the two."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
-        # Taken over within it, though the machine may stand still.
+        # Long enough for the take-over, even with pauses of the machine.
         owned = us.own(queue, trust_ns=5 * SECOND // 2)
         await eventually(lambda: owned.state is QueueState.OWNED)
         pipeline = us.pipeline(queue)
@@ -114,7 +115,7 @@ async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_not
 
 
 async def test_thousands_of_queues_in_doubt_are_looked_at_some_at_a_time() -> None:
-    """P1: all at once they held up the next renewals until trust lapsed again, without an end."""
+    """P1: all at once they delayed the next renewals until trust lapsed again, endlessly."""
     brokers = MemoryBrokers()
     queues = brokers.add_topic(TOPIC, 200)
     async with upstream(brokers) as us:
@@ -142,7 +143,7 @@ async def test_thousands_of_queues_in_doubt_are_looked_at_some_at_a_time() -> No
 async def test_a_lost_connection_stops_handing_out_until_the_record_was_looked_at(
     rival_came: bool,
 ) -> None:
-    """P1: long before trust runs out, a broker that restarted may have given the lock away."""
+    """P1: a restarted broker may have given the lock away long before trust expires."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x", b"y"]
     async with upstream(brokers) as us:
@@ -164,7 +165,7 @@ async def test_a_lost_connection_stops_handing_out_until_the_record_was_looked_a
 
 
 async def test_a_connection_lost_while_taking_over_is_a_doubt_as_well() -> None:
-    """P1: the lock was granted by the broker of before; the record speaks of the one of now."""
+    """P1: the lock was granted before the restart; the record was stored after it."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
     async with upstream(brokers) as us:

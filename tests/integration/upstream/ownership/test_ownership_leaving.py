@@ -1,4 +1,4 @@
-"""When a proxy leaves a group, and what others get then. Real upstream, brokers in memory."""
+"""A proxy leaves a group, and others take its queues. Real upstream, brokers in memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from testkit.lanes import TOPIC
 from tests.integration.upstream.memory_broker import MemoryBrokers
 from tests.integration.upstream.upstreams import BILLING, SECOND, one_queue, taking_part, upstream
 
-#: Renewed often, and trusted whenever the machine stands still.
+#: Renewed often, and trusted during pauses of the machine.
 LOCK = {"renewal_s": 0.05, "trust_s": 9.0, "request_timeout_s": 0.05}
 
 
 async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues() -> None:
-    """A group is left at last, so that one notice is enough, but never late for one long job."""
+    """A group is left last, so that one notice suffices, but not delayed by one long job."""
     brokers = MemoryBrokers()
     _, busy = brokers.add_topic(TOPIC, 2)
     brokers.logs[busy] = [b"x"]
@@ -36,14 +36,15 @@ async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues()
 
 
 async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None:
-    """P2: the queue is free at once, and its next owner holds back what a client still has."""
+    """P2: the queue is free at once, and its next owner holds back the leased messages."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
     async with upstream(brokers, ownership={"drain_s": 0.05}) as us:
         owned, _ = await us.owned(queue)
         await eventually(lambda: us.ready(queue))
         assert us.lease() == 1
-        await us.context.recorder.record(us.lane, us.pipeline(queue))  # nothing is new after it
+        # it has no changes after that
+        await us.context.recorder.record(us.lane, us.pipeline(queue))
         await owned.hand_over()
         assert not brokers.holders
     async with upstream(brokers, client_id="next@1#1") as us:
@@ -56,7 +57,7 @@ async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None
 
 
 async def test_an_ack_after_the_last_record_is_refused() -> None:
-    """P5: the next owner hands the message out again; whoever was told otherwise would be wrong."""
+    """P5: the next owner delivers the message again, so an accepted ack would be wrong."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
     async with upstream(brokers, ownership={"drain_s": 0.05}) as us:
@@ -80,7 +81,7 @@ async def test_an_ack_after_the_last_record_is_refused() -> None:
 async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its clients have gone elsewhere long ago; it must not wait for them once more."""
+    """Its clients went elsewhere long ago; it must not wait for them again."""
     brokers, queue = one_queue()
     stood_still_ns = 0
     monkeypatch.setattr(ownership_module, "now_ns", lambda: clock.now_ns() + stood_still_ns)

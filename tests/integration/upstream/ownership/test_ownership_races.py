@@ -1,6 +1,6 @@
-"""What may come between two steps of an owner: other owners, lost answers, bugs, slow brokers.
+"""Events between two steps of an owner: other owners, lost answers, bugs, slow brokers.
 
-Real upstream parts on brokers in memory, so each test says exactly what happens where.
+Real upstream components on brokers in memory, so each test controls every step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.integration.upstream.upstreams import (
 
 
 async def test_an_owner_that_came_between_the_look_and_the_record_is_waited_for() -> None:
-    """P1, P6: a broker that forgot its locks granted it to a rival as well."""
+    """P1, P6: a broker that forgot its locks also granted this one to a rival."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
         us.client.before["send"] = once(lambda *_: write(brokers, queue, rival()))
@@ -58,7 +58,7 @@ async def test_an_owner_that_came_between_the_look_and_the_record_is_waited_for(
 
 
 async def test_what_came_between_the_look_and_the_record_is_heeded() -> None:
-    """P4, P5: the rival came, worked, and ended cleanly, while this process stood still."""
+    """P4, P5: the rival owned the queue and ended cleanly while this process was stopped."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
 
@@ -76,7 +76,7 @@ async def test_what_came_between_the_look_and_the_record_is_heeded() -> None:
 
 
 async def test_a_queue_that_comes_back_at_once_waits_for_the_leases_it_had_here() -> None:
-    """P2: the lock was not unlocked, so it is granted again long before it could run out."""
+    """P2: the lock was not released, so it is granted again long before it could expire."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 3
     short = {"visibility_timeout_s": 4.0}
@@ -99,7 +99,7 @@ async def test_a_queue_that_comes_back_at_once_waits_for_the_leases_it_had_here(
 
 
 async def test_a_take_over_that_failed_in_its_wait_leaves_the_lock_to_run_out() -> None:
-    """P1: its record is stored though the answer was lost; whoever comes next believes it."""
+    """P1: its record is stored although the answer was lost, and the next owner relies on it."""
     brokers, queue = one_queue()
     write(brokers, queue, Own("crashed@1#1", 500, 3000, broker_start_ms=99, period=1))
 
@@ -117,7 +117,7 @@ async def test_a_take_over_that_failed_in_its_wait_leaves_the_lock_to_run_out() 
 
 
 async def test_a_crash_loop_does_not_hide_what_a_clean_owner_wrote_down() -> None:
-    """P5: owners that crash write that they own the queue, and no more."""
+    """P5: owners that crash early record only that they own the queue."""
     brokers, queue = one_queue()
     snapshot = Snapshot(Epoch(0), 3, 7, (3, 5))
     write(brokers, queue, rival(), *parts(snapshot), Clean(Epoch(0)))
@@ -129,7 +129,7 @@ async def test_a_crash_loop_does_not_hide_what_a_clean_owner_wrote_down() -> Non
 
 
 async def test_an_owner_whose_records_retention_deleted_is_waited_for() -> None:
-    """P1, P6: it owned the queue for longer than messages are kept."""
+    """P1, P6: it owned the queue for longer than messages are retained."""
     brokers, queue = one_queue()
     write(brokers, queue, rival())
     brokers.deleted[twin_of(brokers, queue)] = 1
@@ -157,7 +157,7 @@ async def test_an_ownership_topic_that_vanished_is_made_again() -> None:
 
 
 async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -> None:
-    """P1: records of the queues that went would be out of sight."""
+    """P1: the records of removed queues would become invisible."""
     brokers = MemoryBrokers()
     queue = brokers.add_topic(TOPIC, 4)[0]
     client = MemoryClient(brokers)
@@ -180,7 +180,7 @@ async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -
 async def test_latest_is_latest_in_all_queues_whoever_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another owner fixes the beginning of all queues between two looks of ours."""
+    """Another owner sets the beginning of all queues between two of our reads."""
     brokers = MemoryBrokers()
     first, second = brokers.add_topic(TOPIC, 2)
     for queue in (first, second):
@@ -212,7 +212,7 @@ async def test_a_queue_added_after_the_first_owner_begins_with_its_first_message
 
 
 async def test_needed_messages_that_retention_deleted_are_counted() -> None:
-    """P3: also if nobody owned the queue when they were deleted."""
+    """P3: even if the queue had no owner when they were deleted."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     brokers.deleted[queue] = 7
@@ -265,7 +265,7 @@ async def test_a_bug_behind_a_take_over_does_not_keep_the_queue_for_ever(
 
 
 async def test_a_broker_that_does_not_answer_stops_no_queue_of_another() -> None:
-    """P7: after a lapse the records of the one cannot be read."""
+    """P7: after a lapse the records at that broker cannot be read."""
     brokers = MemoryBrokers()
     for broker in ("broker-a", "broker-b"):
         brokers.add_topic(TOPIC, 1, broker=broker)
@@ -325,7 +325,7 @@ async def test_a_member_that_comes_and_goes_costs_the_others_no_queue(
 async def test_on_brokers_that_keep_no_signs_members_share_every_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """This proxy shows that it wants the topic, and is never listed so."""
+    """This proxy shows that it wants the topic, but is never listed."""
     brokers = MemoryBrokers()
     brokers.add_topic(TOPIC, 4)
     async with upstream(brokers) as us:
@@ -348,7 +348,7 @@ async def test_on_brokers_that_keep_no_signs_members_share_every_topic(
 
 
 async def test_what_a_broker_forgot_in_a_crash_is_committed_again() -> None:
-    """P5: the table of offsets is on its disk every 5 s only, and nothing else may ever finish."""
+    """P5: a broker writes its offsets to disk every 5 s, and no message may finish afterwards."""
     brokers, queue = one_queue()
     brokers.committed[BILLING, queue] = 7
     brokers.logs[queue] = [b"x"] * 7
@@ -380,7 +380,7 @@ async def test_one_commit_of_a_queue_at_a_time_however_many_want_one() -> None:
 
         async def work() -> None:
             for _ in range(3):
-                assert us.lease() == 1  # all are of one key
+                assert us.lease() == 1  # all have one key
                 assert us.ack_last(pipeline) == []
                 await us.committer.commit(us.lane, pipeline)
 

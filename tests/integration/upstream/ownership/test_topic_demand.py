@@ -17,7 +17,7 @@ from tests.support.consumers import consuming
 
 
 def owned(*proxies: Proxy) -> list[dict[str, int]]:
-    """How many queues of each topic each of *proxies* owns."""
+    """Return the number of queues per topic that each of *proxies* owns."""
     return [
         dict(Counter(each.queue.topic for lane in proxy.lanes for each in lane.statistics()))
         for proxy in proxies

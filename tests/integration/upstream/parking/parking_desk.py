@@ -1,4 +1,4 @@
-"""A handler that fails keys until they are parked, and what an operator is told of them."""
+"""A handler that fails keys until they are parked, and the operator's view of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from proxy.upstream.parking.parked_keys import Parking
 from testkit.gateway import HANDED_OVER, Gateway
 from thin_client import Message
 
-#: What ``on_exhausted`` says by default.
+#: The default of ``on_exhausted``.
 PARK = {"max_deliveries": 2, "retry_intervals_ms": [10]}
 
 
 class Desk:
-    """A handler that fails keys as long as they are ``broken``, and notes what it finished."""
+    """A handler that fails keys while they are ``broken``, and records finished messages."""
 
     def __init__(self, *broken: str) -> None:
         self.broken = set(broken)
@@ -47,19 +47,19 @@ def parking(proxy: Proxy, gateway: Gateway) -> Parking:
 
 
 def copied(proxy: Proxy, gateway: Gateway) -> int:
-    """Messages of which *proxy* made copies."""
+    """Return the number of messages copied by *proxy*."""
     lane = proxy.lanes.find(gateway.group)
     counts = None if lane is None else lane.counts.get(gateway.topic)
     return 0 if counts is None else counts.parked
 
 
 def view(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
-    """What an operator is told of key ``a``."""
+    """Return the operator's view of key ``a``."""
     return parking(proxy, gateway).view(b"a")
 
 
 async def key(at: Addresses, gateway: Gateway, what: str, **asked: Any) -> Any:
-    """What the proxy answers an operator."""
+    """Return the proxy's answer to an operator."""
     path = f"/api/groups/{gateway.group}/topics/{gateway.topic}/keys/{what}"
     body = orjson.dumps({"reason": "a test", **asked}) if asked else None
     async with asyncio.timeout(60):

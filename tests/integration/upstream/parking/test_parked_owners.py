@@ -1,4 +1,4 @@
-"""Parked keys and the proxies that own their queues, or do not."""
+"""Parked keys at proxies that own their queues, and at others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.integration.upstream.parking.parking_desk import (
 )
 from tests.support.consumers import consuming
 
-#: No queue is in doubt where a machine stands still for seconds.
+#: No queue is doubtful on a machine that pauses for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
@@ -50,7 +50,7 @@ async def test_a_proxy_that_does_not_own_a_keys_queue_names_the_one_that_does(
             for verb in ("redrive", "park", "stop"):
                 with pytest.raises(OwnedElsewhere, match=f"answers 421: key 'a' .*: ask {owner}"):
                     await key(other, gateway, verb, key="a")
-            # The command line goes there by itself.
+            # The command line follows the address itself.
             redrive = partial(
                 command_line.redrive, reason="mended", dry_run=False, rate=0.0, output="json"
             )
@@ -65,7 +65,7 @@ async def test_a_proxy_that_does_not_own_a_keys_queue_names_the_one_that_does(
 async def test_all_parked_keys_are_redriven_by_one_verb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By any proxy, and those alone that are not redriven yet."""
+    """At any proxy, and only keys that are not being redriven."""
     desk = Desk("a", "b")
     printed: list[set[str]] = []
 
@@ -104,7 +104,7 @@ async def test_all_parked_keys_are_redriven_by_one_verb(
 async def test_parked_keys_outlive_their_ownership_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written since the key was parked cannot be read any more: its copies say so, too."""
+    """The records since the key was parked are unreadable, but its copies show it."""
     desk = Desk("a")
     real = ownership_log.encode
     broken = False
@@ -115,7 +115,7 @@ async def test_parked_keys_outlive_their_ownership_records(
 
     monkeypatch.setattr(ownership_log, "encode", encode)
     quick = {"renewal_s": 0.2, "trust_s": 0.8, "request_timeout_s": 0.2}
-    topic = {**PARK, "visibility_timeout_s": 3}  # of which the next owner waits for it all
+    topic = {**PARK, "visibility_timeout_s": 3}  # the next owner waits for all of it
     async with run_gateway(tmp_path, queues=1, topic=topic, lock=quick) as gateway:
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "first", handle=desk):
@@ -124,7 +124,7 @@ async def test_parked_keys_outlive_their_ownership_records(
             broken = True
             await send(gateway, "a", "b", "a")
             await eventually(lambda: copied(proxy, gateway) == 2)
-        await gateway.close_proxy(proxy)  # which commits: nobody reads its messages again
+        await gateway.close_proxy(proxy)  # it commits, so its messages are not read again
         broken = False
         desk.broken.clear()
         await send(gateway, "a", "b")
@@ -136,7 +136,7 @@ async def test_parked_keys_outlive_their_ownership_records(
             assert desk.done["a"] == []
             lane = proxy.lanes.find(gateway.group)
             assert lane is not None
-            assert lane.counts[gateway.topic].damaged_records == 2  # the twin's are, too
+            assert lane.counts[gateway.topic].damaged_records == 2  # including those of the twin
             findings = list(doctor.findings(groups_view([lane])[gateway.group]))
             assert any("taken over with damaged ownership records" in each for each in findings)
             await key(at, gateway, "redrive", key="a")
@@ -144,7 +144,7 @@ async def test_parked_keys_outlive_their_ownership_records(
             await eventually(lambda: not parking(proxy, gateway).keys())
             assert sorted(set(desk.done["b"])) == [1, 3, 6]
         await gateway.close_proxy(proxy)
-        # What the next one finds is whole again.
+        # The next owner finds complete records.
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "third", handle=desk):
             await send(gateway, "a")

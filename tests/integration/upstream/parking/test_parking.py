@@ -1,4 +1,4 @@
-"""Keys that are parked, and redriven: the whole way."""
+"""Parked and redriven keys, from failure to redrive."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ from tests.integration.upstream.parking.parking_desk import (
 from tests.support.consumers import consuming
 from tests.support.verbs import orderlane
 
-#: No queue is in doubt where a machine stands still for seconds.
+#: No queue is doubtful on a machine that pauses for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
 async def parked(gateway: Gateway, count: int) -> list[StoredMessage]:
-    """What stands in the first queue's twin, once it is so many; one pull may bring a part only."""
+    """Return the messages in the first queue's twin once there are *count*; one pull may return a
+    part.
+    """
     twin = QueueName(parked_topic(gateway.group, gateway.topic), gateway.cluster.broker_name, 0)
     found: list[StoredMessage] = []
     async with asyncio.timeout(30):
@@ -62,7 +64,7 @@ def figures(proxy: Proxy, gateway: Gateway) -> PipelineStatistics:
 
 
 def put_on_record(gateway: Gateway) -> None:
-    """As the audit would: who redrives past the desk in these tests is known."""
+    """Write an audit record for redrives that bypass the desk in these tests."""
     about = {"by": "a test", "reason": "so", "before": {}, "after": {}, "phase": "begin"}
     gateway.sends.write("audit", id="test", **about)
 
@@ -111,7 +113,7 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
 async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there(
     tmp_path: Path,
 ) -> None:
-    """So does the word of who parked it, and why."""
+    """The name and reason of the operator who parked it move along."""
     desk = Desk("a")
     async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
         put_on_record(gateway)
@@ -121,14 +123,14 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
             await eventually(lambda: copied(proxy, gateway) == 3)
             before = parking(proxy, gateway)
         await gateway.close_proxy(proxy)
-        # An owner that has written its last record takes no orders.
+        # An owner that has written its last record refuses requests.
         assert not before.redrive(b"a", by="a test", audit="test")
         assert not before.stop(b"a", by="a test")
         await send(gateway, "a", "b")
         proxy, at = await gateway.start_proxy()
         async with consuming(gateway, at.thrift, "second", handle=desk):
             await eventually(lambda: copied(proxy, gateway) == 1)
-            assert desk.failed["a"] == 2  # nobody had it again
+            assert desk.failed["a"] == 2  # it was not delivered again
             told = view(proxy, gateway)
             assert (told["by"], told["reason"]) == ("failure policy", "ValueError: broken")
             await eventually(
@@ -149,7 +151,7 @@ async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there
 
 
 async def test_keyless_messages_that_stay_in_order_are_parked_together(tmp_path: Path) -> None:
-    """Their key is named 0xff, in words as in verbs; other keys go on."""
+    """Their key is named 0xff in texts and commands; other keys continue."""
     desk = Desk("None")
     async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
         proxy, at = await gateway.start_proxy()
@@ -210,7 +212,7 @@ async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_b
 async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once it is certain again that nobody does they are made anew; the first ones are repeats."""
+    """Once ownership is certain again they are copied again; the first copies are repeats."""
     store, stored = BrokerClient.send_batch, asyncio.Event()
     async with run_gateway(tmp_path, queues=1, topic=PARK, lock=PATIENT) as gateway:
         put_on_record(gateway)
@@ -229,7 +231,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
         async with consuming(gateway, at.thrift, "desk", handle=desk):
             await asyncio.wait_for(stored.wait(), 30)
             found = parking(proxy, gateway)
-            found.pipeline.trust_until(0)  # as a renewal does
+            found.pipeline.trust_until(0)  # like a renewal
             await eventually(lambda: copied(proxy, gateway) == 2)
             bodies = [copy.body for copy in await parked(gateway, 4)]
             assert bodies == [b"a:1", b"a:2"] * 2
@@ -245,7 +247,7 @@ async def test_copies_stored_while_another_may_own_the_queue_finish_nothing(
 async def test_a_failing_key_that_nears_the_end_of_retention(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is parked, or an alarm names it; other keys are left alone."""
+    """It is parked, or reported by an alarm; other keys are unaffected."""
     desk = Desk("a")
     slow = {"on_exhausted": policy, "retry_intervals_ms": [60_000]}
     async with run_gateway(tmp_path, queues=1, topic=slow, lock=PATIENT) as gateway:
@@ -269,7 +271,7 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
                 await eventually(lambda: copied(proxy, gateway) == 1)
                 assert view(proxy, gateway)["by"] == "retention margin"
                 await eventually(lambda: view(proxy, gateway)["copies"] == 1)
-                await look_at(proxy.context, found)  # and so does its copy
+                await look_at(proxy.context, found)  # and its copy as well
                 assert lane.counts[gateway.topic].near_retention == 2
             assert sum(figures.near_retention for figures in lane.statistics()) == 1
             (finding,) = doctor.findings(groups_view([lane])[gateway.group])
@@ -277,9 +279,10 @@ async def test_a_failing_key_that_nears_the_end_of_retention(
                 "1 key with blocked or parked messages that the broker will soon delete" in finding
             )
     report = gateway.verify()
-    assert report.clean == (policy == "park"), report.violations  # else the message is unfinished
+    # otherwise the message is unfinished
+    assert report.clean == (policy == "park"), report.violations
 
 
 async def first_is_kept(_client: BrokerClient, queue: QueueName) -> int:
-    """As if the message before it had been deleted, but no copy."""
+    """Return the first offset as if the message before it had been deleted, but no copy."""
     return 0 if queue.topic.startswith("%") else 1

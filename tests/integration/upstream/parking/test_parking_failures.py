@@ -1,4 +1,4 @@
-"""Parked keys of a queue whose broker fails in between. Real upstream, brokers in memory."""
+"""Parked keys of a queue whose broker fails between steps. Real upstream, brokers in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.integration.upstream.upstreams import once, one_queue, upstream
 
 
 async def test_a_twin_that_lost_its_tail_is_opened_anew_whatever_fails_meanwhile() -> None:
-    """No parked key may stand still in silence."""
+    """No parked key may stop silently."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
     async with upstream(brokers) as us:

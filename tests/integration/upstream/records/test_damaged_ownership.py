@@ -1,4 +1,4 @@
-"""Taking a queue over whose ownership records are damaged. Real upstream, brokers in memory."""
+"""Take-overs of queues with damaged ownership records. Real upstream, brokers in memory."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ async def test_the_last_state_that_adds_up_counts_and_the_next_record_mends_all(
         _, pipeline = await us.owned(queue)
         assert pipeline.records_damaged
         assert us.lane.counts[queue.topic].damaged_records == 1
-        # Its leases may have gone to another one still, of whom nothing can be read.
+        # Its leases may still belong to another owner, whose records are unreadable.
         assert pipeline.hold_until_ns > began + 8 * SECOND
         await eventually(lambda: pipeline.position == 6)
         assert pipeline.jobs.unspilled() == [1, 3, 4, 5]
-        # Nor is it known how many periods there were: a suffix twice would mix up their leases.
+        # The number of periods is unknown too: a repeated suffix would mix up their leases.
         assert pipeline.qid.endswith("#4")
         await us.context.recorder.record(us.lane, pipeline)
         last, _ = await us.context.log.last(BILLING, queue)
@@ -51,7 +51,7 @@ async def test_the_last_state_that_adds_up_counts_and_the_next_record_mends_all(
 
 
 async def test_a_snapshot_that_retention_deleted_is_missed() -> None:
-    """What is parked may stand in records that are gone, while its copies are not."""
+    """Parked keys may be in deleted records while their copies still exist."""
     brokers, queue = one_queue()
     write(brokers, queue, rival(), *parts(SAID), rival(2), Delta(Epoch(2), 1, 3, 3, after=1))
     brokers.deleted[twin_of(brokers, queue)] = 2

@@ -15,7 +15,7 @@ from tests.integration.upstream.upstreams import SECOND, one_queue, twin_of, ups
 
 
 async def test_an_owner_older_than_retention_leaves_what_the_next_must_know() -> None:
-    """Of its first record nothing is left; its snapshots come every hour, and say the same."""
+    """Its first record is deleted; its hourly snapshots have the same contents."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 20
     async with upstream(brokers, client_id="p1@1#1") as one:
@@ -36,7 +36,9 @@ async def test_an_owner_older_than_retention_leaves_what_the_next_must_know() ->
 
 @pytest.mark.parametrize("visibility_s", [5.0, 60.0])
 async def test_leases_that_an_owner_waited_for_are_known_to_the_next(visibility_s: float) -> None:
-    """The first owner's are of a minute; the settings are others by now; who waits is killed."""
+    """The first owner's leases last a minute; the settings have changed; the waiting owner is
+    killed.
+    """
     brokers, queue = one_queue()
     write(brokers, queue, Own("p1@1#1", 5000, 60_000, broker_start_ms=1, period=1))
     waits_s = []
@@ -45,7 +47,7 @@ async def test_leases_that_an_owner_waited_for_are_known_to_the_next(visibility_
         async with upstream(brokers, client_id=name, group=group) as us:
             _, pipeline = await us.owned(queue)
             waits_s.append((pipeline.hold_until_ns - now_ns()) / SECOND)
-    # The third owner comes when the lock of the second has run out, which is ten seconds later.
+    # The third owner comes when the second one's lock has expired, ten seconds later.
     assert waits_s[1] > waits_s[0] - 10
 
 

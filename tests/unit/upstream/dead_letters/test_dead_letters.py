@@ -1,4 +1,4 @@
-"""Copies of given-up messages: whatever a message looks like, a broker takes its copy."""
+"""Dead letters: a broker accepts the copy of any message."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_a_message_can_do_without_is_left_out_first() -> None:
 
 @pytest.mark.parametrize("kind", [0, LZ4, ZSTD, ZLIB])
 def test_a_body_that_came_compressed_goes_compressed(kind: int) -> None:
-    """Its plain bytes may be more than the broker takes."""
+    """Its uncompressed size may exceed the broker's limit."""
     flags = SYS_COMPRESSED | kind
     stored = message(7, body=deflate(b"x" * 10_000_000, flags), sys_flag=flags)
     copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))

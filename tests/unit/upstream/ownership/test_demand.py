@@ -1,4 +1,4 @@
-"""The members of a group, and which of them want a topic."""
+"""The members of a group, and their demand for topics."""
 
 from __future__ import annotations
 

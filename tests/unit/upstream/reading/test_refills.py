@@ -1,4 +1,6 @@
-"""Spilled messages are read again: in few reads, until they are there, gone, or nobody's."""
+"""Spilled messages are read again, in few reads, until they are read, deleted, or not owned any
+more.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from testkit.pipelines import Budgets, pipeline
 
 
 class Desk:
-    """A broker that has *there*, and the lane that is given what was read."""
+    """A broker with the messages *there*, and the lane that receives them."""
 
     name = "billing"
 
@@ -38,7 +40,7 @@ class Desk:
         known: bool = True,
         memory: Budget | None = None,
     ) -> None:
-        """*known*: a message is in memory, so that it is known how long they are."""
+        """*known*: a message is in memory, so the size of records is known."""
         self.there, self.before = there, before
         self.asked: list[tuple[int, int]] = []  # offset, how many
         self.given: list[tuple[Refill, list[int]]] = []
@@ -142,7 +144,7 @@ async def test_what_is_wanted_while_others_are_read_comes_next() -> None:
 
 
 class _HalfDeleted(Desk):
-    """A broker that has deleted a file of its log, and not corrected its queue yet."""
+    """A broker that has deleted a file of its log, but not corrected its queue yet."""
 
     async def pull(self, queue: Any, **asked: Any) -> PullResult:
         result = await super().pull(queue, **asked)

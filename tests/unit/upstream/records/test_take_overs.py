@@ -1,4 +1,4 @@
-"""Thousands of queues taken over at once: a few at a time, and what they have in common once."""
+"""Thousands of simultaneous take-overs: a few run at a time, and share requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BILLING, ORDERS = Group("billing"), Topic("orders")
 
 
 class Client:
-    """A broker that answers when it is told to."""
+    """A broker that answers on demand."""
 
     def __init__(self) -> None:
         self.requests: list[asyncio.Future[int]] = []
@@ -37,7 +37,7 @@ def take_overs(client: Client) -> TakeOvers:
 
 
 async def turns() -> None:
-    """Let all others go on as far as they can."""
+    """Let all other tasks run as far as they can."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -45,7 +45,7 @@ async def turns() -> None:
 async def test_who_asks_while_a_broker_is_asked_shares_the_next_answer(
     client: Client, take_overs: TakeOvers
 ) -> None:
-    """Never the one under way: it may have been given before they asked."""
+    """Never the one in flight: it may have been given before they asked."""
     first = spawn(take_overs.broker_start_ms("a"), name="test")
     await turns()
     others = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(9)]
@@ -78,7 +78,7 @@ async def test_an_answer_that_does_not_come_is_asked_for_by_the_next(
 async def test_who_waited_for_an_answer_that_did_not_come_fails_with_the_others(
     client: Client, take_overs: TakeOvers
 ) -> None:
-    """One after the other hundreds would wait for a broker that hangs."""
+    """One after the other, hundreds would wait for a broker that hangs."""
     asking = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(100)]
     await turns()
     client.requests[0].set_exception(RequestTimeout("too late"))
@@ -121,7 +121,7 @@ async def test_a_few_are_taken_over_at_a_time(take_overs: TakeOvers) -> None:
 
 
 async def test_where_a_group_begins_is_looked_for_once(take_overs: TakeOvers) -> None:
-    """By the first; whoever comes behind it waits, and another group does not."""
+    """By the first caller; later ones wait, and another group does not."""
     async with take_overs.first_start(BILLING, ORDERS) as first:
         second = take_overs.first_start(BILLING, ORDERS)
         waiting = spawn(second.__aenter__(), name="test")
