@@ -62,7 +62,7 @@ async def test_a_proxy_keeps_nothing_of_a_client_that_left(tmp_path: Path) -> No
             assert proxy.groups == {gateway.group}
 
 
-async def test_a_pull_without_a_client_id_is_told_so_and_a_pullers_acks_find_its_own_group(
+async def test_a_pull_without_a_client_id_is_refused_and_acks_find_the_clients_own_group(
     tmp_path: Path,
 ) -> None:
     async with run_gateway(tmp_path, queues=1) as gateway:

@@ -51,7 +51,7 @@ async def kept(gateway: Gateway, group: Group) -> tuple[set[Topic], set[Topic]]:
 
 
 @pytest.mark.feature("proxy: broadcast")
-async def test_who_is_gone_is_forgotten_and_begins_anew_if_he_comes_back(
+async def test_an_absent_client_is_forgotten_and_starts_over_when_it_returns(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     async with run_gateway(tmp_path, brokers=brokers, queues=2) as gateway:
@@ -75,7 +75,7 @@ async def test_who_is_gone_is_forgotten_and_begins_anew_if_he_comes_back(
         assert await sweep(proxy, weeks=1.1) == [a, b], "and again, though its topics are new"
 
 
-async def test_who_is_served_elsewhere_is_kept(tmp_path: Path) -> None:
+async def test_a_client_served_elsewhere_is_kept(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, queues=2) as gateway:
         broadcast(gateway, ownership={"leave_after_s": 0.2})
         looking, _ = await gateway.start_proxy()
@@ -90,7 +90,7 @@ async def test_who_is_served_elsewhere_is_kept(tmp_path: Path) -> None:
     assert gateway.verify().clean
 
 
-async def test_who_has_dead_letters_is_kept_and_a_sweep_that_ends_in_the_middle_is_taken_up(
+async def test_a_client_with_dead_letters_is_kept_and_an_interrupted_sweep_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with run_gateway(tmp_path, queues=1) as gateway:

@@ -63,7 +63,7 @@ def sends(rounds: int) -> list[str | None]:
     return keys
 
 
-async def test_others_go_on_while_keys_are_stuck_and_released_ones_come_in_order(
+async def test_other_keys_continue_while_keys_are_stuck_and_released_ones_come_in_order(
     tmp_path: Path,
 ) -> None:
     """P7, on one queue: 600 messages behind stuck keys; 60 fit in memory."""

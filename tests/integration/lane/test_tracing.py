@@ -187,7 +187,7 @@ async def test_a_collector_gets_the_spans_by_otlp(
 
 
 @pytest.mark.sockets
-async def test_a_collector_that_takes_nothing_costs_spans_and_no_message(tmp_path: Path) -> None:
+async def test_a_collector_that_refuses_all_spans_costs_no_message(tmp_path: Path) -> None:
     producer = TracerProvider().get_tracer("producer")
     async with running_receiver() as collector, run_gateway(tmp_path, queues=1) as gateway:
         collector.always_answer(says(400))
@@ -203,7 +203,7 @@ async def test_a_collector_that_takes_nothing_costs_spans_and_no_message(tmp_pat
     assert collector.received
 
 
-async def test_a_proxy_that_is_told_no_endpoint_traces_nothing(tmp_path: Path) -> None:
+async def test_a_proxy_without_an_endpoint_traces_nothing(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, queues=1) as gateway:
         proxy, at = await gateway.start_proxy()
         await send(gateway, {})

@@ -25,7 +25,7 @@ def change(verb: str = "key pause", **others: object) -> Change:
     return Change(verb=verb, **{**given, **others})  # type: ignore[arg-type]
 
 
-async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: Brokers) -> None:
+async def test_a_change_is_recorded_before_it_is_made(tmp_path: Path, brokers: Brokers) -> None:
     async with brokers.run(tmp_path) as cluster:
         client = BrokerClient(
             nameservers=[cluster.nameserver], client_id="proxy@1#1", request_timeout_s=20
@@ -71,7 +71,7 @@ async def test_a_change_is_on_record_before_it_is_done(tmp_path: Path, brokers: 
             await client.close()
 
 
-async def test_what_was_just_written_is_read_though_brokers_show_it_later(
+async def test_a_record_just_written_is_read_although_brokers_show_it_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Apache RocketMQ shows a message a moment after it is stored."""
@@ -94,7 +94,7 @@ async def test_what_was_just_written_is_read_though_brokers_show_it_later(
             await client.close()
 
 
-async def test_what_cannot_be_put_on_record_is_not_done(
+async def test_a_change_that_cannot_be_recorded_is_not_made(
     tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with brokers.run(tmp_path) as cluster:

@@ -76,7 +76,7 @@ async def test_the_order_key_changes_there_and_back_under_load(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_older_settings_serve_no_queue_until_they_say_that_they_are_meant(
+async def test_older_settings_serve_no_queue_until_their_version_is_raised(
     tmp_path: Path,
 ) -> None:
     async with run_gateway(tmp_path, queues=2) as gateway:

@@ -73,7 +73,7 @@ async def test_a_group_goes_on_where_the_consumers_before_it_were_there_and_back
 
 
 @pytest.mark.feature("proxy: offsets of RocketMQ's consumers")
-async def test_a_lowered_commit_moves_a_group_back_no_more_once_it_has_records(
+async def test_a_lowered_commit_does_not_move_a_group_that_has_records(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     """It may be a late commit of a former owner: only ``orderlane offsets reset`` moves a group."""

@@ -39,7 +39,7 @@ class Acting(Story):
         return self
 
 
-def test_failures_count_as_hand_outs_and_wait_for_their_retry() -> None:
+def test_failures_count_as_deliveries_and_wait_for_their_retry() -> None:
     story = Acting().fails(0, 1).pause(1.1).fails(0, 2).pause(3.1).fails(0, 3)
     story.finish(0, outcome="dlq")
     assert story.filtered(1).through(2).commit(3).found() == set()
@@ -64,12 +64,12 @@ def test_a_failure_is_counted_and_its_retry_waits(
     assert story.finish(0, outcome="dlq").through(1, 2).found() == found
 
 
-def test_more_failures_than_hand_outs_are_allowed() -> None:
+def test_more_failures_than_allowed_deliveries() -> None:
     story = Acting(max_deliveries=1).fails(0, 1).pause(2).fails(0, 2)
     assert story.finish(0, outcome="dlq").through(1, 2).found() == {"D3b"}
 
 
-def test_what_an_action_failed_on_is_a_success_nowhere() -> None:
+def test_a_message_on_which_an_action_failed_succeeds_nowhere() -> None:
     """Neither delivered unchanged nor finished, while the rules stay the same."""
     assert Acting().fails(0, 1).pause(2).through(0, 1, 2).found() == {"D2"}
     assert Acting().fails(0, 1).pause(2).filtered(0).through(1, 2).found() == {"D2"}
@@ -78,7 +78,7 @@ def test_what_an_action_failed_on_is_a_success_nowhere() -> None:
 
 
 @pytest.mark.parametrize(("decided_after", "found"), [(False, set()), (True, {"W2"})])
-def test_a_former_owner_may_say_late_where_an_action_failed(
+def test_a_former_owner_may_record_a_failed_action_late(
     decided_after: bool, found: set[str]
 ) -> None:
     """It was stopped between the two; its event has no effect."""
@@ -109,13 +109,13 @@ def test_another_owner_may_have_other_rules() -> None:
         ("action 2", {"filters": None}, set()),  # written by an older version
     ],
 )
-def test_what_is_filtered_is_so_by_a_rule_of_the_group(
+def test_messages_are_filtered_by_rules_of_their_group(
     by: str, rules: dict[str, Any], found: set[str]
 ) -> None:
     assert Acting(**rules).through(0).filtered(1, by).through(2).found() == found
 
 
-def test_an_action_does_not_look_at_what_waits_for_another() -> None:
+def test_an_action_ignores_messages_that_wait_for_another() -> None:
     story = Acting()
     first = story.deliver(0)
     story.fails(1, 1).ack(0, first)

@@ -73,7 +73,7 @@ def test_filtered_and_dead_lettered_messages_have_come_to_an_end() -> None:
     assert story.through(2).commit(3).found() == set()
 
 
-def test_what_lies_below_the_begin_of_a_group_was_not_meant_for_it() -> None:
+def test_messages_below_the_begin_of_a_group_are_not_meant_for_it() -> None:
     story = Story().sent(0).sent(1).own(1, begin=1)
     assert story.through(1).found() == set()
 
@@ -83,7 +83,7 @@ def test_the_proxy_and_the_producer_may_both_write_the_answer() -> None:
     assert story.through(0).found() == set()
 
 
-def test_a_group_of_another_topic_is_not_asked_for_the_message() -> None:
+def test_a_group_of_another_topic_need_not_have_the_message() -> None:
     story = owned(1).through(0)
     story.add("own+", group="billing", topic="other", queue="broker-a_0", epoch=1, owner="p")
     assert story.found() == set()
@@ -92,12 +92,12 @@ def test_a_group_of_another_topic_is_not_asked_for_the_message() -> None:
 # ---- order inside a key --------------------------------------------------------------------------
 
 
-def test_o1_a_message_handed_out_after_a_later_one() -> None:
+def test_o1_a_message_delivered_after_a_later_one() -> None:
     story = owned(2).through(1, 0)
     assert story.found() == {"O1"}
 
 
-def test_o1_a_message_first_handed_out_by_the_next_owner_after_a_later_one() -> None:
+def test_o1_a_message_first_delivered_by_the_next_owner_after_a_later_one() -> None:
     story = owned(2).through(1).own(2).through(0)
     assert story.found() == {"O1"}
 
@@ -107,14 +107,14 @@ def test_o4_a_repetition_after_a_crash_in_the_wrong_order() -> None:
     assert story.found() == {"O4"}
 
 
-def test_o2_a_message_handed_out_while_an_earlier_one_waits_for_its_retry() -> None:
+def test_o2_a_message_delivered_while_an_earlier_one_waits_for_its_retry() -> None:
     story = owned(2)
     story.ack(0, story.deliver(0), outcome="retry")
     story.through(1)
     assert story.ack(0, story.deliver(0)).found() == {"O2"}
 
 
-def test_o2_a_new_owner_that_forgets_what_was_unfinished() -> None:
+def test_o2_a_new_owner_that_forgets_unfinished_messages() -> None:
     story = owned(2)
     story.deliver(0)
     story.own(2).through(1)
@@ -162,11 +162,11 @@ def test_l1_a_send_retried_after_an_unknown_outcome_may_stand_twice() -> None:
     assert story.ack(1, story.deliver(1, msg="m0")).found() == set()
 
 
-def test_l2_a_delivered_message_that_nobody_sent() -> None:
+def test_l2_a_delivered_message_that_was_never_sent() -> None:
     assert owned(1).through(0, 1).found() == {"L2"}
 
 
-def test_d1_an_acknowledged_message_that_came_to_no_end() -> None:
+def test_d1_an_acknowledged_message_that_did_not_finish() -> None:
     report = owned(2).through(0).report()
     assert set(report.violations) == {"D1"}
     assert report.counts.lost == 1
@@ -181,7 +181,7 @@ def test_d1_each_group_must_have_it() -> None:
     assert story.report().counts.lost == 1
 
 
-def test_d1_a_message_of_unknown_place_that_nobody_ever_saw() -> None:
+def test_d1_a_message_of_unknown_place_that_was_never_delivered() -> None:
     story = Story().sent(0).sent(1, placed=False).own(1).through(0)
     assert story.found() == {"D1"}
 
@@ -208,7 +208,7 @@ def test_a_message_whose_send_failed_or_has_no_answer_is_not_missed() -> None:
     assert story.through(0).found() == set()
 
 
-def test_d1_handed_out_again_after_it_finished() -> None:
+def test_d1_delivered_again_after_it_finished() -> None:
     assert owned(1).through(0, 0).found() == {"D1"}
 
 
@@ -216,7 +216,7 @@ def test_d1_finished_twice() -> None:
     assert owned(1).through(0).finish(0).found() == {"D1"}
 
 
-def test_d1_handed_out_again_after_its_commit() -> None:
+def test_d1_delivered_again_after_its_commit() -> None:
     story = owned(1).through(0).commit(1).own(2).through(0)
     assert story.found() == {"D1"}
 
@@ -228,7 +228,7 @@ def test_c1_a_committed_offset_that_falls() -> None:
     assert owned(2).through(0, 1).commit(2).commit(1).found() == {"C1"}
 
 
-def test_c2_a_commit_above_a_message_in_hand() -> None:
+def test_c2_a_commit_above_a_leased_message() -> None:
     story = owned(2)
     lease = story.deliver(0, order="a")
     story.through(1, order="b").commit(2)
@@ -266,7 +266,7 @@ def test_w1_an_epoch_that_does_not_rise() -> None:
 
 
 @pytest.mark.parametrize("late", ["deliver", "finish", "commit"])
-def test_w2_an_act_of_an_owner_that_is_none_any_more(late: str) -> None:
+def test_w2_an_action_of_a_former_owner(late: str) -> None:
     story = owned(1).own(2)
     story.through(0).commit(1)
     story.by(1)
@@ -274,7 +274,7 @@ def test_w2_an_act_of_an_owner_that_is_none_any_more(late: str) -> None:
     assert story.found() == {"W2"}
 
 
-def test_w2_a_hand_out_after_the_queue_was_given_up() -> None:
+def test_w2_a_delivery_after_the_queue_was_released() -> None:
     story = owned(1).add("own-", **LANE, epoch=1, reason="lost")
     assert story.through(0).found() == {"W2"}
 
@@ -327,7 +327,7 @@ def test_o3_two_handlers_of_a_key_at_the_same_time() -> None:
     assert story.handle_end(0, 2).found() == {"O3"}
 
 
-def test_a_handler_of_a_killed_client_never_ends_and_is_no_overlap() -> None:
+def test_a_handler_of_a_killed_client_never_ends_and_is_not_an_overlap() -> None:
     story = only_handlers(2).handle_start(0, 1).handle_start(0, 2).handle_end(0, 2)
     assert story.handled(1).found() == set()
 

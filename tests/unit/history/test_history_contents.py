@@ -42,14 +42,12 @@ def test_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "bb"), ("aa", None), (None, None)])
-def test_what_is_not_known_is_not_judged(before: str | None, after: str | None) -> None:
+def test_unknown_contents_are_not_judged(before: str | None, after: str | None) -> None:
     assert found(handled(sent(digest=before), digest=after)) == set()
 
 
 @pytest.mark.parametrize(("digest", "ids"), [("aa", set()), ("bb", {"I1"})])
-def test_i1_a_client_that_knows_no_name_of_it_is_judged_by_the_place(
-    digest: str, ids: set[str]
-) -> None:
+def test_i1_a_message_without_an_id_is_judged_by_its_place(digest: str, ids: set[str]) -> None:
     assert found(handled(sent(), digest=digest, msg=None, lease=None)) == ids
 
 

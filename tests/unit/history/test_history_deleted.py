@@ -20,19 +20,19 @@ def deleted(story: Story, begin: int, end: int) -> Story:
 
 
 @pytest.mark.parametrize(("end", "ids"), [(4, set()), (3, {"D1", "C2"})])
-def test_what_was_deleted_unread_is_not_lost(end: int, ids: set[str]) -> None:
+def test_messages_deleted_unread_are_not_lost(end: int, ids: set[str]) -> None:
     story = deleted(story_of(6).through(0), 1, end)
     assert story.through(4, 5).commit(6).found() == ids
 
 
-def test_what_an_owner_before_had_handed_out_may_be_deleted_unread_by_the_next() -> None:
+def test_messages_delivered_by_a_previous_owner_may_be_deleted_unread_at_the_next() -> None:
     story = story_of(3)
     story.deliver(0)
     story.own(2)
     assert deleted(story, 0, 2).through(2).commit(3).found() == set()
 
 
-def test_d1_what_was_deleted_is_handed_out() -> None:
+def test_d1_a_deleted_message_is_delivered() -> None:
     assert deleted(story_of(3), 0, 2).through(1, 2).commit(3).found() == {"D1"}
 
 

@@ -53,22 +53,22 @@ def found(story: Story) -> set[str]:
 # ---- red -----------------------------------------------------------------------------------------
 
 
-def test_n5_a_message_is_handed_out_late_while_a_pull_waits_at_another_proxy() -> None:
+def test_n5_a_message_is_delivered_late_while_a_pull_waits_at_another_proxy() -> None:
     assert found(waiting(owned("k"), LONG_S).through(0)) == {"N5"}
 
 
-def test_n5_a_message_that_is_never_handed_out() -> None:
+def test_n5_a_message_that_is_never_delivered() -> None:
     assert found(waiting(owned("k", "l").through(0), LONG_S)) == {"N5", "D1"}
 
 
-def test_n5_nobody_owns_the_queue() -> None:
+def test_n5_the_queue_has_no_owner() -> None:
     story = owned("k", "l").through(0).add("own-", **LANE, epoch=1, reason="lost")
     waiting(story, LONG_S)
     assert found(story) == {"N5", "D1"}
     assert found(story.own(2, **RULES).through(1, order="l")) == {"N5"}
 
 
-def test_n5_nobody_had_the_queue_before() -> None:
+def test_n5_the_queue_never_had_an_owner() -> None:
     assert found(waiting(sent("k"), LONG_S).own(1, **RULES).through(0)) == {"N5"}
 
 
@@ -125,7 +125,7 @@ def test_n5_a_pull_that_waits_to_the_end() -> None:
     assert found(story.add("extend", node="far", **LANE, epoch=0, lease=7, ms=1)) == {"N5", "D1"}
 
 
-def test_n5_a_message_in_hand_while_the_owner_has_pulls_that_wait() -> None:
+def test_n5_a_leased_message_while_the_owner_has_waiting_pulls() -> None:
     story = pull(owned("k", "l"), "pull_wait", node="n")
     lease = story.deliver(0)
     for _ in range(14):
@@ -152,7 +152,7 @@ def test_a_message_that_comes_in_time() -> None:
     assert found(waiting(owned("k"), LIMITS.demand_s - 1).through(0)) == set()
 
 
-def test_nobody_wants_it() -> None:
+def test_no_pull_wants_it() -> None:
     assert found(owned("k").wait(LONG_S).through(0)) == set()
     assert found(waiting(owned("k"), LONG_S, topics=["other"]).through(0)) == set()
     assert found(waiting(owned("k"), LONG_S, group="audit").through(0)) == set()
@@ -166,7 +166,7 @@ def test_pulls_that_wait_at_the_same_time_count_once() -> None:
     assert found(story.through(0)) == set()
 
 
-def test_a_fault_is_at_work_or_was_a_moment_ago() -> None:
+def test_a_fault_is_active_or_ended_a_moment_ago() -> None:
     story = waiting(owned("k").add("nemesis", what="kill", target="p", phase="begin"), LONG_S)
     story.add("nemesis", what="kill", target="p", phase="end")
     assert found(waiting(story, LIMITS.settle_s + 100).through(0)) == set()
@@ -178,7 +178,7 @@ def test_pulls_of_a_killed_proxy_end_at_its_death() -> None:
 
 
 @pytest.mark.parametrize("lives_s", [5, LIMITS.demand_s - 10])
-def test_pulls_of_an_earlier_incarnation_wait_no_more(lives_s: float) -> None:
+def test_pulls_of_an_earlier_incarnation_do_not_wait(lives_s: float) -> None:
     story = pull(owned("k").add("start", node="far"), "pull_wait").wait(1)
     story.add("start", node="far").wait(LONG_S)
     waiting(story, lives_s, consumer="d")
@@ -261,7 +261,7 @@ def test_a_rate_limit_of_the_owner_may_hold_it_back(topic: str | None, ids: set[
     assert found(waiting(story, LONG_S).through(0)) == ids
 
 
-def test_a_reset_begins_anew() -> None:
+def test_a_reset_starts_over() -> None:
     story = waiting(owned("k").add("own-", **LANE, epoch=1, reason="reset"), 100)
     story.add("audit", id="a", phase="begin", by="me", reason="so", before={}, after={})
     where = {**LANE, "epoch": 1, "from": 0, "to": 0}
@@ -346,7 +346,7 @@ def test_n5_a_newer_message_waits_for_older_ones_of_its_key_alone(
     assert found(through_older(story, next_order).through(1, order="l")) == ids
 
 
-def test_a_newer_message_may_wait_for_an_older_one_that_nobody_knows() -> None:
+def test_a_newer_message_may_wait_for_an_unknown_older_one() -> None:
     story = changing("k", "l")
     story.add("pause", **LANE, epoch=1, order="k", by="p", reason="so", audit="A")
     assert found(waiting(story, LONG_S).through(1, order="l")) == {"D1"}

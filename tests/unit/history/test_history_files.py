@@ -32,7 +32,7 @@ def test_files_are_joined_in_the_order_of_time(tmp_path: Path) -> None:
     ]
 
 
-def test_a_torn_last_line_is_passed_over_and_counted(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_skipped_and_counted(tmp_path: Path) -> None:
     path = whole_run().write(tmp_path / "n.jsonl")
     path.write_bytes(path.read_bytes() + b'{"e":"deliver","t_n')
     report = verify([path])
@@ -40,7 +40,7 @@ def test_a_torn_last_line_is_passed_over_and_counted(tmp_path: Path) -> None:
     assert report.counts.torn == 1
 
 
-def test_what_a_killed_and_restarted_process_wrote_is_read(tmp_path: Path) -> None:
+def test_the_events_of_a_killed_and_restarted_process_are_read(tmp_path: Path) -> None:
     history = HistoryWriter(tmp_path, "n", parts=["broker"])
     history.write("send", msg="m", topic="orders", key=None)
     history.write("send_ok", msg="m", **QUEUE, offset=0)
@@ -58,7 +58,7 @@ def test_what_a_killed_and_restarted_process_wrote_is_read(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "line", [b"no JSON", b"[1]", b'{"e": 1, "t_ns": 2}', b'{"e": "send"}', b"", b"\xff"]
 )
-def test_a_line_in_the_middle_that_is_no_event_is_named(tmp_path: Path, line: bytes) -> None:
+def test_an_invalid_line_in_the_middle_is_named(tmp_path: Path, line: bytes) -> None:
     path = whole_run().write(tmp_path / "n.jsonl")
     lines = path.read_bytes().splitlines()
     lines[2] = line
@@ -67,6 +67,6 @@ def test_a_line_in_the_middle_that_is_no_event_is_named(tmp_path: Path, line: by
         verify([path])
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match=r"none\.jsonl: cannot be read: No such file"):
         verify([tmp_path / "none.jsonl"])

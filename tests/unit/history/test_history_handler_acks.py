@@ -85,7 +85,7 @@ def test_a_consumer_that_writes_no_handler_events_is_not_judged() -> None:
     assert found(story.through(1)) == set()
 
 
-def test_an_ack_that_counts_for_nothing_is_not_judged() -> None:
+def test_an_ack_without_effect_is_not_judged() -> None:
     story = owned()
     lease = story.deliver(1)
     story.handle_start(1, lease).own(2)

@@ -45,7 +45,7 @@ def test_a_pause_that_is_known_by_the_records_of_another_queue() -> None:
     assert found(paused().own(2, key_version=1, forgotten=True, paused=[None])) == {"K1"}
 
 
-def test_a_pause_that_is_told_from_records() -> None:
+def test_a_pause_known_from_records() -> None:
     assert found(paused().own(2, key_version=1, paused=[None])) == set()
 
 
@@ -62,7 +62,7 @@ def test_a_parked_key_that_is_known() -> None:
     assert found(parked().own(2, key_version=1, parked=["k"])) == set()
 
 
-def test_a_parked_key_whose_copies_have_ended_may_be_parked_no_more() -> None:
+def test_a_parked_key_whose_copies_have_ended_may_be_unparked() -> None:
     story = parked().add("unpark", **LANE, epoch=1, order="k", by="p")
     assert "K1" not in found(story.own(2, key_version=1))
 
@@ -76,5 +76,5 @@ def test_an_owner_that_knows_of_fewer_changes_of_the_order_key(
     assert found(story) == ids
 
 
-def test_records_that_had_to_say_nothing_may_be_deleted() -> None:
+def test_records_without_required_state_may_be_deleted() -> None:
     assert found(Story().sent(0).own(1).through(0).own(2, forgotten=True)) == set()

@@ -54,7 +54,7 @@ def found(story: Story) -> set[str]:
 # ---- clean ---------------------------------------------------------------------------------------
 
 
-def test_a_life_that_begins_anew_is_clean() -> None:
+def test_a_new_life_is_clean() -> None:
     report = through(anew(first_life()), 0, 1, 2, 3).commit(4).report()
     assert report.clean, report.as_dict()
     counts = report.counts
@@ -74,14 +74,14 @@ def test_several_lives_are_clean() -> None:
     assert found(story) == set()
 
 
-def test_epochs_may_begin_anew() -> None:
+def test_epochs_may_start_over() -> None:
     story = first_life()
     story.own(2).own(3)
     story = anew(story, own=False).own(0)
     assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
 
 
-def test_what_was_unfinished_is_gone_and_not_lost() -> None:
+def test_unfinished_messages_are_gone_and_not_lost() -> None:
     story = Story()
     for offset in range(5):
         story.sent(offset)
@@ -108,7 +108,7 @@ def test_a_topic_that_is_created_for_the_first_time_changes_nothing() -> None:
     assert found(topic(Story(), "created").sent(0).own(1).through(0)) == set()
 
 
-def test_what_a_client_had_in_hand_may_be_handled_and_acked() -> None:
+def test_leased_messages_may_be_handled_and_acked() -> None:
     story = first_life(2).sent(2).sent(3)
     running, waiting = story.deliver(2), story.deliver(3, order="l")
     story.handle_start(2, running)
@@ -120,7 +120,7 @@ def test_what_a_client_had_in_hand_may_be_handled_and_acked() -> None:
     assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
 
 
-def test_what_a_client_had_in_hand_may_be_acked_after_the_new_owner_began() -> None:
+def test_leased_messages_may_be_acked_after_the_new_owner_began() -> None:
     story = first_life(2).sent(2)
     running = story.deliver(2)
     anew(story)
@@ -131,7 +131,7 @@ def test_what_a_client_had_in_hand_may_be_acked_after_the_new_owner_began() -> N
     assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
 
 
-def test_a_proxy_may_own_the_new_topic_before_anybody_says_that_it_was_created() -> None:
+def test_a_proxy_may_own_the_new_topic_before_its_creation_is_recorded() -> None:
     story = topic(first_life(), "deleted").own(2)
     for offset in range(4):
         story.sent(offset, msg=f"n{offset}")
@@ -139,7 +139,7 @@ def test_a_proxy_may_own_the_new_topic_before_anybody_says_that_it_was_created()
     assert found(through(topic(story, "created"), 2, 3).commit(4)) == set()
 
 
-def test_what_the_owner_wrote_late_is_of_its_life() -> None:
+def test_late_events_of_an_owner_belong_to_its_life() -> None:
     story = first_life(2).sent(2)
     decided_ns = story.now_ns
     anew(story, own=False).commit(2, asked_ns=decided_ns)
@@ -163,7 +163,7 @@ def test_a_parked_key_does_not_outlive_its_topic() -> None:
     assert found(through(anew(story, 2), 0, 1)) == set()
 
 
-def test_a_send_under_way_while_the_topic_was_deleted_is_nobodys_business() -> None:
+def test_a_send_in_flight_while_the_topic_was_deleted_is_not_judged() -> None:
     story = first_life(2).add("send", msg="x", topic="orders", key="k")
     story = topic(topic(story, "deleted"), "created")
     story.add("send_ok", msg="x", topic="orders", queue="broker-a_0", offset=2).own(2)
@@ -183,7 +183,7 @@ def test_handlers_alone_can_be_judged_over_lives() -> None:
 # ---- red -----------------------------------------------------------------------------------------
 
 
-def test_d1_a_new_message_that_comes_to_no_end() -> None:
+def test_d1_a_new_message_that_does_not_finish() -> None:
     assert found(through(anew(first_life()), 0, 1, 2)) == {"D1"}
 
 
@@ -201,12 +201,12 @@ def test_d1_an_old_commit_hides_all_new_messages() -> None:
     assert story.report().counts.lost == 4
 
 
-def test_g1_an_old_commit_is_committed_anew() -> None:
+def test_g1_an_old_offset_is_committed_again() -> None:
     story = anew(first_life(10), 4, begin=10)
     assert found(story.commit(10)) == {"C2", "D1", "G1"}
 
 
-def test_g1_an_old_message_is_handed_out() -> None:
+def test_g1_an_old_message_is_delivered() -> None:
     story = through(anew(first_life(10)), 0, 1, 2, 3)
     story.ack(7, story.deliver(7)).commit(4)
     assert found(story) == {"G1"}
@@ -224,7 +224,7 @@ def test_g1_an_old_message_in_the_place_of_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("late", ["expire", "retry", "unsent"])
-def test_g1_is_said_once_of_a_lease(late: str) -> None:
+def test_g1_is_reported_once_per_lease(late: str) -> None:
     story = anew(first_life(10))
     lease = story.deliver(0)
     if late == "retry":
@@ -236,7 +236,7 @@ def test_g1_is_said_once_of_a_lease(late: str) -> None:
     assert story.report().violations["G1"].count == 1
 
 
-def test_an_old_owner_that_is_cut_off_hands_on_what_it_read_while_it_trusts_its_lock() -> None:
+def test_an_isolated_old_owner_delivers_from_memory_while_it_trusts_its_lock() -> None:
     story = anew(first_life(4).sent(4).sent(5), own=False).wait(4)
     story.ack(4, story.deliver(4)).finish(5, outcome="filtered", by="tags")
     story.own(2)
@@ -244,7 +244,7 @@ def test_an_old_owner_that_is_cut_off_hands_on_what_it_read_while_it_trusts_its_
     assert found(through(story, 0, 1, 2, 3)) <= {"D2"}  # its rules may filter nothing
 
 
-def test_g1_the_old_owner_hands_on_what_it_read() -> None:
+def test_g1_the_old_owner_delivers_from_memory() -> None:
     story = anew(first_life(4).sent(4), own=False).wait(6)
     story.deliver(4)
     story.own(2)
@@ -271,7 +271,7 @@ def test_g1_an_old_parked_copy_is_redriven() -> None:
     assert found(through(story, 0, 1, 2, 3)) - {"R5"} == {"G1"}
 
 
-def test_the_owner_of_the_life_before_may_go_on_in_the_new_one() -> None:
+def test_the_owner_of_the_previous_life_may_continue_in_the_new_one() -> None:
     """No other proxy took the queue; it read the new log from its beginning."""
     story = anew(first_life(), own=False)
     assert found(through(story, 0, 1, 2, 3).commit(4)) == set()
@@ -331,9 +331,7 @@ def test_lives_of_the_queues_of_two_brokers_are_numbered_apart() -> None:
 
 
 @pytest.mark.parametrize(("after_s", "allowed"), [(1.9, True), (2.1, False)])
-def test_g1_what_an_owner_hands_out_when_it_trusts_its_lock_no_more(
-    after_s: float, allowed: bool
-) -> None:
+def test_g1_a_delivery_after_the_trust_in_the_lock_ended(after_s: float, allowed: bool) -> None:
     """It trusts its lock for its own *trust_ms*, from the creation on."""
     story = Story()
     for offset in range(4):
@@ -346,7 +344,7 @@ def test_g1_what_an_owner_hands_out_when_it_trusts_its_lock_no_more(
     assert found(through(story, 0, 1, 2, 3)) == (set() if allowed else {"G1"})
 
 
-def test_g1_another_owner_hands_out_what_the_former_life_had_at_once() -> None:
+def test_g1_another_owner_delivers_messages_of_the_former_life_at_once() -> None:
     """An owner that took over after the creation has no lock of the former life to trust."""
     story = anew(first_life(4).sent(4))
     story.deliver(4)

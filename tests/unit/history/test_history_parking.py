@@ -15,7 +15,7 @@ def test_parked_and_redriven_in_order_is_clean() -> None:
     assert story.about("unpark").found() == set()
 
 
-def test_copies_that_go_out_in_one_run_are_clean() -> None:
+def test_copies_delivered_in_one_run_are_clean() -> None:
     """Earlier copies are leased in the same run."""
     story = Parked()
     story.about("redrive", state="started")
@@ -26,11 +26,11 @@ def test_copies_that_go_out_in_one_run_are_clean() -> None:
     assert story.about("unpark").found() == set()
 
 
-def test_what_stays_parked_is_not_lost() -> None:
+def test_parked_messages_are_not_lost() -> None:
     assert Parked().found() == set()
 
 
-def test_r3_a_message_handed_out_although_its_key_is_parked() -> None:
+def test_r3_a_message_delivered_although_its_key_is_parked() -> None:
     story = Parked(parked=2)
     assert story.live(2).found() == {"R3"}
 
@@ -41,7 +41,7 @@ def test_r3_parked_before_its_key_was() -> None:
     assert "R3" in story.found()
 
 
-def test_a_new_owner_says_what_it_found_parked_by_one_that_could_not_say_so() -> None:
+def test_a_new_owner_reports_keys_parked_by_an_owner_that_could_not() -> None:
     story = Parked()
     park = next(event for event in story.events if event["e"] == "park")
     park |= {"e": "own+", "epoch": 2, "owner": "q", "parked": ["k"]}
@@ -56,7 +56,7 @@ def test_r3_a_new_owner_that_forgot_a_parked_key() -> None:
     assert "R3" in story.found()
 
 
-def test_r3_copies_that_nobody_redrove() -> None:
+def test_r3_copies_without_a_redrive() -> None:
     story = Parked()
     story.redriven(0, 1, 2)
     assert story.about("unpark").found() == {"R3"}
@@ -69,7 +69,7 @@ def test_r3_copies_out_of_order() -> None:
     assert "R3" in story.redriven(2, 0, 1).found()
 
 
-def test_a_copy_may_finish_before_its_message_is_said_to_be_parked() -> None:
+def test_a_copy_may_finish_before_its_parked_event() -> None:
     """The broker's answer was late, and readers saw the copy before."""
     story = Parked(parked=1)
     story.about("redrive", state="started")
@@ -88,7 +88,7 @@ def test_r3_unparked_too_early() -> None:
     assert "R3" in story.redriven(1).found()
 
 
-def test_d1_a_copy_that_nobody_ever_redrives() -> None:
+def test_d1_a_copy_that_is_never_redriven() -> None:
     story = Parked()
     story.about("redrive", state="started")
     story.redriven(0, 1)
@@ -117,7 +117,7 @@ def test_a_redrive_that_takes_its_time_is_clean() -> None:
     assert story.about("unpark").found() == set()
 
 
-def test_a_stop_that_no_record_tells_may_be_unknown_to_the_next_owner() -> None:
+def test_an_unrecorded_stop_may_be_unknown_to_the_next_owner() -> None:
     story = Parked()
     story.about("redrive", state="started")
     story.about("redrive", state="stopped")
@@ -126,7 +126,7 @@ def test_a_stop_that_no_record_tells_may_be_unknown_to_the_next_owner() -> None:
     assert story.about("unpark").found() == set()
 
 
-def test_r3_a_stop_that_a_record_tells_is_known_to_the_next_owner() -> None:
+def test_r3_a_recorded_stop_is_known_to_the_next_owner() -> None:
     story = Parked()
     story.add("own+", **{**LANE, **TWIN}, epoch=0, owner="p")
     story.about("redrive", state="started")
@@ -137,7 +137,7 @@ def test_r3_a_stop_that_a_record_tells_is_known_to_the_next_owner() -> None:
     assert story.about("unpark").found() == {"R3"}
 
 
-def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> None:
+def test_a_message_parked_again_after_copies_of_later_ones_has_finished() -> None:
     """Its end was not recorded when its owner crashed; the copies prove it."""
     story = Parked()
     story.about("redrive", state="started")
@@ -149,7 +149,7 @@ def test_a_message_parked_again_behind_copies_of_later_ones_had_its_end() -> Non
     assert story.about("unpark").found() == set()
 
 
-def test_so_do_copies_of_which_nobody_said_that_they_are_stored() -> None:
+def test_copies_without_a_parked_event_prove_it_too() -> None:
     """A client finished the head after its key was parked; then the owner crashed before the answer
     for the copies, which readers had seen.
     """
@@ -166,7 +166,7 @@ def test_so_do_copies_of_which_nobody_said_that_they_are_stored() -> None:
     assert story.about("unpark").found() == set()
 
 
-def test_d1_a_message_parked_behind_copies_of_later_ones() -> None:
+def test_d1_a_message_parked_after_copies_of_later_ones() -> None:
     story = Parked(parked=0)
     for offset in (1, 2, 0):
         story.finish(offset, outcome="parked", queue="broker-a_3", order="k")
@@ -200,9 +200,7 @@ def test_a_former_owner_that_comes_late_to_the_copies_owns_nothing() -> None:
 
 
 @pytest.mark.parametrize(("recorded", "found"), [(False, set()), (True, {"D3b"})])
-def test_d3b_a_redrive_that_a_record_tells_counts_hand_outs_anew(
-    recorded: bool, found: set[str]
-) -> None:
+def test_d3b_a_recorded_redrive_resets_the_attempts(recorded: bool, found: set[str]) -> None:
     """Its owner crashes before it delivered anything: the next owner may not know the redrive, and
     continues the previous one.
     """
@@ -225,7 +223,9 @@ def test_d3b_a_redrive_that_a_record_tells_counts_hand_outs_anew(
 
 
 @pytest.mark.parametrize(("deleted", "ids"), [(3, set()), (2, {"R3", "D1"})])
-def test_copies_that_retention_deleted_are_told_by_their_key(deleted: int, ids: set[str]) -> None:
+def test_copies_deleted_by_retention_are_identified_by_their_key(
+    deleted: int, ids: set[str]
+) -> None:
     """They are its oldest ones; their messages are unknown."""
     story = Parked()
     story.about("redrive", state="started")
@@ -235,9 +235,7 @@ def test_copies_that_retention_deleted_are_told_by_their_key(deleted: int, ids: 
 
 
 @pytest.mark.parametrize(("end", "ids"), [(3, set()), (2, {"R3", "D1"})])
-def test_copies_that_retention_deleted_unread_are_told_by_their_places(
-    end: int, ids: set[str]
-) -> None:
+def test_copies_deleted_unread_are_identified_by_their_places(end: int, ids: set[str]) -> None:
     story = Parked()
     for each in story.events:
         if each.get("outcome") == "parked":

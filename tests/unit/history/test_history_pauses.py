@@ -27,7 +27,7 @@ def test_a_key_that_is_paused_until_it_is_resumed_is_right() -> None:
 
 
 @pytest.mark.parametrize("order", ["k", None])
-def test_nothing_of_what_is_paused_is_handed_out(order: str | None) -> None:
+def test_no_paused_message_is_delivered(order: str | None) -> None:
     story = Paused()
     story.about("redrive", state="started")
     story.acted("pause", order)
@@ -35,7 +35,7 @@ def test_nothing_of_what_is_paused_is_handed_out(order: str | None) -> None:
     assert story.found() == {"R4"}
 
 
-def test_a_pause_of_a_former_owner_that_its_successor_never_knew_counts_for_nothing() -> None:
+def test_a_pause_of_a_former_owner_unknown_to_its_successor_has_no_effect() -> None:
     story = Paused()
     story.about("redrive", state="started")
     story.add("own+", **story.lane, epoch=2, owner="q")
@@ -45,7 +45,7 @@ def test_a_pause_of_a_former_owner_that_its_successor_never_knew_counts_for_noth
     assert "R4" not in story.found()
 
 
-def test_a_new_owner_knows_what_is_paused() -> None:
+def test_a_new_owner_knows_the_pauses() -> None:
     story = Paused()
     story.acted("pause")
     story.add("own+", **story.lane, epoch=2, owner="q", paused=["k"])
@@ -65,7 +65,9 @@ def test_a_new_owner_knows_what_is_paused() -> None:
         ({"phase": "end"}, {"R5"}),
     ],
 )
-def test_a_skip_has_a_record_of_who_and_why_and_what(record: dict[str, Any], red: set[str]) -> None:
+def test_a_skip_has_a_record_of_actor_reason_and_target(
+    record: dict[str, Any], red: set[str]
+) -> None:
     story = Paused()
     fields = {"audit": "a-2", **record}
     story.audited(fields.pop("id", "a-2"), **{k: v for k, v in fields.items() if k != "audit"})

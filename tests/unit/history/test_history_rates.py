@@ -78,11 +78,11 @@ def test_the_rate_holds_in_any_window() -> None:
     assert run.found() == 51
 
 
-def test_what_is_not_taken_is_not_saved_up() -> None:
+def test_unused_rate_is_not_saved_up() -> None:
     assert two_owners().deliver("p", "a_0", 12).wait(100).deliver("p", "a_0", 13).found() == 1
 
 
-def test_a_queue_that_changes_hands_brings_no_burst() -> None:
+def test_a_queue_that_changes_its_owner_brings_no_burst() -> None:
     run = two_owners().deliver("p", "a_0", 12)
     run.add("own-", "p", queue="a_0", epoch=1, reason="handed over")
     assert run.wait(0.1).own("q", "a_0", epoch=2).deliver("q", "a_1", 2).found() == 1
@@ -110,7 +110,7 @@ def test_without_a_limit_at_one_of_them_nothing_is_judged() -> None:
     assert two_owners(None).deliver("p", "a_0", 100).found() == 0
 
 
-def test_what_counts_is_when_it_was_decided() -> None:
+def test_the_time_of_the_decision_counts() -> None:
     run = two_owners().deliver("p", "a_0", 12).wait(1)
     decided = {"at_ns": run.now_ns}
     run.wait(1.5).deliver("q", "a_1", 10)
@@ -128,7 +128,7 @@ def test_events_of_one_process_count_in_the_order_of_its_history() -> None:
     assert run.deliver("q", "a_1", 50, at_ns=run.now_ns - 2).found() == 0
 
 
-def test_nothing_is_due_that_a_limit_may_hold_up() -> None:
+def test_nothing_is_due_while_a_limit_may_hold_it_back() -> None:
     """Otherwise N3 would be violated."""
     run = Run().rate("p", 0.001).own("p", "a_0")
     run.add("pull_wait", "p", topics=None, consumer="c")
@@ -139,12 +139,12 @@ def test_nothing_is_due_that_a_limit_may_hold_up() -> None:
     assert run.found() == 0
 
 
-def test_a_limit_of_a_killed_process_is_none_of_the_next_one() -> None:
+def test_a_limit_of_a_killed_process_does_not_apply_to_the_next_one() -> None:
     run = Run().rate("p", 10).own("p", "broker-a_0").wait(1).add("start", "p").wait(1)
     assert run.own("p", "broker-a_0", 2).deliver("p", "broker-a_0", 100, epoch=2).found() == 0
 
 
-def test_the_next_process_tells_its_own_limit() -> None:
+def test_the_next_process_has_its_own_limit() -> None:
     run = Run().rate("p", 10).own("p", "broker-a_0").wait(1).add("start", "p").wait(1)
     run.rate("p", 5).own("p", "broker-a_0", 2)
     assert run.deliver("p", "broker-a_0", 7, epoch=2).found() == 1

@@ -42,7 +42,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     assert not history.enabled
 
 
-def test_a_second_run_ends_a_torn_line_and_goes_on_below(tmp_path: Path) -> None:
+def test_a_second_run_ends_a_torn_line_and_continues_below(tmp_path: Path) -> None:
     HistoryWriter(tmp_path, "n").close()
     path = tmp_path / "n.jsonl"
     path.write_bytes(path.read_bytes() + b'{"e":"se')
@@ -101,7 +101,7 @@ def test_a_full_disk_ends_the_history_and_not_the_process(
     assert not history.enabled
 
 
-def test_no_history_takes_everything() -> None:
+def test_the_null_history_accepts_all_events() -> None:
     history = NullHistory()
     history.write("send", msg="m")
     history.write_many("send", [{}])

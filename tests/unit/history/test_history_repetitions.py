@@ -63,7 +63,7 @@ def test_another_end_after_a_crash_is_counted() -> None:
 
 @pytest.mark.parametrize("end", ["retry", "expire"])
 @pytest.mark.parametrize(("attempt", "found"), [(1, {"D3b"}), (2, set()), (3, {"D3b"})])
-def test_d3b_every_hand_out_counts_once(end: str, attempt: int, found: set[str]) -> None:
+def test_d3b_every_delivery_counts_once(end: str, attempt: int, found: set[str]) -> None:
     story = owned(1)
     lease = story.deliver(0)
     if end == "retry":
@@ -74,21 +74,21 @@ def test_d3b_every_hand_out_counts_once(end: str, attempt: int, found: set[str])
 
 
 @pytest.mark.parametrize(("attempt", "found"), [(1, set()), (2, {"D3b"})])
-def test_d3b_but_what_was_handed_back_unhandled_or_never_sent(attempt: int, found: set) -> None:
+def test_d3b_unhandled_and_unsent_deliveries_do_not_count(attempt: int, found: set) -> None:
     story = owned(1)
     story.ack(0, story.deliver(0), outcome="defer")
     story.add("unsent", **LANE, epoch=1, lease=story.deliver(0, attempt=1), offset=0)
     assert story.ack(0, story.deliver(0, attempt=attempt)).found() == found
 
 
-def test_d3b_more_hand_outs_than_allowed() -> None:
+def test_d3b_more_deliveries_than_allowed() -> None:
     story = owned(1, max_deliveries=2)
     for _ in range(2):
         story.expire(0, story.deliver(0))
     assert story.ack(0, story.deliver(0)).found() == {"D3b"}
 
 
-def test_a_crash_may_forget_one_hand_out() -> None:
+def test_a_crash_may_forget_one_delivery() -> None:
     story = owned(1, max_deliveries=2)
     story.expire(0, story.deliver(0))
     story.deliver(0)
@@ -97,7 +97,7 @@ def test_a_crash_may_forget_one_hand_out() -> None:
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_d3b_one_that_was_given_up_just_before_a_crash_is_not_handed_out_again(again: bool) -> None:
+def test_d3b_a_message_given_up_just_before_a_crash_is_not_delivered_again(again: bool) -> None:
     """A record contains its failure but not the give-up, so the next owner gives it up as well."""
     story = owned(1, max_deliveries=2)
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_d3b_one_that_was_given_up_just_before_a_crash_is_not_handed_out_again(a
 
 
 @pytest.mark.parametrize(("attempt", "found"), [(1, {"D3b"}), (2, set()), (3, set())])
-def test_d3b_a_crash_forgets_none_that_a_record_says(attempt: int, found: set[str]) -> None:
+def test_d3b_a_crash_forgets_no_recorded_attempt(attempt: int, found: set[str]) -> None:
     """No record contains the second; the first had failed in one."""
     story = owned(1)
     story.expire(0, story.deliver(0))
@@ -120,7 +120,7 @@ def test_d3b_a_crash_forgets_none_that_a_record_says(attempt: int, found: set[st
 
 
 @pytest.mark.parametrize(("attempt", "found"), [(1, {"D3b"}), (2, set()), (4, set()), (5, {"D3b"})])
-def test_d3b_a_record_knows_nothing_of_what_failed_later(attempt: int, found: set[str]) -> None:
+def test_d3b_a_record_does_not_contain_later_failures(attempt: int, found: set[str]) -> None:
     """The second was alive in the record, and failed before the crash; the third is in
     no record.
     """
@@ -151,24 +151,24 @@ def test_d3b_a_clean_end_forgets_none() -> None:
 # ---- D4, D5 --------------------------------------------------------------------------------------
 
 
-def test_d4_a_repetition_of_what_was_written_down() -> None:
+def test_d4_a_repetition_of_a_recorded_finish() -> None:
     story = recorded(owned(2).through(0, 1), at=5).own(9)
     report = story.through(0, 1).report()
     assert set(report.violations) == {"D4"}
     assert report.violations["D4"].count == 2
 
 
-def test_what_finished_after_the_last_record_may_come_again() -> None:
+def test_messages_finished_after_the_last_record_may_come_again() -> None:
     story = recorded(owned(2).through(0), at=5).through(1).own(9)
     assert story.through(1).found() == set()
 
 
-def test_a_record_behind_the_next_owners_counts_for_nothing() -> None:
+def test_a_record_behind_the_next_owners_does_not_count() -> None:
     story = recorded(owned(1).through(0), at=5).own(4)
     assert story.through(0).found() == set()
 
 
-def test_d4_a_finish_that_should_long_have_been_written_down() -> None:
+def test_d4_a_finish_that_should_have_been_recorded_long_ago() -> None:
     story = recorded(owned(3), at=5).through(0).wait(11).through(1).own(9)
     report = story.through(0, 1, 2).report()
     assert {name: found.count for name, found in report.violations.items()} == {"D4": 1}
@@ -178,20 +178,20 @@ def test_d5_a_repetition_after_a_clean_end() -> None:
     assert given_up(owned(1).through(0)).own(2).through(0).found() == {"D5"}
 
 
-def test_a_clean_end_during_a_fault_may_not_have_been_written_down() -> None:
+def test_a_clean_end_during_a_fault_may_be_unrecorded() -> None:
     story = owned(1).through(0).add("nemesis", what="kill", target="broker", phase="begin")
     given_up(story).add("nemesis", what="kill", target="broker", phase="end")
     assert story.own(2).through(0).found() == set()
 
 
-def test_a_clean_end_cannot_know_what_a_lost_owner_had_finished() -> None:
+def test_a_clean_end_does_not_cover_finishes_of_a_lost_owner() -> None:
     """The owner in between delivered nothing: it waited, and released the queue."""
     story = given_up(owned(1).through(0), "lost").own(2)
     assert given_up(story).own(3).through(0).found() == set()
 
 
 @pytest.mark.parametrize("reason", ["lost", "another proxy owned the queue meanwhile"])
-def test_a_lost_queue_is_no_clean_end(reason: str) -> None:
+def test_a_lost_queue_is_not_a_clean_end(reason: str) -> None:
     assert given_up(owned(1).through(0), reason).own(2).through(0).found() == set()
 
 
@@ -222,7 +222,7 @@ def test_once_the_first_answers_leases_have_ended_others_may_follow() -> None:
     assert story.ack(1, pulled(story, 1, req="r1", order="b")).found() == set()
 
 
-def test_another_proxy_answers_afresh() -> None:
+def test_another_proxy_gives_a_new_answer() -> None:
     story = owned(1)
     story.add("own+", **{**LANE, "queue": "broker-a_1"}, epoch=1, owner="q", node="q")
     story.sent(0, msg="x", queue="broker-a_1")
@@ -239,14 +239,14 @@ def replayed(story: Story, offset: int, lease: int, req: str = "r1") -> Story:
     return story.add("replay", **LANE, epoch=story.epoch, **fields)
 
 
-def test_a_lease_given_once_more_is_clean() -> None:
+def test_a_repeated_lease_is_clean() -> None:
     story = owned(1)
     lease = pulled(story, 0, req="r1", order="k")
     assert replayed(story, 0, lease).ack(0, lease).found() == set()
 
 
 @pytest.mark.parametrize("req", ["r1", "r2"])
-def test_x1_a_lease_given_once_more_that_had_ended_or_was_anothers(req: str) -> None:
+def test_x1_a_repeated_lease_that_had_ended_or_was_anothers(req: str) -> None:
     story = owned(1)
     lease = pulled(story, 0, req="r1", order="k")
     if req == "r1":
@@ -259,7 +259,7 @@ def test_x1_a_lease_given_once_more_that_had_ended_or_was_anothers(req: str) -> 
 # ---- ends of periods -----------------------------------------------------------------------------
 
 
-def test_what_was_decided_before_the_next_grant_and_written_later_takes_no_effect() -> None:
+def test_a_decision_before_the_next_grant_written_later_has_no_effect() -> None:
     """The process was stopped in between."""
     story = owned(2)
     lease = story.deliver(0)
@@ -274,12 +274,12 @@ def test_what_was_decided_before_the_next_grant_and_written_later_takes_no_effec
     assert report.counts.void == 1
 
 
-def test_an_owner_that_was_slow_to_say_so_is_no_second_one() -> None:
+def test_a_late_own_event_is_not_a_second_owner() -> None:
     story = owned(1).own(5).add("own+", **LANE, epoch=3, owner="q", asked_ns=1)
     assert story.through(0).found() == set()
 
 
-def test_w1_a_lower_epoch_asked_for_later() -> None:
+def test_w1_a_lower_epoch_requested_later() -> None:
     story = owned(1).own(5)
     story.add("own+", **LANE, epoch=3, owner="q", asked_ns=story.now_ns + 1)
     assert story.through(0).found() == {"W1"}
@@ -293,7 +293,7 @@ def test_w1_two_owners_of_one_epoch() -> None:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def test_messages_of_a_run_are_in_hand_together() -> None:
+def test_messages_of_a_run_are_leased_together() -> None:
     story = owned(3)
     leases = [story.deliver(offset, run=1) for offset in range(3)]
     for offset, lease in enumerate(leases):
@@ -311,7 +311,7 @@ def test_o2_a_run_that_leaves_its_first_message_out() -> None:
 # ---- sends ---------------------------------------------------------------------------------------
 
 
-def test_l1_a_send_under_way_while_a_process_was_killed_may_stand_twice() -> None:
+def test_l1_a_send_in_flight_while_a_process_was_killed_may_be_stored_twice() -> None:
     """Its producer retried it, and the process with the event was killed."""
     story = Story().add("send", msg="m0", topic="orders", key="k")
     story.add("start", parts=["broker"], node="again").sent(1, msg="m0").own(1)
@@ -319,7 +319,7 @@ def test_l1_a_send_under_way_while_a_process_was_killed_may_stand_twice() -> Non
     assert story.ack(1, story.deliver(1, msg="m0")).found() == set()
 
 
-def test_w2_what_an_owner_decided_before_it_stood_still_takes_no_effect() -> None:
+def test_w2_a_decision_of_an_owner_before_it_was_stopped_has_no_effect() -> None:
     """Its process was stopped between the decision and the event."""
     story = owned(1)
     story.own(2).through(0).commit(1)

@@ -29,7 +29,7 @@ def test_a_group_that_goes_back_gets_its_messages_again_in_order() -> None:
     assert story.through(1, 2).commit(3).found() == set()
 
 
-def test_d1_what_comes_again_has_to_come_to_an_end() -> None:
+def test_d1_repeated_messages_have_to_finish() -> None:
     story = moved(story_of(3).through(0, 1, 2).commit(3), 1)
     assert story.through(1).commit(2).found() == {"D1"}
 
@@ -47,13 +47,13 @@ def test_d1_without_a_reset_they_may_not_come_again() -> None:
     assert "D1" in story.found()
 
 
-def test_what_is_skipped_is_not_lost() -> None:
+def test_skipped_messages_are_not_lost() -> None:
     story = story_of(3)
     story.deliver(0)
     assert moved(story, 2).through(2).commit(3).found() == set()
 
 
-def test_d1_what_stands_behind_the_place_is() -> None:
+def test_d1_messages_behind_the_new_position_may_be_lost() -> None:
     story = moved(story_of(4).through(0), 2)
     assert story.through(2).commit(3).found() == {"D1"}
 
@@ -64,7 +64,7 @@ def test_o1_order_holds_behind_the_place() -> None:
     assert {"O1", "O2"} & story.found()
 
 
-def test_r5_a_reset_that_is_not_on_record() -> None:
+def test_r5_a_reset_without_an_audit_record() -> None:
     story = moved(story_of(3).through(0, 1, 2).commit(3), 1, audit="")
     assert story.through(1, 2).commit(3).found() == {"R5"}
 

@@ -17,7 +17,7 @@ def test_a_late_commit_of_a_former_owner_is_no_violation() -> None:
     assert story.through(2).commit(3).found() == set()
 
 
-def test_what_it_uncovered_may_come_again() -> None:
+def test_messages_above_a_lowered_commit_may_come_again() -> None:
     story = three_read_two_committed().own(2).commit(1, epoch=1)
     assert story.own(3).through(1, 2).commit(3).found() == set()
 
@@ -30,7 +30,7 @@ def test_c2_holds_for_the_present_owner() -> None:
     assert "C2" in three_read_two_committed().commit(3).through(2).found()
 
 
-def test_w2_holds_for_hand_outs() -> None:
+def test_w2_holds_for_deliveries() -> None:
     story = three_read_two_committed().own(2).through(2)
     story.deliver(2, epoch=1)
     assert story.found() == {"W2"}
@@ -52,18 +52,18 @@ def an_unanswered_commit() -> Story:
     return story
 
 
-def test_an_unanswered_commit_may_come_late_and_tell_the_next_owner_what_had_finished() -> None:
+def test_a_late_commit_may_show_the_next_owner_finished_messages() -> None:
     story = an_unanswered_commit()
     assert story.own(3, begin=1).through(1, 2).commit(3).found() == set()
 
 
-def test_what_had_not_finished_is_no_matter_of_a_late_commit() -> None:
+def test_a_late_commit_does_not_cover_unfinished_messages() -> None:
     story = an_unanswered_commit()
     story.deliver(1, order="other")
     assert story.own(3, begin=2).through(2).commit(3).found() >= {"C2"}
 
 
-def test_what_the_next_owner_repeats_is_judged_as_ever() -> None:
+def test_repetitions_of_the_next_owner_are_judged_as_usual() -> None:
     story = an_unanswered_commit().own(3, begin=0)
     story.deliver(1)
     assert "O2" in story.found()

@@ -40,20 +40,18 @@ def failed(story: Story, times: int) -> Story:
 
 
 @pytest.mark.parametrize(("before", "found"), [(3, set()), (4, {"D3b"})])
-def test_what_was_handed_out_too_often_for_a_lowered_limit_comes_once_more(
-    before: int, found: set[str]
-) -> None:
+def test_a_message_above_a_lowered_limit_comes_once_more(before: int, found: set[str]) -> None:
     story = failed(owned("k"), 3)
     failed(go_by(story, max_deliveries=2), before - 2)
     assert story.finish(0, outcome="dlq").found() == found
 
 
-def test_a_lowered_limit_counts_for_what_came_later() -> None:
+def test_a_lowered_limit_counts_for_later_messages() -> None:
     story = go_by(owned("k"), max_deliveries=2)
     assert failed(story, 3).finish(0, outcome="dlq").found() == {"D3b"}
 
 
-def test_rules_of_a_former_owner_count_for_nothing() -> None:
+def test_rules_of_a_former_owner_do_not_count() -> None:
     story = owned("k")
     story.own(2, begin=0, **{**RULES, "max_deliveries": 2})
     story = failed(go_by(story, epoch=1), 3)
@@ -61,9 +59,7 @@ def test_rules_of_a_former_owner_count_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(("after_s", "found"), [(3, {"R2"}), (6, set())])
-def test_a_lease_runs_as_long_as_was_said_when_it_was_granted(
-    after_s: float, found: set[str]
-) -> None:
+def test_a_lease_keeps_the_duration_of_its_grant(after_s: float, found: set[str]) -> None:
     story = owned("k")
     lease = story.deliver(0)
     go_by(story, visibility_ms=2000).wait(after_s).expire(0, lease)
@@ -71,7 +67,7 @@ def test_a_lease_runs_as_long_as_was_said_when_it_was_granted(
 
 
 @pytest.mark.parametrize(("lower_again", "found"), [(False, set()), (True, {"N2"})])
-def test_what_was_in_memory_when_a_limit_was_lowered_may_stay(
+def test_messages_in_memory_may_stay_when_a_limit_is_lowered(
     lower_again: bool, found: set[str]
 ) -> None:
     story = go_by(owned("k").through(0), max_jobs=1, jobs=3)
@@ -82,7 +78,7 @@ def test_what_was_in_memory_when_a_limit_was_lowered_may_stay(
 
 
 @pytest.mark.parametrize(("lowered", "found"), [(True, set()), (False, {"D3b"})])
-def test_what_came_to_its_end_unrecorded_comes_once_more_if_the_limit_was_lowered_since(
+def test_an_unrecorded_finish_is_repeated_once_after_the_limit_was_lowered(
     lowered: bool, found: set[str]
 ) -> None:
     """The next owner knows of deliveries before that end; their number is in no history."""

@@ -19,17 +19,17 @@ def _changed(story: Story, tags: list[str] | None) -> Story:
     return story.add("rules", **LANE, epoch=1, **rules, jobs=0)
 
 
-def test_what_a_group_does_not_want_is_not_lost() -> None:
+def test_unwanted_messages_are_not_lost() -> None:
     assert _tagged(rules=["a"]).through(0).commit(3).found() == set()
 
 
-def test_what_it_wants_is() -> None:
+def test_wanted_messages_may_be_lost() -> None:
     assert _tagged(rules=["a", "b"]).through(0).found() == {"D1"}
     assert _tagged(rules=None).through(0, 1).found() == {"D1"}
     assert _tagged(rules=["a", "b"]).through(0).commit(3).found() == {"C2", "D1"}
 
 
-def test_a_group_that_says_nothing_of_tags_wants_all() -> None:
+def test_a_group_without_tags_wants_all_messages() -> None:
     story = Story().sent(0, tag="a").sent(1, tag="b").own(1, begin=0, **RULES)
     assert story.through(0).found() == {"D1"}
 
@@ -39,6 +39,6 @@ def test_while_tags_change_a_message_is_owed_only_if_both_rules_want_it() -> Non
     assert _changed(_tagged(rules=["a", "b"]), ["b"]).through(0).commit(3).found() == {"C2", "D1"}
 
 
-def test_nothing_is_handed_out_with_a_tag_that_no_rule_accepts() -> None:
+def test_nothing_is_delivered_with_a_tag_that_no_rule_accepts() -> None:
     assert _tagged(rules=["a"]).through(0, 1).found() == {"D2"}
     assert _changed(_tagged(rules=["a"]), ["b"]).through(0, 1).found() == set()

@@ -54,7 +54,7 @@ def test_a_wait_that_crashes_do_not_make_longer_is_clean() -> None:
     assert found(story) == set()
 
 
-def test_a_longer_trust_is_told() -> None:
+def test_a_longer_trust_counts() -> None:
     assert found(taken_over(owned(), 22, trust_ms=12_000)) == set()
     assert found(taken_over(owned(), 23, trust_ms=12_000)) == {"N7"}
 
@@ -112,6 +112,6 @@ def test_copies_of_parked_messages_wait_as_their_queue_does() -> None:
     assert found(story) == set()
 
 
-def test_without_rules_nobody_knows_how_long_leases_are() -> None:
+def test_without_rules_the_length_of_leases_is_unknown() -> None:
     story = Story().sent(0).own(1)
     assert found(taken_over(story, 60, visibility_ms=None)) == set()

@@ -43,7 +43,7 @@ def nemesis(story: Story, phase: str) -> Story:
 # ---- C3 ------------------------------------------------------------------------------------------
 
 
-def test_c3_what_finished_long_ago_is_not_committed() -> None:
+def test_c3_a_message_finished_long_ago_is_not_committed() -> None:
     story = owned("k", "k", "k").through(0).wait(LIMITS.commit_s + 1)
     assert story.through(1, 2).commit(3).found() == {"C3"}
 
@@ -95,7 +95,7 @@ def test_r1_later_intervals_and_the_clients_own_wish(attempts: int, after_s: flo
     assert story.found() == ({"R1"} if attempts == 2 else set())
 
 
-def test_r1_a_retry_that_nobody_gets_although_a_pull_waits() -> None:
+def test_r1_a_retry_that_is_not_delivered_although_a_pull_waits() -> None:
     story = owned("k")
     story.ack(0, story.deliver(0), outcome="retry")
     waiting(story, 1 + LIMITS.retry_s + 1)
@@ -146,7 +146,7 @@ def test_an_extension_counts_from_its_own_time() -> None:
     assert story.expire(0, lease).through(0).found() == set()
 
 
-def test_x1_a_lease_that_nobody_holds_and_nobody_ends() -> None:
+def test_x1_an_overdue_lease_that_is_never_ended() -> None:
     story = owned("k", "l")
     story.deliver(0)
     story.wait(5 + LIMITS.lease_s + 1).through(1, order="l")
@@ -156,7 +156,7 @@ def test_x1_a_lease_that_nobody_holds_and_nobody_ends() -> None:
 # ---- N1, N3, N4 ----------------------------------------------------------------------------------
 
 
-def test_n3_a_message_that_is_not_handed_out_although_a_pull_waits() -> None:
+def test_n3_a_message_that_is_not_delivered_although_a_pull_waits() -> None:
     story = waiting(owned("k"), LIMITS.delivery_s + 1)
     assert story.through(0).found() == {"N3"}
 
@@ -166,7 +166,7 @@ def test_n3_a_message_that_never_comes() -> None:
     assert story.commit(1).found() == {"N3", "D1"}
 
 
-def test_n3_an_expired_message_that_is_not_handed_out_again() -> None:
+def test_n3_an_expired_message_that_is_not_delivered_again() -> None:
     story = owned("k")
     lease = story.deliver(0)
     story.wait(6).expire(0, lease)
@@ -196,7 +196,7 @@ def test_nothing_is_due_before_a_take_over_has_waited() -> None:
     assert waiting(story, LIMITS.delivery_s + 2).through(0).found() == set()
 
 
-def test_nothing_is_due_while_a_fault_is_at_work_and_some_time_after() -> None:
+def test_nothing_is_due_during_a_fault_and_for_some_time_after() -> None:
     story = nemesis(owned("k"), "begin").wait(60)
     waiting(nemesis(story, "end"), LIMITS.settle_s + 1)
     assert story.through(0).found() == set()
@@ -245,12 +245,12 @@ def test_a_message_sent_without_a_key_goes_as_its_group_says() -> None:
 
 
 @pytest.mark.parametrize(("jobs", "found"), [(4, set()), (5, {"N2"})])
-def test_n2_more_in_memory_than_may_be(jobs: int, found: set[str]) -> None:
+def test_n2_more_messages_in_memory_than_allowed(jobs: int, found: set[str]) -> None:
     story = owned("k").add("window", **LANE, epoch=1, jobs=jobs, limit=4)
     assert story.through(0).found() == found
 
 
-def test_n2_more_in_hand_than_may_be_in_memory() -> None:
+def test_n2_more_leased_messages_than_allowed_in_memory() -> None:
     story = owned(*"abcde")
     leases = [story.deliver(offset, order=key) for offset, key in enumerate("abcde")]
     for offset, lease in enumerate(leases):
@@ -258,7 +258,7 @@ def test_n2_more_in_hand_than_may_be_in_memory() -> None:
     assert story.found() == {"N2"}
 
 
-def test_n2_what_waits_for_its_retry_need_not_be_in_memory() -> None:
+def test_n2_messages_that_wait_for_a_retry_need_not_be_in_memory() -> None:
     story = owned(*"abcde")
     for offset, key in enumerate("abcde"):
         story.ack(offset, story.deliver(offset, order=key), outcome="retry")

@@ -41,7 +41,7 @@ async def leaving(
         await cancel_and_wait(task)
 
 
-async def test_a_group_that_is_removed_while_its_clients_are_left_hinders_no_other() -> None:
+async def test_a_group_removed_while_its_clients_are_forgotten_delays_no_other() -> None:
     lanes, lane = with_clients()
     forgotten: list[str] = []
     given_up: list[str] = []
@@ -68,7 +68,7 @@ async def test_a_group_that_is_removed_while_its_clients_are_left_hinders_no_oth
         assert not task.done()
 
 
-async def test_a_client_that_cannot_be_left_hinders_no_other(
+async def test_a_client_that_cannot_be_forgotten_delays_no_other(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     lanes, _ = with_clients()

@@ -85,7 +85,7 @@ def ids(*numbers: int) -> list[LeaseId]:
 # ---- starving clients ---------------------------------------------------------------------------
 
 
-async def test_a_queue_with_something_for_the_next_client_is_read_past_for_nobody(
+async def test_a_queue_with_messages_for_the_next_client_does_not_starve(
     bench: Bench,
 ) -> None:
     owned = bench.own(0)
@@ -141,7 +141,7 @@ async def test_filtered_and_keyless_messages_are_counted() -> None:
     bench.lane.close()
 
 
-async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
+async def test_the_life_of_a_lease_is_in_the_history(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"), keyed(1, "k"), keyed(2, "l"))
     bench.lease()
     bench.settle(acked=ids(1, 9), nacked=[Nack(LeaseId(2), retry_after_ms=7)])
@@ -188,7 +188,7 @@ async def test_the_life_of_a_lease_stands_in_the_history(bench: Bench) -> None:
     assert extension == {**here, "lease": 3, "ms": 10}
 
 
-async def test_what_is_in_memory_stands_in_the_history_now_and_then() -> None:
+async def test_the_jobs_in_memory_are_in_the_history_at_intervals() -> None:
     bench = Bench(max_jobs_in_memory=4)
     owned = bench.own(0, keyed(0, "a"))
     bench.read(owned, keyed(1, "b"))
@@ -202,14 +202,14 @@ async def test_what_is_in_memory_stands_in_the_history_now_and_then() -> None:
     bench.lane.close()
 
 
-async def test_a_stored_ownership_record_stands_in_the_history(bench: Bench) -> None:
+async def test_a_stored_ownership_record_is_in_the_history(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "a"))
     bench.lane.recorded(owned, at=7, made_ns=5)
     here = {**PLACE, "epoch": owned.epoch}
     assert bench.notes.of("record") == [{**here, "at": 7, "made_ns": 5}]
 
 
-async def test_a_pull_that_waits_stands_in_the_history(bench: Bench) -> None:
+async def test_a_waiting_pull_is_in_the_history(bench: Bench) -> None:
     wish = PullWish(Holder(1, "c"), frozenset({ORDERS}), 1, 1)
     bench.lane.pull_waits(wish)
     assert bench.lane.presence.waiting_pulls == 1
@@ -264,7 +264,7 @@ async def test_the_timer_ends_leases_and_offers_their_jobs_again() -> None:
     bench.lane.close()
 
 
-async def test_the_timer_rings_for_the_earliest_need_of_any_queue() -> None:
+async def test_the_timer_fires_at_the_earliest_due_time_of_any_queue() -> None:
     bench = Bench(visibility_timeout_s=60.0)
     late, soon = bench.own(0, keyed(0, "k")), bench.own(1, keyed(0, "k"))
     bench.lease(1)
@@ -302,7 +302,7 @@ async def test_a_closed_lane_has_no_timer() -> None:
 # ---- notifications ------------------------------------------------------------------------------
 
 
-async def test_ready_jobs_are_told_only_while_somebody_waits(bench: Bench) -> None:
+async def test_ready_jobs_are_notified_only_while_a_pull_waits(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"))
     assert bench.listener.told["ready"] == 0
     bench.lane.presence.waits(None, 1)
@@ -310,7 +310,7 @@ async def test_ready_jobs_are_told_only_while_somebody_waits(bench: Bench) -> No
     assert bench.listener.told["ready"] == 1
 
 
-async def test_readers_are_told_whenever_a_lease_ends_or_memory_is_freed(bench: Bench) -> None:
+async def test_readers_are_notified_whenever_a_lease_ends_or_memory_is_freed(bench: Bench) -> None:
     owned = bench.own(0, *(keyed(offset, str(offset)) for offset in range(5)))
     told = bench.listener.told
     (batch,) = bench.lease()
@@ -327,7 +327,7 @@ async def test_readers_are_told_whenever_a_lease_ends_or_memory_is_freed(bench: 
     assert told["settled"] == 5
 
 
-async def test_unsent_leases_return_uncounted_and_those_that_ended_before_stay_so(
+async def test_unsent_leases_return_uncounted_and_ended_ones_stay_ended(
     bench: Bench,
 ) -> None:
     bench.own(0, keyed(0, "k"), keyed(1, "l"))
@@ -340,7 +340,7 @@ async def test_unsent_leases_return_uncounted_and_those_that_ended_before_stay_s
     assert [(lease.job.offset, lease.job.attempts) for lease in again.leases] == [(1, 1)]
 
 
-async def test_nothing_of_a_lost_queue_returns(bench: Bench) -> None:
+async def test_no_lease_of_a_lost_queue_returns(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"), keyed(1, "k"))
     batches = bench.lease()
     job = _rejected(bench, owned, lease_id=1)
@@ -352,14 +352,14 @@ async def test_nothing_of_a_lost_queue_returns(bench: Bench) -> None:
     assert bench.memory.used == 0
 
 
-async def test_a_client_of_a_group_that_takes_no_part_wants_it_to(bench: Bench) -> None:
+async def test_a_client_makes_its_group_take_part(bench: Bench) -> None:
     bench.lane.seen()
     bench.lane.presence.show([], shows_all=True)
     bench.lane.seen()
     assert bench.listener.told["wanted"] == 1
 
 
-async def test_a_group_is_wanted_while_somebody_is_there_or_was_of_late(bench: Bench) -> None:
+async def test_a_group_is_wanted_while_it_has_or_recently_had_clients(bench: Bench) -> None:
     lane = bench.lane
     assert not lane.presence.wanted(leave_after_s=60)
     lane.seen()
@@ -377,7 +377,7 @@ async def test_a_group_is_wanted_while_somebody_is_there_or_was_of_late(bench: B
     assert not lane.presence.wanted(leave_after_s=0)
 
 
-async def test_trust_never_moves_back_and_its_return_is_told(bench: Bench) -> None:
+async def test_trust_never_moves_back_and_its_return_is_notified(bench: Bench) -> None:
     owned = bench.own(0, keyed(0, "k"), trusted_until_ns=now_ns() - 1)
     bench.lane.presence.waits(None, 1)
     later = now_ns() + 1000 * MS

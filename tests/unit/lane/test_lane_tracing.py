@@ -102,7 +102,7 @@ async def test_a_message_has_spans_from_its_broker_to_its_verdict() -> None:
     assert SECRET not in "".join(kept.said)
 
 
-async def test_later_hand_outs_have_no_time_in_the_broker() -> None:
+async def test_redeliveries_have_no_time_in_the_broker() -> None:
     lane, owned, kept = traced_lane("k")
     [first] = pull(lane)
     nack = Nack(first, retry_after_ms=0)

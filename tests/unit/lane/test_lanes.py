@@ -64,7 +64,7 @@ def test_without_groups_the_error_says_so() -> None:
         made.require("a", None)
 
 
-def test_auto_create_makes_a_group_with_the_topics_that_it_asks_for() -> None:
+def test_auto_create_makes_a_group_with_the_requested_topics() -> None:
     made, listener = lanes(auto_create=True)
     lane = made.require("new", ["x", "y", "x"])
     assert (lane.name, topics_of(lane), lane.auto_created) == ("new", ["x", "y"], True)
@@ -72,7 +72,7 @@ def test_auto_create_makes_a_group_with_the_topics_that_it_asks_for() -> None:
     assert listener.told["wanted"] == 0
 
 
-def test_an_auto_created_group_takes_further_topics_and_upstream_is_told() -> None:
+def test_an_auto_created_group_takes_further_topics_and_upstream_is_notified() -> None:
     made, listener = lanes(auto_create=True)
     lane = made.require("new", ["x"])
     assert made.require("new", ["x", "y"]) is lane
@@ -102,7 +102,7 @@ def test_auto_create_wants_a_topic_and_legal_names() -> None:
     assert list(made) == []
 
 
-def test_people_who_name_an_unknown_group_are_not_told_how_clients_create_one() -> None:
+def test_operators_commands_do_not_mention_automatic_creation() -> None:
     made, _ = lanes(group_settings("a", topics=("x",)), auto_create=True)
     assert made.named("a").name == "a"
     with pytest.raises(UnknownName, match=r"there is no group 'b' here; known groups: a$"):

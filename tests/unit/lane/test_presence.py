@@ -75,7 +75,7 @@ def test_clients_that_are_busy_count_for_longer_but_not_for_ever(
     assert wanted(presence, leased=True) == set()
 
 
-def test_what_the_proxy_delivers_itself_is_always_wanted(presence: Presence) -> None:
+def test_topics_delivered_by_the_proxy_itself_are_always_wanted(presence: Presence) -> None:
     presence.deliver({PAYMENTS})
     assert wanted(presence) == {PAYMENTS}
     assert presence.delivers_itself

@@ -57,7 +57,7 @@ def ranges(client: Client) -> LogRanges:
     return LogRanges(client)  # type: ignore[arg-type]
 
 
-async def test_queues_of_one_moment_share_an_answer() -> None:
+async def test_queues_at_the_same_moment_share_an_answer() -> None:
     client = Client()
     log = ranges(client)
     assert set(await asyncio.gather(*(log.of("b") for _ in range(50)))) == {LogRange(0, 1, 100)}
@@ -65,7 +65,7 @@ async def test_queues_of_one_moment_share_an_answer() -> None:
     assert await log.of("b") == LogRange(0, 2, 100)
 
 
-async def test_who_waits_for_a_broker_that_does_not_answer_shares_the_failure() -> None:
+async def test_callers_that_wait_for_a_silent_broker_share_its_failure() -> None:
     client = Client()
     client.fails = True
     log = ranges(client)
@@ -79,7 +79,7 @@ async def test_who_waits_for_a_broker_that_does_not_answer_shares_the_failure() 
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_broker_that_does_not_show_its_settings_is_asked_for_them_once(times: int) -> None:
+async def test_a_broker_that_hides_its_settings_is_asked_for_them_once(times: int) -> None:
     client = Client()
     client.tells_files = False
     log = ranges(client)

@@ -44,7 +44,7 @@ from tests.integration.upstream.upstreams import (
 )
 
 
-async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile() -> None:
+async def test_a_queue_that_lost_its_tail_starts_over_despite_failures() -> None:
     """P3: a commit of the earlier reads would let the group skip new messages."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
@@ -69,7 +69,7 @@ async def test_a_queue_that_lost_its_tail_begins_anew_whatever_fails_meanwhile()
         assert replace(last.snapshot, keys=None) == Snapshot(last.epoch, 5, 5)
 
 
-async def test_what_is_left_of_a_queue_that_lost_its_tail_is_not_passed_over() -> None:
+async def test_the_rest_of_a_queue_that_lost_its_tail_is_not_skipped() -> None:
     """P3, P5: unfinished messages are delivered again, finished ones are not, and parked keys stay
     parked.
 
@@ -99,7 +99,7 @@ async def test_what_is_left_of_a_queue_that_lost_its_tail_is_not_passed_over() -
         assert (left.attempts, left.parked) == ({4: 2}, parked)
 
 
-async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
+async def test_a_reset_without_effect_is_not_reported_as_done() -> None:
     """P6: an ``own`` came late, so the next owner would skip the record of the reset."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
@@ -118,7 +118,7 @@ async def test_a_move_that_counts_for_nobody_is_not_told_as_done() -> None:
         assert again.epoch > pipeline.epoch
 
 
-async def test_a_move_is_written_again_where_a_part_of_an_earlier_try_came_between() -> None:
+async def test_a_reset_is_stored_again_after_a_part_of_an_earlier_attempt_came_between() -> None:
     """The records between the parts do not describe the reset."""
     brokers, queue = one_queue()
     write(brokers, queue, rival(), *parts(Snapshot(Epoch(0), 8, 8)))
@@ -171,7 +171,7 @@ async def _waits_for_it(us: Upstream, queue: QueueName) -> None:
     assert wait_ns > (HOUR_MS - 60_000) * 1_000_000
 
 
-async def test_a_queue_that_is_moved_waits_for_leases_of_the_owner_before() -> None:
+async def test_a_reset_queue_waits_for_leases_of_the_previous_owner() -> None:
     brokers, queue = _left_with_a_lease()
     async with upstream(brokers) as us:
         owned, _ = await us.owned(queue)
@@ -180,7 +180,7 @@ async def test_a_queue_that_is_moved_waits_for_leases_of_the_owner_before() -> N
         await _waits_for_it(us, queue)
 
 
-async def test_a_queue_that_lost_its_tail_waits_for_leases_of_the_owner_before() -> None:
+async def test_a_queue_that_lost_its_tail_waits_for_leases_of_the_previous_owner() -> None:
     brokers, queue = _left_with_a_lease()
     async with upstream(brokers) as us:
         owned, _ = await us.owned(queue)
@@ -189,7 +189,7 @@ async def test_a_queue_that_lost_its_tail_waits_for_leases_of_the_owner_before()
         await _waits_for_it(us, queue)
 
 
-async def test_a_queue_that_is_moved_without_an_owner_waits_for_leases_of_the_one_before() -> None:
+async def test_a_reset_queue_without_an_owner_waits_for_leases_of_the_previous_one() -> None:
     @asynccontextmanager
     async def to_the_first(place: Place) -> AsyncIterator[tuple[int, dict[str, object]]]:
         yield 1, {}
@@ -241,7 +241,7 @@ async def test_an_owner_whose_own_record_is_gone_ends_its_period() -> None:
         assert again.epoch > pipeline.epoch
 
 
-async def test_records_that_build_on_lost_ones_are_said_anew() -> None:
+async def test_records_that_build_on_lost_ones_are_written_again() -> None:
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     async with upstream(brokers) as us:
@@ -262,7 +262,7 @@ def _is_ready(pipeline: QueuePipeline) -> bool:
     return pipeline.ready > 0
 
 
-async def test_no_two_periods_have_leases_of_the_same_name() -> None:
+async def test_no_two_periods_share_names_of_leases() -> None:
     """Even if both periods have the same epoch, because the first one's record was lost."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9

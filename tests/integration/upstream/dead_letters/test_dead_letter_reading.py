@@ -63,7 +63,7 @@ async def test_dead_letters_are_exported_with_all_that_they_hold(tmp_path: Path)
         of_a_key = await exported(it, "--key", "k1", "--count", "2", "--topic", it.gateway.topic)
         assert [each["dead_letter"] for each in of_a_key] == ["broker-a_1@0", "broker-a_1@1"]
         assert await exported(it, "--key", "none") == []
-        await it.rows("dead-letters", "redrive", GROUP, "--reason", "mended")
+        await it.rows("dead-letters", "redrive", GROUP, "--reason", "fixed")
         assert len(await exported(it, "--all")) == LETTERS
 
         for which in ("broker-a_1@3", last["message_id"]):
@@ -76,7 +76,7 @@ async def test_dead_letters_are_exported_with_all_that_they_hold(tmp_path: Path)
         assert any(line.split() == ["property", "region", "north"] for line in out.splitlines())
 
 
-async def test_what_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
+async def test_missing_dead_letters_are_reported_in_a_sentence(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         none = (
             f"answers 404: group '{GROUP}' has no dead letters: topic %DLQ%{GROUP} does not exist"
@@ -98,7 +98,7 @@ async def test_what_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
         assert "Invalid value for '--count'" in said
 
 
-async def test_an_export_that_breaks_off_is_no_success(tmp_path: Path) -> None:
+async def test_an_interrupted_export_fails(tmp_path: Path) -> None:
     """After a failed second pull the output has whole lines only, and the exit code is 2."""
     async with site(tmp_path) as it:
         await die(it.gateway)

@@ -23,7 +23,7 @@ from tests.integration.upstream.upstreams import BILLING, one_queue, rival, upst
 
 
 @pytest.mark.parametrize("left", [2, 0], ids=["with others", "alone"])
-async def test_what_is_gone_is_counted_though_its_queue_is_not_corrected_yet(left: int) -> None:
+async def test_deleted_messages_are_counted_before_their_queue_is_corrected(left: int) -> None:
     """P3. Apache RocketMQ answers like this for a moment after deleting a file of its log."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
@@ -46,7 +46,7 @@ async def test_what_is_gone_is_counted_though_its_queue_is_not_corrected_yet(lef
         assert (told["lost"], told["first_offset"], told["next_offset"]) == (7, 0, 7 + left)
 
 
-async def test_neither_what_had_finished_nor_what_its_refill_tells_of_is_counted() -> None:
+async def test_neither_finished_messages_nor_those_reported_by_refills_are_counted() -> None:
     """P3: two of eight messages were unfinished at the previous owner's last record, and two more
     were spilled.
     """

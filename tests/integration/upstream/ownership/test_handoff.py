@@ -49,7 +49,7 @@ async def _give(it: Site, queue: QueueName, node: str) -> dict[str, Any]:
 
 
 @pytest.mark.feature("proxy: two proxies")
-async def test_a_queue_goes_to_the_proxy_that_was_named_and_back_and_stays_until_that_one_leaves(
+async def test_a_queue_goes_to_the_named_proxy_and_back_and_stays_until_that_one_leaves(
     tmp_path: Path, brokers: Brokers
 ) -> None:
     async with site(tmp_path, brokers=brokers, queues=4, lock=PATIENT) as it:

@@ -43,7 +43,7 @@ def periods(children: Children, queue: str, *more: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
-def test_a_queue_is_taken_back_when_the_proxy_that_was_named_is_killed(site: Site) -> None:
+def test_a_queue_is_taken_back_when_the_named_proxy_is_killed(site: Site) -> None:
     """It is killed while the owner waits for leased messages, so the last record names an absent
     proxy, for which no member waits.
     """

@@ -36,7 +36,7 @@ def _members(*names: str) -> Callable[..., Awaitable[list[str]]]:
     return consumer_ids
 
 
-async def test_a_queue_that_is_meant_for_another_member_is_unlocked_again(
+async def test_a_queue_given_to_another_member_is_unlocked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers, queue = one_queue()
@@ -51,7 +51,7 @@ async def test_a_queue_that_is_meant_for_another_member_is_unlocked_again(
         await us.owned(queue)
 
 
-async def test_a_member_that_does_not_come_is_waited_for_no_longer_than_after_a_crash(
+async def test_the_wait_for_an_absent_member_is_no_longer_than_after_a_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its process is stopped: brokers still list it, but it will not request the lock."""
@@ -79,7 +79,7 @@ def test_a_queue_is_expected_for_as_long_as_its_owner_may_wait_for_clients() -> 
         assert (share == [queue]) is expected
 
 
-async def test_an_end_that_was_meant_for_this_member_is_as_any(
+async def test_an_end_in_favour_of_this_member_is_like_any_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     brokers, queue = one_queue()

@@ -88,7 +88,7 @@ async def _late_own(brokers: MemoryBrokers, queue: QueueName, arrives: asyncio.E
     await eventually(lambda: len(log) > count)
 
 
-async def test_who_finds_a_late_own_among_its_records_drops_the_queue_and_goes_on_anew(
+async def test_an_owner_that_finds_a_late_own_among_its_records_drops_the_queue_and_starts_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P2, P4: its later records would not count, so its parked keys would be forgotten."""
@@ -101,7 +101,7 @@ async def test_who_finds_a_late_own_among_its_records_drops_the_queue_and_goes_o
             await _late_own(brokers, queue, arrives)
             _park(owned)
             await _gone(owned)
-            assert not pipeline.parking.recorded, "the record that lists the key counts for nobody"
+            assert not pipeline.parking.recorded, "the record that lists the key does not count"
             assert not brokers.logs[copies]
         owned, again = await us.owned(queue)
         await eventually(lambda: again.position == 10)
@@ -115,7 +115,7 @@ async def test_who_finds_a_late_own_among_its_records_drops_the_queue_and_goes_o
         assert after.position == 10
 
 
-async def test_nobody_is_told_of_a_pause_that_stands_behind_a_late_own() -> None:
+async def test_a_pause_behind_a_late_own_is_not_confirmed() -> None:
     brokers, queue = one_queue()
     async with upstream(brokers) as us, _overtaken(brokers, queue, us) as (owned, pipeline, at):
         await _late_own(brokers, queue, at)
@@ -141,7 +141,7 @@ async def test_an_end_behind_a_late_own_is_not_clean() -> None:
         assert (last.own.owner, last.clean) == ("zombie@1#1", False)
 
 
-async def test_what_was_recorded_ahead_of_a_late_own_is_kept() -> None:
+async def test_records_ahead_of_a_late_own_are_kept() -> None:
     """P5: also between the parts of a record; later finishes are repeated."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 3
@@ -176,7 +176,7 @@ async def test_a_late_own_between_the_parts_of_a_snapshot_is_seen() -> None:
         await _gone(owned)
 
 
-async def test_late_words_of_an_owner_before_do_no_harm() -> None:
+async def test_late_records_of_a_previous_owner_do_no_harm() -> None:
     brokers, queue = one_queue()
     write(brokers, queue, rival())
     async with upstream(brokers) as us:
@@ -214,7 +214,7 @@ async def test_a_late_own_among_the_records_of_a_twin_counts_by_its_period(
             assert not pipeline.closed
 
 
-async def test_what_came_between_is_looked_at_again_if_it_could_not_be_read() -> None:
+async def test_records_in_between_are_read_again_after_a_failure() -> None:
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
         owned, pipeline = await us.owned(queue)
@@ -235,7 +235,7 @@ async def test_what_came_between_is_looked_at_again_if_it_could_not_be_read() ->
         await _gone(owned)
 
 
-async def test_no_record_is_sent_by_a_lock_that_is_trusted_no_more() -> None:
+async def test_no_record_is_sent_under_a_lock_that_is_not_trusted_any_more() -> None:
     """P1: the process was stopped while it read the previous owner's records."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
@@ -250,7 +250,7 @@ async def test_no_record_is_sent_by_a_lock_that_is_trusted_no_more() -> None:
         await us.owned(queue)
 
 
-async def test_a_twin_begins_anew_behind_a_record_that_is_under_way(
+async def test_a_twin_starts_over_behind_a_record_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P3: a snapshot of lost records would follow the empty one, and count."""
@@ -296,7 +296,9 @@ async def test_a_late_snapshot_of_ours_is_followed_by_another_one() -> None:
         await us.context.recorder.record(us.lane, pipeline)
         write(brokers, queue, *late)
         pipeline.pause(b"other", PAUSED)
-        assert await us.context.recorder.record(us.lane, pipeline) == 4, "a delta, and all anew"
+        assert await us.context.recorder.record(us.lane, pipeline) == 4, (
+            "a delta, and a snapshot again"
+        )
         last, _ = await us.context.log.last(BILLING, queue)
         assert last is not None
         assert last.snapshot is not None

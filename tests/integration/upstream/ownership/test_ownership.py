@@ -143,7 +143,7 @@ async def test_claim_2_a_queue_whose_lock_went_to_another_is_dropped_at_once(
 
 
 @pytest.mark.feature("proxy: broker restart")
-async def test_claim_3_after_a_lapse_of_trust_a_proxy_goes_on_if_nobody_owned_the_queue(
+async def test_claim_3_after_a_lapse_of_trust_a_proxy_continues_if_the_queue_had_no_other_owner(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     times = {"lock.renewal_s": 0.2, "lock.trust_s": 1.0, "lock.request_timeout_s": 0.2}
@@ -167,7 +167,7 @@ def _trusting(proxy: Proxy) -> int:
 
 
 @pytest.mark.feature("proxy: broker restart")
-async def test_claim_3_nothing_is_handed_out_on_a_lock_of_before_a_broker_s_restart(
+async def test_claim_3_nothing_is_delivered_under_a_lock_from_before_a_broker_s_restart(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     """A restarted broker may forget locks: a rival had the queue long before trust ended."""
@@ -238,7 +238,7 @@ async def test_claim_5_after_a_broker_restart_a_new_owner_waits_for_the_old_leas
 
 
 @pytest.mark.feature("proxy: ownership")
-async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(
+async def test_a_new_owner_skips_messages_that_a_snapshot_has_as_finished(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     async with run_gateway(tmp_path, brokers=brokers, queues=1) as gateway:
@@ -265,7 +265,7 @@ async def test_a_new_owner_passes_over_what_a_snapshot_says_is_finished(
 
 
 @pytest.mark.feature("proxy: ownership")
-async def test_a_snapshot_counts_however_far_the_record_of_its_owner_stands_ahead(
+async def test_a_snapshot_counts_at_any_distance_from_its_owners_first_record(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     """It was written in the middle of a period, and the next owner built on it. The tail that is
@@ -361,7 +361,7 @@ async def _churn(gateway: Gateway) -> None:
 
 
 @pytest.mark.feature("proxy: ownership")
-async def test_a_bug_while_reading_lets_the_queue_begin_anew_and_loses_nothing(
+async def test_a_bug_while_reading_restarts_the_queue_and_loses_nothing(
     brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = {

@@ -33,7 +33,7 @@ from tests.integration.upstream.upstreams import (
 )
 
 
-async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard(
+async def test_last_records_of_an_owner_that_are_not_visible_yet_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P5: Apache RocketMQ shows a message a moment after it is stored."""
@@ -51,7 +51,7 @@ async def test_last_words_of_an_owner_that_are_not_shown_yet_are_heard(
         assert len(brokers.logs[twin_of(brokers, queue)]) == 4
 
 
-async def test_an_own_record_that_is_not_shown_yet_is_nobody_elses(
+async def test_an_own_record_that_is_not_visible_yet_is_not_taken_for_anothers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P5: otherwise each record of ours would cause another one, and a longer wait."""
@@ -85,7 +85,7 @@ async def test_an_owner_whose_record_is_not_shown_yet_is_found_after_a_doubt(
         assert pipeline.closed
 
 
-async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_nothing() -> None:
+async def test_a_check_begun_before_a_second_lapse_proves_nothing() -> None:
     """P1: a rival owned the queue between the two."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
@@ -114,7 +114,7 @@ async def test_a_look_at_the_record_that_is_older_than_a_second_lapse_proves_not
         assert pipeline.trusted_until_ns <= now_ns()
 
 
-async def test_thousands_of_queues_in_doubt_are_looked_at_some_at_a_time() -> None:
+async def test_thousands_of_doubtful_queues_are_checked_a_few_at_a_time() -> None:
     """P1: all at once they delayed the next renewals until trust lapsed again, endlessly."""
     brokers = MemoryBrokers()
     queues = brokers.add_topic(TOPIC, 200)
@@ -140,7 +140,7 @@ async def test_thousands_of_queues_in_doubt_are_looked_at_some_at_a_time() -> No
 
 
 @pytest.mark.parametrize("rival_came", [False, True])
-async def test_a_lost_connection_stops_handing_out_until_the_record_was_looked_at(
+async def test_a_lost_connection_stops_delivery_until_the_records_are_checked(
     rival_came: bool,
 ) -> None:
     """P1: a restarted broker may have given the lock away long before trust expires."""
@@ -164,7 +164,7 @@ async def test_a_lost_connection_stops_handing_out_until_the_record_was_looked_a
         assert us.lease() == (0 if rival_came else 1)
 
 
-async def test_a_connection_lost_while_taking_over_is_a_doubt_as_well() -> None:
+async def test_a_connection_lost_while_taking_over_raises_doubt_as_well() -> None:
     """P1: the lock was granted before the restart; the record was stored after it."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]

@@ -16,7 +16,7 @@ from tests.integration.upstream.upstreams import BILLING, SECOND, one_queue, tak
 LOCK = {"renewal_s": 0.05, "trust_s": 9.0, "request_timeout_s": 0.05}
 
 
-async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues() -> None:
+async def test_a_proxy_that_leaves_with_a_live_lease_gives_the_other_queues_away() -> None:
     """A group is left last, so that one notice suffices, but not delayed by one long job."""
     brokers = MemoryBrokers()
     _, busy = brokers.add_topic(TOPIC, 2)
@@ -35,7 +35,7 @@ async def test_who_leaves_with_a_lease_alive_lets_others_have_the_other_queues()
         assert us.client.asked["leave"] == 1
 
 
-async def test_a_hand_over_past_its_time_names_the_leases_that_live_on() -> None:
+async def test_a_hand_over_past_its_time_records_the_remaining_leases() -> None:
     """P2: the queue is free at once, and its next owner holds back the leased messages."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]
@@ -78,7 +78,7 @@ async def test_an_ack_after_the_last_record_is_refused() -> None:
         assert pipeline.snapshot().unfinished == (0,)
 
 
-async def test_a_proxy_that_stood_still_does_not_keep_queues_for_who_was_there_before(
+async def test_a_proxy_that_was_stopped_does_not_keep_queues_for_earlier_clients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its clients went elsewhere long ago; it must not wait for them again."""

@@ -45,7 +45,7 @@ from tests.integration.upstream.upstreams import (
 # ---- taking over --------------------------------------------------------------------------------
 
 
-async def test_an_owner_that_came_between_the_look_and_the_record_is_waited_for() -> None:
+async def test_an_owner_between_the_read_and_the_record_is_waited_for() -> None:
     """P1, P6: a broker that forgot its locks also granted this one to a rival."""
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
@@ -57,7 +57,7 @@ async def test_an_owner_that_came_between_the_look_and_the_record_is_waited_for(
         assert pipeline.qid != "broker-a_0#1", "the rival's clients hold leases of that name"
 
 
-async def test_what_came_between_the_look_and_the_record_is_heeded() -> None:
+async def test_records_between_the_read_and_the_record_are_respected() -> None:
     """P4, P5: the rival owned the queue and ended cleanly while this process was stopped."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
@@ -98,7 +98,7 @@ async def test_a_queue_that_comes_back_at_once_waits_for_the_leases_it_had_here(
         assert us.pipeline(queue).hold_until_ns - began_ns >= 4 * SECOND
 
 
-async def test_a_take_over_that_failed_in_its_wait_leaves_the_lock_to_run_out() -> None:
+async def test_a_take_over_that_failed_during_its_wait_lets_the_lock_expire() -> None:
     """P1: its record is stored although the answer was lost, and the next owner relies on it."""
     brokers, queue = one_queue()
     write(brokers, queue, Own("crashed@1#1", 500, 3000, broker_start_ms=99, period=1))
@@ -116,7 +116,7 @@ async def test_a_take_over_that_failed_in_its_wait_leaves_the_lock_to_run_out() 
             assert us.pipeline(queue).hold_until_ns - now_ns() > SECOND // 4
 
 
-async def test_a_crash_loop_does_not_hide_what_a_clean_owner_wrote_down() -> None:
+async def test_a_crash_loop_does_not_hide_the_records_of_a_clean_owner() -> None:
     """P5: owners that crash early record only that they own the queue."""
     brokers, queue = one_queue()
     snapshot = Snapshot(Epoch(0), 3, 7, (3, 5))
@@ -177,7 +177,7 @@ async def test_a_nameserver_that_forgot_all_makes_no_ownership_topic_smaller() -
 # ---- where a group begins -----------------------------------------------------------------------
 
 
-async def test_latest_is_latest_in_all_queues_whoever_comes_first(
+async def test_latest_is_latest_in_all_queues_with_any_first_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another owner sets the beginning of all queues between two of our reads."""
@@ -283,7 +283,7 @@ async def test_a_broker_that_does_not_answer_stops_no_queue_of_another() -> None
         await eventually(lambda: trusting(us.lane) == {"broker-b"})
 
 
-async def test_a_topic_whose_broker_is_down_keeps_no_other_topic_waiting() -> None:
+async def test_a_topic_whose_broker_is_down_delays_no_other_topic() -> None:
     brokers = MemoryBrokers()
     brokers.add_topic("dark", 1, broker="broker-a")
     brokers.add_topic("light", 1, broker="broker-b")
@@ -347,7 +347,7 @@ async def test_on_brokers_that_keep_no_signs_members_share_every_topic(
 # ---- commits ------------------------------------------------------------------------------------
 
 
-async def test_what_a_broker_forgot_in_a_crash_is_committed_again() -> None:
+async def test_offsets_that_a_broker_lost_in_a_crash_are_committed_again() -> None:
     """P5: a broker writes its offsets to disk every 5 s, and no message may finish afterwards."""
     brokers, queue = one_queue()
     brokers.committed[BILLING, queue] = 7
@@ -360,7 +360,7 @@ async def test_what_a_broker_forgot_in_a_crash_is_committed_again() -> None:
         await cancel_and_wait(committing)
 
 
-async def test_one_commit_of_a_queue_at_a_time_however_many_want_one() -> None:
+async def test_a_queue_has_one_commit_in_flight_at_a_time() -> None:
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 9
     async with upstream(brokers) as us:

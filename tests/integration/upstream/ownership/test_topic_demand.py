@@ -58,7 +58,7 @@ async def test_queues_of_a_topic_are_where_it_is_pulled(brokers: Brokers, tmp_pa
 
 
 @pytest.mark.feature("proxy: two proxies")
-async def test_a_topic_that_nobody_pulls_is_owned_and_comes_to_the_first_that_does(
+async def test_a_topic_without_pulls_is_owned_and_moves_to_the_first_proxy_with_one(
     brokers: Brokers, tmp_path: Path
 ) -> None:
     async with run_gateway(tmp_path, brokers=brokers, queues=4) as gateway:

@@ -52,7 +52,7 @@ async def test_a_proxy_that_does_not_own_a_keys_queue_names_the_one_that_does(
                     await key(other, gateway, verb, key="a")
             # The command line follows the address itself.
             redrive = partial(
-                command_line.redrive, reason="mended", dry_run=False, rate=0.0, output="json"
+                command_line.redrive, reason="fixed", dry_run=False, rate=0.0, output="json"
             )
             await asyncio.to_thread(redrive, gateway.group, "a", http=other.http)
             await eventually(lambda: desk.done["a"] == [1])
@@ -83,7 +83,7 @@ async def test_all_parked_keys_are_redriven_by_one_verb(
             every = partial(
                 *(command_line.redrive, gateway.group),
                 every=True,
-                reason="mended",
+                reason="fixed",
                 dry_run=True,
                 rate=0.0,
                 http=other.http,

@@ -105,12 +105,12 @@ async def test_a_parked_key_waits_in_order_and_is_redriven_in_order(
             await eventually(lambda: desk.done["a"][-1] == 8)
             park = partial(command_line.COMMANDS["park"], reason="a test", http=at.http)
             with pytest.raises(OrderlaneError, match="has no unfinished message in memory"):
-                await asyncio.to_thread(park, gateway.group, "nobody")
+                await asyncio.to_thread(park, gateway.group, "unused")
     report = gateway.verify()
     assert report.clean, report.violations
 
 
-async def test_what_is_parked_goes_to_the_next_owner_and_a_redrive_goes_on_there(
+async def test_parked_keys_and_a_redrive_continue_at_the_next_owner(
     tmp_path: Path,
 ) -> None:
     """The name and reason of the operator who parked it move along."""
@@ -168,7 +168,7 @@ async def test_keyless_messages_that_stay_in_order_are_parked_together(tmp_path:
     assert report.clean, report.violations
 
 
-async def test_a_key_waits_and_everybody_is_told_while_its_parked_topic_cannot_be_created(
+async def test_a_key_waits_and_it_is_reported_while_its_parked_topic_cannot_be_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, allowed = BrokerClient.create_topic, asyncio.Event()

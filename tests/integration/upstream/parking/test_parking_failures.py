@@ -7,7 +7,7 @@ from testkit.eventually import eventually
 from tests.integration.upstream.upstreams import once, one_queue, upstream
 
 
-async def test_a_twin_that_lost_its_tail_is_opened_anew_whatever_fails_meanwhile() -> None:
+async def test_a_twin_that_lost_its_tail_is_opened_again_despite_failures() -> None:
     """No parked key may stop silently."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"]

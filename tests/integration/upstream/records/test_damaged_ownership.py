@@ -23,7 +23,7 @@ SAID = Snapshot(Epoch(0), 1, 3, (1,))
 
 
 @pytest.mark.parametrize("how", ["garbage", "a gap"])
-async def test_the_last_state_that_adds_up_counts_and_the_next_record_mends_all(how: str) -> None:
+async def test_the_last_consistent_state_counts_and_the_next_record_repairs_it(how: str) -> None:
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 6
     write(brokers, queue, rival(), *parts(SAID))
@@ -63,7 +63,7 @@ async def test_a_snapshot_that_retention_deleted_is_missed() -> None:
         assert not pipeline.records_damaged  # there are no copies: it was idle
 
 
-async def test_who_owns_a_queue_can_be_asked_without_a_trace() -> None:
+async def test_reading_the_owner_of_a_queue_leaves_no_trace() -> None:
     brokers, queue = one_queue()
     async with upstream(brokers) as us:
         assert await us.context.log.owner(BILLING, queue) is None

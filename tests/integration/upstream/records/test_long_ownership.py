@@ -14,7 +14,7 @@ from testkit.eventually import eventually
 from tests.integration.upstream.upstreams import SECOND, one_queue, twin_of, upstream, write
 
 
-async def test_an_owner_older_than_retention_leaves_what_the_next_must_know() -> None:
+async def test_an_owner_older_than_retention_leaves_the_state_for_the_next() -> None:
     """Its first record is deleted; its hourly snapshots have the same contents."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 20
@@ -51,7 +51,7 @@ async def test_leases_that_an_owner_waited_for_are_known_to_the_next(visibility_
     assert waits_s[1] > waits_s[0] - 10
 
 
-async def test_of_a_period_that_ended_nothing_is_kept() -> None:
+async def test_nothing_is_kept_of_a_period_that_ended() -> None:
     """Queues come and go for as long as a proxy runs."""
     brokers, queue = one_queue()
     brokers.logs[queue] = [b"x"] * 20

@@ -35,7 +35,7 @@ def test_a_copy_never_has_more_properties_than_a_message_may_carry(raw: bytes) -
     assert copy.properties["ORDERLANE_OFFSET"] == "7"
 
 
-def test_what_a_message_can_do_without_is_left_out_first() -> None:
+def test_dispensable_properties_are_left_out_first() -> None:
     raw = b"A\x01" + b"x" * 31_000 + b"\x02"
     stored = message(7, body=b"body", raw_properties=raw)
     copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))
@@ -56,7 +56,7 @@ def test_a_body_that_came_compressed_goes_compressed(kind: int) -> None:
     assert len(copy.body) < 100_000
 
 
-def test_a_body_that_nobody_can_inflate_goes_as_it_is() -> None:
+def test_a_body_that_cannot_be_inflated_is_copied_unchanged() -> None:
     stored = message(7, body=b"no zlib", sys_flag=SYS_COMPRESSED | 0x200)
     assert stored.body_is_compressed
     copy = copy_of(given_up(stored), pipeline(), to=dead_letter_topic(Group("billing")))

@@ -35,7 +35,7 @@ def test_all_are_in_it_once_each_key_in_its_order() -> None:
     assert found == [job for each in runs for job in each]
 
 
-def test_a_run_is_looked_at_when_its_turn_comes() -> None:
+def test_a_run_is_taken_only_when_needed() -> None:
     looked = []
 
     def one_by_one() -> Iterator[list[Job]]:
@@ -48,7 +48,7 @@ def test_a_run_is_looked_at_when_its_turn_comes() -> None:
     assert len(looked) == 2
 
 
-async def test_what_is_refused_for_one_key_keeps_no_other_one_waiting() -> None:
+async def test_a_refusal_for_one_key_delays_no_other_key() -> None:
     stored: list[int] = []
 
     async def copy(jobs: Sequence[Job]) -> None:

@@ -90,7 +90,7 @@ async def test_near_offsets_of_several_keys_are_read_together_and_far_ones_apart
     assert desk.given == [(one, [3, 5, 9]), (other, [4, 1000])]
 
 
-async def test_while_nobody_knows_how_long_messages_are_few_are_asked_for() -> None:
+async def test_few_messages_are_read_while_their_size_is_unknown() -> None:
     """They may have a megabyte each."""
     desk = Desk(range(2000), known=False)
     late = Refill(b"z", (0,))
@@ -99,7 +99,7 @@ async def test_while_nobody_knows_how_long_messages_are_few_are_asked_for() -> N
     assert before == 4, "256 messages, then those that were wanted later"
 
 
-async def test_what_retention_deleted_meanwhile_is_not_given() -> None:
+async def test_messages_deleted_meanwhile_are_left_out() -> None:
     desk = Desk(range(8, 20))
     refill = Refill(b"a", (2, 3, 9))
     await desk.read(refill)
@@ -130,7 +130,7 @@ async def test_reading_ends_with_the_ownership_of_the_queue() -> None:
     assert desk.asked == [(3, 2)]
 
 
-async def test_what_is_wanted_while_others_are_read_comes_next() -> None:
+async def test_refills_requested_during_a_read_come_next() -> None:
     late = Refill(b"b", (7,))
 
     def want_more() -> None:
@@ -152,7 +152,7 @@ class _HalfDeleted(Desk):
         return replace(result, messages=left)
 
 
-async def test_what_is_gone_is_told_with_its_place_however_the_broker_answers() -> None:
+async def test_deleted_messages_are_reported_with_their_offsets() -> None:
     """P3."""
     desk = _HalfDeleted(range(2000))
     wanted = Refill(b"a", (3, 4, 9))
@@ -164,7 +164,7 @@ async def test_what_is_gone_is_told_with_its_place_however_the_broker_answers() 
     assert told["event"] == "spilled messages were deleted before their turn came"
 
 
-async def test_with_memory_full_a_queue_that_has_something_waits_until_some_is_free() -> None:
+async def test_with_full_memory_a_queue_with_messages_to_offer_waits() -> None:
     desk = Desk(range(20))
     memory = desk.pipeline.jobs.window.memory
     memory.resize(memory.used)
@@ -176,7 +176,7 @@ async def test_with_memory_full_a_queue_that_has_something_waits_until_some_is_f
     await eventually(lambda: desk.given == [(refill, [9])])
 
 
-async def test_with_memory_full_a_queue_that_has_nothing_reads_what_is_wanted_first() -> None:
+async def test_with_full_memory_a_queue_without_messages_reads_one_at_a_time() -> None:
     desk = Desk(range(20), known=False, memory=Budget(1000, used=1000))
     first, second = Refill(b"k", (3,)), Refill(b"l", (4,))
     desk.want(first, second)
@@ -184,7 +184,7 @@ async def test_with_memory_full_a_queue_that_has_nothing_reads_what_is_wanted_fi
     assert desk.asked == [(3, 1), (4, 1)], "one at a time"
 
 
-async def test_what_is_being_read_again_has_its_memory_until_it_came() -> None:
+async def test_refills_have_reserved_memory_until_they_are_read() -> None:
     seen: list[int] = []
     desk = Desk(range(20), before=lambda: seen.append(desk.pipeline.jobs.window.memory.used))
     before = desk.pipeline.jobs.window.memory.used

@@ -42,7 +42,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_asks_while_a_broker_is_asked_shares_the_next_answer(
+async def test_callers_during_a_request_share_the_next_answer(
     client: Client, take_overs: TakeOvers
 ) -> None:
     """Never the one in flight: it may have been given before they asked."""
@@ -61,7 +61,7 @@ async def test_who_asks_while_a_broker_is_asked_shares_the_next_answer(
     assert len(client.requests) == 2
 
 
-async def test_an_answer_that_does_not_come_is_asked_for_by_the_next(
+async def test_a_missing_answer_is_requested_by_the_next_caller(
     client: Client, take_overs: TakeOvers
 ) -> None:
     asking = [spawn(take_overs.broker_start_ms("a"), name="test") for _ in range(2)]
@@ -75,7 +75,7 @@ async def test_an_answer_that_does_not_come_is_asked_for_by_the_next(
     assert await asking[1] == 2
 
 
-async def test_who_waited_for_an_answer_that_did_not_come_fails_with_the_others(
+async def test_callers_that_waited_for_a_missing_answer_fail_together(
     client: Client, take_overs: TakeOvers
 ) -> None:
     """One after the other, hundreds would wait for a broker that hangs."""
@@ -93,7 +93,7 @@ async def test_who_waited_for_an_answer_that_did_not_come_fails_with_the_others(
     assert await later == 3
 
 
-async def test_a_broker_that_hangs_holds_up_no_queue_of_another(take_overs: TakeOvers) -> None:
+async def test_a_broker_that_hangs_delays_no_queue_of_another(take_overs: TakeOvers) -> None:
     async with AsyncExitStack() as busy:
         for _ in range(32):
             await busy.enter_async_context(take_overs.slot("a"))
@@ -120,7 +120,7 @@ async def test_a_few_are_taken_over_at_a_time(take_overs: TakeOvers) -> None:
     assert most == 32
 
 
-async def test_where_a_group_begins_is_looked_for_once(take_overs: TakeOvers) -> None:
+async def test_the_begin_of_a_group_is_computed_once(take_overs: TakeOvers) -> None:
     """By the first caller; later ones wait, and another group does not."""
     async with take_overs.first_start(BILLING, ORDERS) as first:
         second = take_overs.first_start(BILLING, ORDERS)
@@ -134,7 +134,7 @@ async def test_where_a_group_begins_is_looked_for_once(take_overs: TakeOvers) ->
     await second.__aexit__(None, None, None)
 
 
-async def test_where_a_group_begins_is_looked_for_again_if_that_failed(
+async def test_the_begin_of_a_group_is_computed_again_after_a_failure(
     take_overs: TakeOvers,
 ) -> None:
     with pytest.raises(RequestTimeout):
