@@ -1,4 +1,4 @@
-"""How far the next batch of a stream goes: limits, and what is there. Pure; time is an argument."""
+"""The end of a stream's next batch, from its limits and the backlog. Pure; time is an argument."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from thin_client.spark.planning import Loss, backlog
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the next batch ends; the offset that it began with, if there is none yet."""
+    """End of the next batch; its start offsets while no batch is due."""
 
     offsets: Offsets
     losses: list[Loss]
 
 
 class Admission:
-    """What one stream may read next, from one batch to the next."""
+    """Admission control of one stream, across its batches."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -36,7 +36,7 @@ class Admission:
         self._snapshot: dict[Queue, int] | None = None
 
     def end_at(self, states: Iterable[QueueState]) -> None:
-        """From now on read no further than *states*: what AvailableNow found when it began."""
+        """Limit all later batches to the ends in *states*: ``Trigger.AvailableNow`` has started."""
         self._snapshot = {state.queue: state.end for state in states}
 
     def target(
@@ -47,9 +47,10 @@ class Admission:
         now_s: float,
         limited: bool = True,
     ) -> Target:
-        """Where the batch behind *start* ends. *limited*: False where Spark wants all there is.
+        """Return the end of the batch that begins at *start*.
 
-        Caller: ``latestOffset``. Affects: since when a small batch waits.
+        A batch below ``minOffsetsPerTrigger`` starts the clock of ``maxTriggerDelay``. With
+        *limited* False the limits do not apply: Spark asked for all available messages.
         """
         within, lives = list(self._within(states, start)), lives_of(start)
         found = backlog(start, within, self._options.selection)
@@ -72,9 +73,11 @@ class Admission:
     def _within(
         self, states: Iterable[QueueState], start: Mapping[str, Mapping[str, int]]
     ) -> Iterable[QueueState]:
-        """The states as the snapshot lets them be seen. Queues that came later are not there; one
-        that was away when it was taken, and is back, waits for the next query. A query that begins
-        at the latest messages asks for them after the snapshot, so it may be at its end already.
+        """Return the states, cut off at the snapshot.
+
+        Queues that appeared after the snapshot are left out; the next query reads them. A query
+        that starts at the latest messages determines its start after the snapshot, so it may
+        already be at its end.
         """
         if self._snapshot is None:
             return states
@@ -87,7 +90,7 @@ class Admission:
         ]
 
     def _is_held(self, waiting: int, now_s: float) -> bool:
-        """Is a batch of so many messages too small for now?"""
+        """Return whether a batch of *waiting* messages is still too small to start."""
         least = self._options.min_offsets_per_trigger
         if least is None or not 0 < waiting < least or self._snapshot is not None:
             return False
@@ -97,10 +100,10 @@ class Admission:
 
 
 def proportional(most: int | None, waiting: Sequence[Slice]) -> list[int]:
-    """How many messages each queue gives, of *most* in all (None: everything).
+    """Split *most* messages (None: no limit) over the queues in proportion to their backlog.
 
-    In proportion to what waits, but at least one of each where *most* allows it: a small queue
-    beside large ones is not left waiting. Where there are more queues than that, they take turns.
+    Each queue gets at least one message where *most* allows it, so that large queues do not starve
+    small ones. With more queues than *most*, the queues alternate from batch to batch.
     """
     sizes = [each.size for each in waiting]
     if most is None or most >= sum(sizes):
@@ -108,7 +111,7 @@ def proportional(most: int | None, waiting: Sequence[Slice]) -> list[int]:
     busy = [index for index, size in enumerate(sizes) if size > 0]
     shares = [0] * len(sizes)
     if most <= len(busy):
-        # Each batch moves the sum on by *most*: the next one begins where this one ended.
+        # Each batch advances the sum by *most*: the next batch starts with the following queue.
         turn = sum(each.start for each in waiting)
         for step in range(most):
             shares[busy[(turn + step) % len(busy)]] = 1
@@ -116,7 +119,7 @@ def proportional(most: int | None, waiting: Sequence[Slice]) -> list[int]:
     total = sum(sizes)
     for index in busy:
         shares[index] = most * sizes[index] // total
-    # What rounding down left over goes to those that lost most by it.
+    # The remainder of rounding down goes to the queues that lost most by it.
     by_loss = sorted(busy, key=lambda index: -(most * sizes[index] % total))
     for index in by_loss[: most - sum(shares)]:
         shares[index] += 1

@@ -1,7 +1,7 @@
-"""What the bulk source asks of a proxy: blocking calls that bear a proxy's end.
+"""Blocking requests of the bulk source to proxies, retried when a proxy fails.
 
-Nothing here takes a lease, and no proxy keeps anything for a bulk reader: so any proxy can be asked
-next, and a request can always be repeated.
+Bulk reads take no leases, and proxies keep no state for them: any proxy can answer the next
+request, and every request can be repeated.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from thrift_idl import consumer
 T = TypeVar("T")
 _log = logging.getLogger("orderlane")
 
-#: How long requests may fail in a row: a proxy that restarts, or that a deployment replaces.
+#: Time for which requests are retried: longer than the restart or replacement of a proxy.
 PATIENCE_S = 60.0
-#: The same for an ack: the next one says more, and the query must not wait for it.
+#: The same for an ack: the next one supersedes it, and the query must not wait.
 ACK_PATIENCE_S = 5.0
-#: How long a queue that has the messages may give none: the proxy may be holding bulk reads back.
+#: Time for which a queue with messages may return none: the proxy may be throttling bulk reads.
 STALL_S = 300.0
-#: The proxy answers a fetch at once if it has something, else after this.
+#: Time for which the proxy holds a fetch that finds no messages.
 _LINGER_MS = 2_000
 
-#: What a message with little in its body takes in the log; the first answer tells better.
+#: Stored size of a message with a small body; replaced by the average of each answer.
 _FIRST_GUESS_BYTES = 512
 _STORED_FORMAT = 1
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
@@ -47,9 +47,9 @@ _HEAD_BYTES = _QUEUE_OFFSET_AT + _QUEUE_OFFSET.size
 
 
 class DataLost(Exception):
-    """Messages of a slice are not in their queue any more, or never were.
+    """Messages of a slice are no longer in their queue, or never were.
 
-    ``first_there``: the first offset from which it can be read; the slice's end if none of it is.
+    ``first_there``: the first offset that can be read; the slice's end if there is none.
     """
 
     def __init__(self, part: Slice, first_there: int, reason: str) -> None:
@@ -58,8 +58,8 @@ class DataLost(Exception):
         self.reason = reason
         super().__init__(
             f"offsets {part.start} to {first_there - 1} of queue {part.qid} of topic"
-            f" {part.topic!r} are lost: {reason}; set failOnDataLoss to false to pass over what is"
-            " lost, or begin the query anew"
+            f" {part.topic!r} are lost: {reason}; set failOnDataLoss to false to skip lost messages,"
+            " or restart the query with a new checkpoint"
         )
 
     def __reduce__(self) -> tuple[type[DataLost], tuple[Slice, int, str]]:
@@ -67,10 +67,10 @@ class DataLost(Exception):
 
 
 class BulkClient:
-    """One reader of a group. Not for several threads."""
+    """Bulk reader of one group. Not thread-safe."""
 
     def __init__(self, connecting: Connecting, *, patience_s: float = PATIENCE_S) -> None:
-        """Connects at the first request. Raises ValueError for no address or certificate."""
+        """Raise ValueError for an invalid address or certificate. The first request connects."""
         self._connecting = connecting
         self._servers = Servers(connecting.servers, tls=connecting.tls)
         self._patience_s = patience_s
@@ -79,15 +79,15 @@ class BulkClient:
         forks.register(self)
 
     def forked(self) -> None:
-        """In a child process: the next request connects anew."""
+        """Drop the parent's connection in a child process: the next request opens a new one."""
         self._connection = self._ahead = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """What travels to another process is how to connect, never the connection."""
+        """Pickle the connection settings, never the connection."""
         return _made, (self._connecting, self._patience_s)
 
     def topics(self) -> list[str]:
-        """The topics that the proxy's settings give the group. Raises ClientError."""
+        """Return the group's topics in the proxy's settings. Raises ClientError."""
         request = consumer.ConsumeStatsRequest(
             group=self._connecting.group, version=client_version(), token=self._connecting.token
         )
@@ -95,9 +95,9 @@ class BulkClient:
         return sorted({each.topic or "" for each in found})
 
     def ranges(self, topics: Iterable[str], timestamp_ms: int | None = None) -> list[QueueState]:
-        """Every queue of *topics*; with *timestamp_ms* its ``at`` too, which costs brokers more.
+        """Return every queue of *topics*; with *timestamp_ms* also ``at``, a broker lookup each.
 
-        Raises ClientError; Refused names a topic or group that does not exist.
+        Raises ClientError; Refused for a topic or group that does not exist.
         """
         request = consumer.RangesRequest(
             groupId=self._connecting.group,
@@ -109,11 +109,11 @@ class BulkClient:
         return sorted(_state(each, self._servers.address) for each in found)
 
     def records(self, part: Slice, *, batch_bytes: int) -> Iterator[bytes]:
-        """Stored records from ``part.start`` on, until those up to ``part.end`` were given; the
-        last chunk may go beyond. A chunk has about *batch_bytes*, or what the proxy gives at most.
-        While one is looked at, the proxy gets the next one ready.
+        """Yield chunks of stored records from ``part.start`` to ``part.end``; the last chunk may
+        extend beyond it. A chunk has about *batch_bytes*, or less if the proxy's limit is lower.
+        The next chunk is requested while the caller processes one.
 
-        Raises DataLost where offsets are jumped over, or are of another life of the topic than
+        Raises DataLost if offsets are missing or belong to another incarnation of the topic than
         *part*, and ClientError.
         """
         offset = part.start
@@ -132,8 +132,8 @@ class BulkClient:
                     raise self._lost(part, offset, first)
                 if following is None or following <= offset:
                     raise ProtocolError(
-                        f"{self._servers.address} gave records of {part.topic}/{part.qid} from"
-                        f" {first} on, and {following} as the offset that follows"
+                        f"{self._servers.address} sent records of {part.topic}/{part.qid} from"
+                        f" offset {first}, but {following} as the next offset"
                     )
                 record_bytes = max(len(chunk) / (following - first), 1.0)
                 offset = following
@@ -146,7 +146,10 @@ class BulkClient:
                 self._expect_more(part, offset, stalled)
 
     def ack(self, offsets: Mapping[str, Mapping[str, int]]) -> bool:
-        """Set the group's committed offsets; False: the proxy refused. Raises ClientError."""
+        """Set the group's committed offsets; return False if the proxy refuses.
+
+        Raises ClientError.
+        """
         request = consumer.AckResult(
             consumerId=self._connecting.consumer_id,
             groupId=self._connecting.group,
@@ -158,13 +161,13 @@ class BulkClient:
         return self._ask(lambda: calls.ack(request), patience_s=patience_s)
 
     def close(self) -> None:
-        """End the connection; a further request would open one again."""
+        """Close the connection; a later request opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         self._ahead = None
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- requests -------------------------------------------------------------------------------
 
     def _fetch(self, place: _Place) -> consumer.QidResponse:
         answer = self._ask(lambda: self._fetch_call(place), ahead_of=place)
@@ -172,13 +175,13 @@ class BulkClient:
         if answer.code == _UNAUTHORIZED:
             raise Refused(
                 _UNAUTHORIZED,
-                f"{address} refused fetch: the token is missing or unknown: set the option token",
+                f"{address} refused fetch: the token is missing or invalid: set the option token",
             )
         if answer.code == _FORBIDDEN:
             raise Refused(
                 _FORBIDDEN,
-                f"{address} refused fetch: who has this token may not do that: see the proxy's"
-                " setting access",
+                f"{address} refused fetch: the token's owner has no permission: grant it in the"
+                " proxy's setting access",
             )
         results = answer.results or []
         if answer.code or len(results) != 1:
@@ -189,7 +192,7 @@ class BulkClient:
         return results[0]
 
     def _fetch_ahead(self, place: _Place) -> None:
-        """Send the request for *place* and go on. If that fails, the request for it will tell."""
+        """Send the request for *place* without waiting; the later fetch reports a failure."""
         if self._connection is None or place.offset >= place.part.end:
             return
         call = self._fetch_call(place)
@@ -218,10 +221,10 @@ class BulkClient:
         )
 
     def _expect_more(self, part: Slice, offset: int, stalled: _Stall) -> None:
-        """After an answer without records: return if some may come, else raise."""
+        """After an answer without records: return if more can be expected, else raise."""
         state = self._state(part)
         if state is None and stalled.lasts_s() < self._patience_s:
-            stalled.wait()  # its broker may be starting anew
+            stalled.wait()  # its broker may be restarting
             return
         if state is None or state.end <= offset:
             raise self._lost(part, offset, part.end)
@@ -230,25 +233,25 @@ class BulkClient:
         if stalled.lasts_s() > max(STALL_S, self._patience_s):
             raise Refused(
                 500,
-                f"{self._servers.address} gave no records of {part.topic}/{part.qid} from"
-                f" {offset} on for {stalled.lasts_s():.0f} s, though the queue goes on to"
-                f" {state.end}: look into the proxy's log",
+                f"{self._servers.address} sent no records of {part.topic}/{part.qid} from"
+                f" offset {offset} for {stalled.lasts_s():.0f} s, although the queue ends at"
+                f" {state.end}: see the proxy's log",
             )
         stalled.wait()
 
     def _lost(self, part: Slice, offset: int, first_there: int) -> DataLost:
         state = self._state(part)
         if state is None:
-            reason, first_there = "the queue is not there any more", part.end
+            reason, first_there = "the queue no longer exists", part.end
         elif state.end <= offset:
             reason, first_there = (
-                f"the queue ends at {state.end}: was the topic made anew?",
+                f"the queue ends at {state.end}: the topic may have been deleted and created again",
                 part.end,
             )
         elif state.begin > offset:
-            reason = f"the oldest message is {state.begin}: the broker deletes old ones"
+            reason = f"the oldest message is at {state.begin}: the broker deleted older ones"
         else:
-            reason = f"the broker passes over them, though its oldest message is {state.begin}"
+            reason = f"the broker skips them, although its oldest message is at {state.begin}"
         rest = replace(part, start=offset)
         return DataLost(rest, min(max(first_there, offset + 1), part.end), reason)
 
@@ -268,7 +271,7 @@ class BulkClient:
         patience_s: float | None = None,
         ahead_of: _Place | None = None,
     ) -> T:
-        """The answer of the first proxy that gives one. Raises ClientError."""
+        """Return the first answer of any proxy, tried in order. Raises ClientError."""
         until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         failures = 0
         while True:
@@ -282,21 +285,21 @@ class BulkClient:
                 if not error.retriable or time.monotonic() >= until:
                     raise
                 if is_news(failures):
-                    _log.warning("%s: %s; trying again", call.method, error)
+                    _log.warning("%s failed, retrying: %s", call.method, error)
                 if tries_elsewhere(error, failures):
                     self.close()
                     self._servers.go_on()
             time.sleep(backoff_ns(failures, random.random()) / 1e9)
 
     def _answer(self, call: Call[T], ahead_of: _Place | None) -> T:
-        """The answer to *call*; it may be under way, if it was asked *ahead_of* now."""
+        """Return the answer to *call*, or to the request sent ahead for the same place."""
         timeout_s = self._connecting.request_timeout_s
         ahead, self._ahead = self._ahead, None
         if ahead is not None and self._connection is not None:
             if ahead.place == ahead_of:
                 found: T = self._connection.finish(ahead.call, timeout_s=timeout_s)
                 return found
-            self.close()  # the answer that comes first is to something else
+            self.close()  # the connection's next answer belongs to another request
         return self._connected().call(call, timeout_s=timeout_s)
 
     def _connected(self) -> Connection:
@@ -309,7 +312,7 @@ class BulkClient:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a fetch is about: *wanted* messages of the part's queue from *offset* on."""
+    """Arguments of a fetch: *wanted* messages of the slice's queue from *offset*."""
 
     part: Slice
     offset: int
@@ -318,7 +321,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """A call that was sent, and whose answer was not looked at yet."""
+    """A call that was sent ahead and whose answer has not been read."""
 
     place: _Place
     call: Call[Any]
@@ -329,7 +332,7 @@ def _made(connecting: Connecting, patience_s: float) -> BulkClient:
 
 
 class _Stall:
-    """Since when a queue gives nothing, though it should."""
+    """Time for which a queue with messages has returned none."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -352,17 +355,17 @@ class _Stall:
 def _state(found: consumer.QueueRange, sender: object) -> QueueState:
     topic, qid, begin, end = found.topic, found.qid, found.beginOffset, found.endOffset
     if topic is None or qid is None or begin is None or end is None:
-        raise ProtocolError(f"{sender} answered ranges with a queue half told: {found!r}")
+        raise ProtocolError(f"{sender} answered ranges with an incomplete queue: {found!r}")
     return QueueState(
         *(topic, qid, begin, end, found.committedOffset, found.offsetAtTimestamp), life=found.life
     )
 
 
 def _first_offset(chunk: bytes, part: Slice) -> int:
-    """The queue offset of the first record."""
+    """Return the queue offset of the first record."""
     if len(chunk) < _HEAD_BYTES:
         raise ProtocolError(
-            f"what the proxy gave of {part.topic}/{part.qid} is no stored record: {chunk!r}"
+            f"the proxy sent an invalid stored record of {part.topic}/{part.qid}: {chunk!r}"
         )
     (offset,) = _QUEUE_OFFSET.unpack_from(chunk, _QUEUE_OFFSET_AT)
     return int(offset)

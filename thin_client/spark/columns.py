@@ -1,12 +1,12 @@
-"""Stored records into Arrow columns, all rows at a time. Pure.
+"""Conversion of stored records to Arrow columns, all rows at a time. Pure.
 
-A record's fields stand at places that follow from its sizes (``broker_core.remoting.message``), so
-numpy computes the places and gathers the fields, and Arrow copies what varies in length. No Python
-runs for a row. What is not as nearly all records are (compressed, bytes that are no UTF-8,
-properties that are no plain pairs) is told as *odd*: ``records.py`` decodes it one by one.
+The positions of a record's fields follow from its sizes (``broker_core.remoting.message``): numpy
+computes the positions and gathers the fields, and Arrow copies those of variable length. No Python
+code runs per row. Unusual records (compressed, invalid UTF-8, properties that are not plain pairs)
+are marked *odd*; ``records.py`` decodes them one by one.
 
-Nothing here trusts a length before it is checked: a row whose parts do not add up is odd as well,
-and the decoder that gets it then says what is wrong.
+Every length is checked before use. A row whose sizes do not add up is also odd, and the decoder
+then reports the defect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from broker_core.remoting.message import (
 )
 from thin_client.spark.gathering import cut, gather
 
-#: A record up to its topic, if both hosts are of IPv4; what stands before them, in any case.
+#: A record up to its topic if both hosts are IPv4; the fields before the hosts are always valid.
 _HEAD = np.dtype(
     {
         "names": ["magic", "offset", "flags", "born", "stored", "body_bytes"],
@@ -38,21 +38,21 @@ _HEAD = np.dtype(
         "itemsize": 88,
     }
 )
-_STORED_AT, _STORE_HOST_AT, _BODY_BYTES_AT = 56, 64, 84  # later, if the born host is of IPv6
-_V4_BYTES, _WIDER = 8, 12  # of a host; how much wider one of IPv6 is
-_BORN_V6_SHIFT, _STORE_V6_SHIFT = 4, 5  # the bits of the flags that tell
+_STORED_AT, _STORE_HOST_AT, _BODY_BYTES_AT = 56, 64, 84  # later if the born host is IPv6
+_V4_BYTES, _WIDER = 8, 12  # size of an IPv4 host; additional bytes of an IPv6 host
+_BORN_V6_SHIFT, _STORE_V6_SHIFT = 4, 5  # flag bits for IPv6 hosts
 
 _SIZE = Struct(">i")
 _MAGIC_AT = 4
-#: With fewer records in a lane than this, finding where lanes begin takes longer than it saves.
+#: Minimum records in a lane: below it, finding the lanes takes longer than it saves.
 _LANE_RECORDS = 24
 
 
 def find_starts(data: bytes) -> np.ndarray:
-    """Where each record of *data* begins. Raises RemoteProtocolError unless it is whole records.
+    """Return the start of each record of *data*. Raises RemoteProtocolError for partial records.
 
-    A size leads from each record to the next. Several lanes are followed side by side, each from
-    what looks like the begin of a record; that it was one is sure if the lane before ends there.
+    Each record's size leads to the next record. Several lanes are followed in parallel, each from a
+    probable start of a record, which is confirmed if the lane before it ends there.
     """
     starts = None
     if len(data) >= FIXED_BYTES:
@@ -64,7 +64,7 @@ def find_starts(data: bytes) -> np.ndarray:
 
 
 def _lane_begins(data: bytes, lanes: int) -> np.ndarray:
-    """Places before which the magic of the first record stands again, about evenly spread."""
+    """Return probable record starts (by the first record's magic), spread about evenly."""
     magic, width = data[_MAGIC_AT : _MAGIC_AT + 4], len(data) // lanes
     begins = [0]
     for near in range(width, len(data), width):
@@ -75,7 +75,7 @@ def _lane_begins(data: bytes, lanes: int) -> np.ndarray:
 
 
 def _in_lanes(data: bytes, begins: np.ndarray) -> np.ndarray | None:
-    """The starts, if each lane ends where the next one begins, else None."""
+    """Return the starts if each lane ends where the next one begins, else None."""
     ends = np.append(begins[1:], len(data))
     last = len(data) - FIXED_BYTES
     at, steps = begins, []
@@ -99,22 +99,22 @@ def _one_by_one(data: bytes) -> np.ndarray:
         starts.append(at)
         size = size_at(data, at)[0] if at + 4 <= end else 0
         if size < FIXED_BYTES or at + size > end:
-            decode_message(data, at)  # raises: it says what is wrong
+            decode_message(data, at)  # raises the precise error
         at += size
     return np.array(starts, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some records of a buffer: the places of their parts, and what has a fixed place."""
+    """Records of a buffer: the positions of their parts, and their fixed fields."""
 
     data: memoryview
     starts: np.ndarray
     offsets: np.ndarray
-    #: By the producer's clock, and by the broker's.
+    #: Times by the producer's and by the broker's clock.
     born_ms: np.ndarray
     stored_ms: np.ndarray
-    #: No row of these can be decoded here.
+    #: Mask of the rows that have to be decoded one by one.
     odd: np.ndarray
     _flags: np.ndarray
     _body_at: np.ndarray
@@ -124,7 +124,7 @@ class Rows:
 
     @classmethod
     def of(cls, data: memoryview, starts: np.ndarray, topic: str) -> Rows:
-        """The records of *data* at *starts*, one behind the other from 0 to its end."""
+        """Return the records of *data* at *starts*, contiguous from 0 to its end."""
         end = np.append(starts[1:], len(data))
         heads = gather(data, f"V{_HEAD.itemsize}", starts).view(_HEAD)
         flags = heads["flags"].astype(np.int32)
@@ -151,7 +151,7 @@ class Rows:
         )
 
     def only(self, chosen: np.ndarray) -> Rows:
-        """Those that *chosen*, a mask or places, names."""
+        """Return the rows selected by *chosen*, a mask or indices."""
         return Rows(
             self.data,
             self.starts[chosen],
@@ -170,19 +170,19 @@ class Rows:
         return len(self.starts)
 
     def record(self, at: int) -> bytes:
-        """The whole record of a row."""
+        """Return the whole record of row *at*."""
         return bytes(self.data[int(self.starts[at]) : int(self._end[at])])
 
     def bodies(self) -> pa.Array:
-        """As binary."""
+        """Return the bodies as binary."""
         return cut(self.data, self._body_at, self._body_end)
 
     def properties(self) -> pa.Array:
-        """All properties of each row as stored, as binary."""
+        """Return each row's properties as stored, as binary."""
         return cut(self.data, self._properties_at, self._end)
 
     def place_ids(self, chosen: np.ndarray) -> list[str]:
-        """The ids that name the places of *chosen* rows in the broker's log."""
+        """Return the IDs of the *chosen* rows' positions in the broker's log."""
         ids = []
         for start, flags in zip(self.starts[chosen], self._flags[chosen], strict=True):
             host_at = start + _STORE_HOST_AT + (flags >> _BORN_V6_SHIFT & 1) * _WIDER
@@ -195,10 +195,10 @@ class Rows:
 
 
 def _names_topic(data: Bytes, at: np.ndarray, is_v2: np.ndarray, topic: str) -> np.ndarray:
-    """Whether *topic* stands at each place, its length before it."""
+    """Return the mask of positions that hold *topic*, preceded by its length."""
     name = topic.encode()
     same = gather(data, "u1", at - 1) == len(name)
-    if is_v2.any():  # their length has two bytes
+    if is_v2.any():  # the length has two bytes
         same &= ~is_v2 | (gather(data, "u1", at - 2) == 0)
     names = gather(data, f"V{len(name)}", at)
     if names.tobytes() != name * len(names):

@@ -1,9 +1,9 @@
-"""Which queues and offsets a query's filters leave to be read. Pure.
+"""Filter pushdown: the queues and offsets that a query's filters leave to read. Pure.
 
-Spark hands its filters over as objects of its own; they are told by the names of their classes, so
-that this needs no Spark. What they say of topic, qid and offset is kept to the letter, and Spark
-need not look again. Times prune as brokers find them, by the first message stored at or after one:
-Spark looks again, and a queue whose stored times go back may be cut too short.
+Spark's filters are identified by their class names, so that this module does not import Spark.
+Filters on topic, qid and offset are applied exactly; Spark does not apply them again. Filters on
+times prune by the broker's lookup (the first message stored at or after a time), and Spark applies
+them again; a queue whose stored times go backwards may be cut too short.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Test = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is left: queues that pass all of *tests*, offsets from *least* up to, not including,
-    *below*, times in milliseconds from *since_ms* up to, not including, *until_ms*. None: no bound.
+    """Bounds of a query: queues that pass all *tests*, offsets in [*least*, *below*), and times in
+    [*since_ms*, *until_ms*), milliseconds since 1970. None: no bound.
     """
 
     tests: tuple[tuple[str, Test], ...] = ()
@@ -33,16 +33,16 @@ class Pruning:
     until_ms: int | None = None
 
     def takes(self, queue: Queue) -> bool:
-        """Whether rows of *queue* may pass."""
+        """Return whether rows of *queue* may pass."""
         topic, qid = queue
         return all(test(topic if name == "topic" else qid) for name, test in self.tests)
 
     def starts(self, offsets: Offsets, at_since: Mapping[Queue, int]) -> Offsets:
-        """Where to begin, of where the query would; *at_since*: the offsets at ``since_ms``."""
+        """Return the query's start *offsets*, pruned; *at_since*: the offsets at ``since_ms``."""
         return self._bounded(offsets, self.least, at_since, max)
 
     def ends(self, offsets: Offsets, at_until: Mapping[Queue, int]) -> Offsets:
-        """Where to end, of where the query would; *at_until*: the offsets at ``until_ms``."""
+        """Return the query's end *offsets*, pruned; *at_until*: the offsets at ``until_ms``."""
         return self._bounded(offsets, self.below, at_until, min)
 
     def _bounded(
@@ -66,7 +66,7 @@ class Pruning:
 
 
 def pruning(filters: Iterable[object]) -> tuple[Pruning, list[object]]:
-    """What the *filters* leave, and those that Spark has to apply itself."""
+    """Return the bounds set by *filters*, and the filters that Spark has to apply itself."""
     found, left = Pruning(), []
     for each in filters:
         narrower, exact = _narrowed(found, each)
@@ -77,7 +77,7 @@ def pruning(filters: Iterable[object]) -> tuple[Pruning, list[object]]:
 
 
 def _narrowed(found: Pruning, given: Any) -> tuple[Pruning | None, bool]:
-    """*found* and *given*, None if that says nothing here; whether it is kept to the letter."""
+    """Return *found* narrowed by *given* (None if it cannot prune), and whether that is exact."""
     kind, column = type(given).__name__, getattr(given, "attribute", ())
     if column in (("topic",), ("qid",)):
         test = _test(kind, given)
@@ -97,7 +97,7 @@ def _narrowed(found: Pruning, given: Any) -> tuple[Pruning | None, bool]:
 
 
 def _test(kind: str, given: Any) -> Test | None:
-    """What a filter on a column of text asks; None for a kind that is not known."""
+    """Return the test of a filter on a text column; None for an unknown kind."""
     if kind == "IsNotNull":
         return lambda text: True
     value = given.value if hasattr(given, "value") else None
@@ -116,7 +116,7 @@ def _test(kind: str, given: Any) -> Test | None:
 
 
 def _interval(kind: str, value: int, following: int) -> tuple[int | None, int | None]:
-    """The numbers that pass, as a half-open interval; *following* is the one after *value*."""
+    """Return the half-open interval of numbers that pass; *following*: the one after *value*."""
     intervals: dict[str, tuple[int | None, int | None]] = {
         "EqualTo": (value, following),
         "EqualNullSafe": (value, following),
@@ -129,7 +129,7 @@ def _interval(kind: str, value: int, following: int) -> tuple[int | None, int | 
 
 
 def _around(at: datetime) -> tuple[int, int]:
-    """Milliseconds since 1970 between which *at* lies: stored times are whole milliseconds."""
+    """Return *at* in milliseconds since 1970, rounded down and up: stored times are whole."""
     whole, rest = divmod((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH, _MS)
     return whole + bool(rest), whole + 1
 

@@ -1,4 +1,4 @@
-"""Bytes at many places of a buffer at once, as numpy's numbers and Arrow's texts. Pure."""
+"""Vectorized reads of a buffer: numbers as numpy arrays, texts as Arrow arrays. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker_core.remoting.message import Bytes
 
 
 def gather(data: Bytes, kind: str, at: np.ndarray) -> np.ndarray:
-    """The field of *kind* at each place; at a place outside *data* any other one."""
+    """Return the field of type *kind* at each position; arbitrary for positions outside *data*."""
     last = len(data) - np.dtype(kind).itemsize
     if last < 0:
         return np.zeros(len(at), kind)
@@ -18,7 +18,7 @@ def gather(data: Bytes, kind: str, at: np.ndarray) -> np.ndarray:
 
 
 def cut(data: Bytes, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-    """The bytes from each start to its end, as binary; they rise and do not overlap."""
+    """Return the bytes from each start to its end, as binary; ascending, without overlaps."""
     bounds = np.zeros(2 * len(starts) + 1, np.int32)
     bounds[1::2] = starts
     bounds[2::2] = ends
@@ -28,18 +28,18 @@ def cut(data: Bytes, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
 
 
 def strings(bounds: np.ndarray, raw: np.ndarray) -> pa.Array:
-    """What stands in *raw*, which is UTF-8, between each of *bounds* and the next."""
+    """Return the strings of *raw*, which is UTF-8, between consecutive *bounds*."""
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(raw)]
     return pa.Array.from_buffers(pa.string(), len(bounds) - 1, buffers)
 
 
 def indices(at: np.ndarray, missing: np.ndarray | None = None) -> pa.Array:
-    """For Arrow's ``take``, which gives null where *missing* is true."""
+    """Return indices for Arrow's ``take``, which returns null where *missing* is true."""
     return pa.array(at, pa.int64(), mask=missing)
 
 
 def flat(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """All bytes of an array behind each other, and where each entry ends."""
+    """Return the array's bytes, concatenated, and the end of each entry."""
     _, offsets, values = texts.buffers()
     ends = np.frombuffer(offsets, np.int32, len(texts) + 1)[1:]
     size = int(ends[-1]) if len(ends) else 0

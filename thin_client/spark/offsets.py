@@ -1,9 +1,9 @@
-"""Positions in queues, as a bulk reader keeps them in Spark's checkpoint. Pure.
+"""Queue positions of a bulk reader, as stored in Spark's checkpoint. Pure.
 
-A stream's offset is a dictionary, topic → qid → the next offset to read. It is always made in
-sorted order: Spark compares offsets as text, and takes two that differ for news. Where brokers tell
-lives of topics apart, they stand below a topic without a name: "topic/qid" → the life that the
-queue's offset is of.
+A stream's offset is a dictionary, topic → qid → next offset to read. Its entries are always sorted:
+Spark compares offsets as text and starts a batch when they differ. If brokers report incarnations
+(*lives*) of topics, these are stored under an empty topic name: "topic/qid" → life to which the
+queue's offset belongs.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from typing import Literal
 
 from thin_client.spark.option_values import OptionError, json_object, names
 
-#: topic → qid → the next offset to read; in options a timestamp in milliseconds may stand for it.
+#: topic → qid → next offset to read; in options possibly a timestamp in milliseconds instead.
 Offsets = dict[str, dict[str, int]]
 Queue = tuple[str, str]
 
-#: The topic below which a stream's offset has lives.
+#: The topic name under which a stream's offset stores lives.
 LIVES = ""
-#: In the JSON of options, as in Spark's Kafka source.
+#: Values in the JSON of options, as in Spark's Kafka source.
 EARLIEST = -2
 LATEST = -1
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueueState:
-    """What the proxy tells of one queue: the offsets of its oldest message and of its next one.
+    """The proxy's report on one queue: the offset of its oldest message, and its end offset.
 
-    *committed*: the group's, None if it has none. *at*: of the first message stored at or after the
-    time that was asked for, *end* if there is none; None if no time was asked for. *life*: the
-    incarnation of the topic, None if its broker does not tell.
+    Args:
+        committed: the group's committed offset; None if there is none.
+        at: the offset of the first message stored at or after the requested time, *end* if there
+            is none; None if no time was requested.
+        life: the incarnation of the topic; None if its broker does not report it.
     """
 
     topic: str
@@ -51,8 +53,8 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slice:
-    """What one task reads: the offsets from *start* up to, not including, *end* of one queue in the
-    *life* of its topic that they are of; None if its broker does not tell.
+    """Input of one task: the offsets [*start*, *end*) of one queue, in one *life* of its topic;
+    None if its broker does not report lives.
     """
 
     topic: str
@@ -68,7 +70,7 @@ class Slice:
 
     @property
     def size(self) -> int:
-        """How many offsets it spans."""
+        """Number of offsets."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -77,10 +79,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where queues are to begin or to end: one number for all, or one for each queue.
+    """Start or end of a query: one number for all queues, or one for each queue.
 
-    The numbers are offsets, EARLIEST and LATEST among them, or with *by_time* milliseconds.
-    *option* is where a person wrote it.
+    The numbers are offsets (EARLIEST and LATEST included), or with *by_time* milliseconds since
+    1970. *option* is the name of the option that set it.
     """
 
     value: int | Mapping[str, Mapping[str, int]]
@@ -88,7 +90,7 @@ class Position:
     option: str = ""
 
     def times(self) -> list[int]:
-        """The times for which the offsets have to be asked for."""
+        """Times whose offsets have to be looked up."""
         if not self.by_time:
             return []
         if isinstance(self.value, int):
@@ -96,7 +98,7 @@ class Position:
         return sorted({each for queues in self.value.values() for each in queues.values()})
 
     def at(self, queue: Queue) -> int:
-        """The number for *queue*. Raises OptionError if the option does not name it."""
+        """Return the number for *queue*. Raises OptionError if the option does not name it."""
         if isinstance(self.value, int):
             return self.value
         topic, qid = queue
@@ -105,35 +107,35 @@ class Position:
         except KeyError:
             raise OptionError(
                 f"{self.option} does not name the queue {qid!r} of the topic {topic!r}: "
-                "it has to name all that are read"
+                "add every queue that the query reads"
                 + ("" if self.by_time else " (-2 for earliest, -1 for latest)")
             ) from None
 
     def moves(self) -> bool:
-        """Whether it may be elsewhere when it is asked for again: retention moves a queue's
-        beginning, and what a time stands for; new messages move its end.
+        """Return whether resolving it again may give another offset: retention moves the start of a
+        queue and the offset of a time, and new messages move its end.
         """
         if self.by_time or isinstance(self.value, int):
             return True
         return any(each < 0 for queues in self.value.values() for each in queues.values())
 
     def check_names(self, queues: Iterable[Queue]) -> None:
-        """Raises OptionError if it names what is not among *queues*."""
+        """Raise OptionError if it names a topic or queue that is not among *queues*."""
         if isinstance(self.value, int):
             return
         there = sorted(queues)
         for topic, qids in sorted(self.value.items()):
             if qids and topic not in {each for each, _ in there}:
                 raise OptionError(
-                    f"{self.option} names the topic {topic!r}, which is not read: "
-                    f"read are {names({each for each, _ in there})}"
+                    f"{self.option} names the topic {topic!r}, which the query does not read: "
+                    f"it reads {names({each for each, _ in there})}"
                 )
             for qid in sorted(qids):
                 if (topic, qid) not in there:
                     has = names(each for of, each in there if of == topic)
                     raise OptionError(
                         f"{self.option} names the queue {qid!r} of the topic {topic!r}, "
-                        f"which is not read: read are {has}"
+                        f"which the query does not read: it reads {has}"
                     )
 
 
@@ -142,7 +144,7 @@ Strategy = Literal["error", "latest"]
 
 
 def sorted_offsets(entries: Iterable[tuple[Queue, int]]) -> Offsets:
-    """The dictionary of *entries*, in the one order that it may have."""
+    """Return the dictionary of *entries* in canonical order."""
     offsets: Offsets = {}
     for (topic, qid), offset in sorted(entries):
         offsets.setdefault(topic, {})[qid] = offset
@@ -150,7 +152,7 @@ def sorted_offsets(entries: Iterable[tuple[Queue, int]]) -> Offsets:
 
 
 def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
-    """The same as one dictionary, by queue."""
+    """Return *offsets* as one dictionary by queue, without lives."""
     return {
         (topic, qid): offset
         for topic, qids in offsets.items()
@@ -160,7 +162,7 @@ def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
 
 
 def lives_of(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
-    """The lives that the positions in a stream's offset are of, as far as it says."""
+    """Return the known lives of the queues in a stream's offset."""
     lives: dict[Queue, int] = {}
     for name, life in offsets.get(LIVES, {}).items():
         topic, _, qid = name.partition("/")
@@ -169,7 +171,7 @@ def lives_of(offsets: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
 
 
 def with_lives(offsets: Offsets, lives: Mapping[Queue, int | None]) -> Offsets:
-    """*offsets* of a stream with the *lives* that their positions are of, where they are known."""
+    """Return a stream's *offsets* with those *lives* that are known."""
     known = {
         f"{topic}/{qid}": life
         for (topic, qid), life in sorted(lives.items())
@@ -179,22 +181,22 @@ def with_lives(offsets: Offsets, lives: Mapping[Queue, int | None]) -> Offsets:
 
 
 def by_queue(states: Iterable[QueueState]) -> dict[Queue, QueueState]:
-    """The states by the names of their queues."""
+    """Return the states by queue."""
     return {state.queue: state for state in states}
 
 
 def ends(states: Iterable[QueueState]) -> Offsets:
-    """Where the queues end now."""
+    """Return the end offsets of the queues."""
     return sorted_offsets((state.queue, state.end) for state in states)
 
 
 def to_json(offsets: Mapping[str, Mapping[str, int]]) -> str:
-    """The text form; equal offsets have equal texts."""
+    """Return the text form; equal offsets have equal texts."""
     return json.dumps(sorted_offsets(flat(offsets).items()), separators=(",", ":"))
 
 
 def from_json(text: str, *, option: str, form: str, least: int) -> Offsets:
-    """Read topic → qid → number. Raises OptionError that shows *form* where it is none."""
+    """Parse topic → qid → number. Raises an OptionError that shows *form* if *text* is invalid."""
     found = json_object(option, text, form=form)
     for topic, queues in found.items():
         if not isinstance(queues, dict) or not queues:
@@ -218,18 +220,19 @@ def starting(
     at_time: AtTime,
     strategy: Strategy = "error",
 ) -> Offsets:
-    """Where a new query begins in each queue of *states*.
+    """Return the start offset of a new query in each queue of *states*.
 
-    *at_time* gives the states again, with ``at`` for a time in milliseconds. What lies before the
-    oldest message stays so: planning judges it. Raises OptionError for a queue that is not
-    there or not named, for an offset behind the end, and, unless *strategy* is ``latest``, for a
+    An offset before the oldest message is kept; planning reports it as lost. *at_time* returns the
+    states with ``at`` for a time in milliseconds. Raises OptionError for a queue that does not
+    exist or is not named, for an offset after the end, and, unless *strategy* is ``latest``, for a
     time after the last message.
     """
     return _resolve(position, states, at_time=at_time, end=False, strategy=strategy)
 
 
 def ending(position: Position, states: Sequence[QueueState], *, at_time: AtTime) -> Offsets:
-    """Where a batch ends in each queue of *states*; a time after the last message is the end.
+    """Return the end offset of a batch in each queue of *states*; a time after the last message
+    means the queue's end.
 
     Raises OptionError as ``starting`` does.
     """
@@ -260,7 +263,7 @@ def _resolve(
         elif number > state.end:
             raise OptionError(
                 f"{position.option} has {number} for the queue {state.qid!r} of {state.topic!r}, "
-                f"which ends at {state.end}: expected at most that, or -1 for latest"
+                f"which ends at {state.end}: expected at most {state.end}, or -1 for latest"
             )
         else:
             entries.append((state.queue, number))
@@ -275,12 +278,12 @@ def _at_time(
     strategy: Strategy,
 ) -> int:
     then = found.get(state.queue)
-    # A message that came between the two questions is no answer to the first one.
+    # A message stored after the first request must not move the position.
     at = state.end if then is None or then.at is None else min(then.at, state.end)
     if at == state.end and strategy == "error":
         raise OptionError(
             f"{position.option} is {time} for the queue {state.qid!r} of {state.topic!r}, where "
-            "nothing was stored since: expected an earlier time in milliseconds, or "
-            "startingOffsetsByTimestampStrategy latest"
+            "no message was stored since: set an earlier time in milliseconds, or "
+            "startingOffsetsByTimestampStrategy to latest"
         )
     return at

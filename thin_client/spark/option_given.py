@@ -1,4 +1,4 @@
-"""The options of one query, before their values are read. Pure."""
+"""The options of one query, before their values are parsed. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Given:
-    """The options of one query, whose names are known and in their place."""
+    """The options of one query, with checked names."""
 
     def __init__(self, options: Mapping[str, str], where: str) -> None:
         check_names(options, where=where)
@@ -22,27 +22,27 @@ class Given:
         return name.lower() in self._texts
 
     def take(self, name: str, read: Callable[[str, str], T]) -> T | None:
-        """The value as *read* understands it; None if it was left out."""
+        """Return the value, parsed by *read*; None if the option is not set."""
         found = self._texts.get(name.lower())
         return None if found is None else read(name, found)
 
     def get(self, name: str, read: Callable[[str, str], T], default: T) -> T:
-        """The same with a default."""
+        """Return the value, parsed by *read*, or *default*."""
         found = self.take(name, read)
         return default if found is None else found
 
     def need(self, name: str, what: str) -> str:
-        """A text that has to be there."""
+        """Return the text of a required option; *what* describes it in the error."""
         found = self.take(name, text)
         if found is None:
-            raise OptionError(f"{name} is missing: expected {what}, as option({name!r}, ...)")
+            raise OptionError(f"{name} is missing: set option({name!r}, ...) to {what}")
         return found
 
     def one_of(self, *names: str) -> str | None:
-        """Which of the options, that exclude each other, was given."""
+        """Return which of these mutually exclusive options is set."""
         found = [name for name in names if name in self]
         if len(found) > 1:
             raise OptionError(
-                f"{' and '.join(found)} contradict each other: expected one of them only"
+                f"{' and '.join(found)} exclude each other: set only one of them"
             )
         return found[0] if found else None

@@ -1,4 +1,4 @@
-"""The options that say where to begin and where to end. Pure."""
+"""Parsing of the options for start and end positions. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMES_FORM = '{"orders": {"broker-a_0": 1700000000000}}'
 
 
 def starting(given: Given, default: int) -> Position:
-    """Where to begin."""
+    """Return the start position."""
     return _position(
         given,
         ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -23,7 +23,7 @@ def starting(given: Given, default: int) -> Position:
 
 
 def ending(given: Given) -> Position:
-    """Where to end."""
+    """Return the end position."""
     return _position(
         given,
         ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
@@ -51,7 +51,9 @@ def _position(given: Given, options: tuple[str, str, str], *, default: Position)
 
 
 def check_batch(starting: Position, ending: Position) -> None:
-    """A batch begins where something is, and ends behind it."""
+    """Raise OptionError if a batch starts at the latest offset, ends at the earliest one, or ends
+    before its start.
+    """
     for position, wrong, what in (
         (starting, LATEST, "a batch cannot begin at the latest offset: expected earliest"),
         (ending, EARLIEST, "a batch cannot end at the earliest offset: expected latest"),
@@ -72,7 +74,7 @@ def check_batch(starting: Position, ending: Position) -> None:
 
 
 def _check_order(starting: Position, ending: Position) -> None:
-    """Nothing ends before it begins, as far as both are told."""
+    """Raise OptionError for an end before the start, where both have the same unit."""
     queues = {
         queue
         for each in (starting, ending)
@@ -83,35 +85,38 @@ def _check_order(starting: Position, ending: Position) -> None:
         try:
             first, last = starting.at(queue), ending.at(queue)
         except OptionError:
-            continue  # which of the two does not name a queue is seen once the queues are known
+            continue  # a queue that one of them does not name is reported once queues are known
         if 0 <= last < first:
             place = f" for the queue {queue[1]!r} of {queue[0]!r}" if queues else ""
             raise OptionError(
                 f"{starting.option} is {first}{place} and {ending.option} {last}: "
-                "expected an end that is not before the start"
+                "set an end at or after the start"
             )
 
 
 def check_topics(position: Position, selection: Selection) -> None:
-    """JSON may name only what is read; what is not there is seen when the queues are known."""
+    """Raise OptionError for a topic or queue that the query does not read.
+
+    Whether it exists is checked once the queues are known.
+    """
     if isinstance(position.value, int):
         return
     for topic, qid in flat(position.value):
         if not selection.wants((topic, qid)):
             raise OptionError(
-                f"{position.option} names the queue {qid!r} of the topic {topic!r}, which is not "
-                "among what is read: expected the queues of subscribe, subscribePattern or assign"
+                f"{position.option} names the queue {qid!r} of the topic {topic!r}, which the "
+                "query does not read: name queues of subscribe, subscribePattern or assign"
             )
 
 
 def strategy(given: Given, starting: Position) -> Strategy:
-    """What to do with a queue in which nothing was stored since the time to begin at."""
+    """Return how to treat a queue without messages since its start time."""
     option = "startingOffsetsByTimestampStrategy"
     found = given.take(option, _strategy_word)
     if found is not None and not starting.by_time:
         raise OptionError(
-            f"{option} counts with startingTimestamp or startingOffsetsByTimestamp only: "
-            "expected one of them beside it"
+            f"{option} applies only with startingTimestamp or startingOffsetsByTimestamp: "
+            "set one of them too"
         )
     return found or "error"
 

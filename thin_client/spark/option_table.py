@@ -1,4 +1,4 @@
-"""The options of the data source, as a table: the code, the docs and the refusals read it. Pure."""
+"""The table of the data source's options, shared by the parser, the errors and the docs. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALL = (*_READS, *_WRITES)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: what stands in its column of the table, and where it counts."""
+    """One option: a row of the table, and the operations that accept it."""
 
     name: str
     default: str
@@ -81,7 +81,7 @@ OPTIONS: tuple[Option, ...] = (
            "unlimited.", _WRITES),
     Option("batchIdProperty", "`sparkBatchId`", "Property with the batch that sent a message, so "
            "that consumers can drop the repeats of a repeated batch.", _WRITES),
-    Option("jobId", "a new one", "Name of a batch job, the prefix of its messages' names: "
+    Option("jobId", "a unique ID", "Name of a batch job, the prefix of its messages' names: "
            "rows written again under the same name can be recognized as repeats.", (WRITE,)),
     Option("token", "", "Access token, if the proxy requires one.", _ALL),
     Option("tls", "`false`", "Connect with TLS; required for the four options below.", _ALL),
@@ -96,37 +96,37 @@ OPTIONS: tuple[Option, ...] = (
            "is tried; `500ms`, `30s`, or plain milliseconds.", _READS),
 )  # fmt: skip
 
-#: What Spark itself puts among the options of a sink.
+#: Options that Spark itself passes to a sink.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
-#: Options of other sources, by their beginning: what to use here.
+#: Replacements for other sources' options, by prefix.
 _ELSEWHERE = {
-    "kafka.bootstrap.servers": "name the proxies with servers",
-    "kafka.group.id": "name the consumer group with group",
-    "groupidprefix": "a query reads as one group that the proxy knows: name it with group",
-    "kafka.security.protocol": "for TLS say tls true",
-    "kafka.sasl.": "who asks is told by token",
-    "kafka.ssl.": "files for TLS are named by tlsCa, tlsCertificate and tlsKey",
-    "kafka.max.poll.records": "messages are read by size: use batchBytes",
+    "kafka.bootstrap.servers": "set servers to the proxies' addresses",
+    "kafka.group.id": "set group to the consumer group",
+    "groupidprefix": "a query reads as one existing consumer group: set group",
+    "kafka.security.protocol": "set tls to true for TLS",
+    "kafka.sasl.": "set token to authenticate",
+    "kafka.ssl.": "set tlsCa, tlsCertificate and tlsKey to PEM files",
+    "kafka.max.poll.records": "reads are limited by size: use batchBytes",
     "kafka.max.partition.fetch.bytes": "use batchBytes",
     "kafka.fetch.max.bytes": "use batchBytes",
-    "kafka.": "properties of Kafka's client mean nothing here: take it away",
-    "fetchoffset.": "a failed request is tried again by itself: see servers and requestTimeout",
+    "kafka.": "properties of Kafka's client have no effect: remove it",
+    "fetchoffset.": "failed requests are retried automatically: see servers and requestTimeout",
     "kafkaconsumer.polltimeoutms": "use requestTimeout",
-    "path": "what to read is named by subscribe, where to write by topic",
-    "paths": "what to read is named by subscribe, where to write by topic",
-    "topics": "name what to read with subscribe, where to write with topic",
-    "nameserveraddr": "the proxy knows the brokers: name it with servers",
-    "nameserver": "the proxy knows the brokers: name it with servers",
-    "subexpression": "a bulk reader gets all messages: filter on the column tag",
-    "format": "the format is named by format(), not by an option",
+    "path": "use subscribe to read, topic to write",
+    "paths": "use subscribe to read, topic to write",
+    "topics": "use subscribe to read, topic to write",
+    "nameserveraddr": "the proxy connects to the brokers: set servers to its address",
+    "nameserver": "the proxy connects to the brokers: set servers to its address",
+    "subexpression": "a query reads all messages: filter on the column tag",
+    "format": "call format() instead",
 }
 
 
 def check_names(given: Iterable[str], *, where: str) -> None:
-    """Raises OptionError for a name that is unknown, or that does not count in *where*."""
+    """Raise OptionError for a name that is unknown or does not apply to *where*."""
     for name in sorted(given):
         known = _BY_NAME.get(name.lower())
         if known is None:
@@ -135,19 +135,19 @@ def check_names(given: Iterable[str], *, where: str) -> None:
             raise OptionError(_unknown(name, where))
         if where not in known.where:
             raise OptionError(
-                f"{known.name} does not count in {where}: it belongs to "
+                f"{known.name} does not apply to {where}: it belongs to "
                 f"{' and '.join(known.where)}{_instead(known.name, where)}"
             )
 
 
 def table() -> str:
-    """The options in Markdown."""
+    """Return the options as a Markdown table."""
     rows = [
         f"| `{each.name}` | {each.default or '-'} | {_where(each)} | {each.meaning} |"
         for each in OPTIONS
     ]
     return "\n".join(
-        ["| option | default | counts in | meaning |", "| --- | --- | --- | --- |", *rows]
+        ["| option | default | applies to | meaning |", "| --- | --- | --- | --- |", *rows]
     )
 
 
@@ -155,20 +155,23 @@ def _unknown(name: str, where: str) -> str:
     lowered = name.lower()
     for beginning, instead in _ELSEWHERE.items():
         if lowered == beginning or (beginning.endswith(".") and lowered.startswith(beginning)):
-            return f"{name!r} is no option of orderlane: {instead}"
+            return f"{name!r} is not an option of orderlane: {instead}"
     nearest = difflib.get_close_matches(lowered, _BY_NAME, n=1, cutoff=0.7)
     if nearest:
-        return f"{name!r} is no option of orderlane: did you mean {_BY_NAME[nearest[0]].name}?"
-    return f"{name!r} is no option of orderlane: in {where} there are {', '.join(_names(where))}"
+        return f"{name!r} is not an option of orderlane: did you mean {_BY_NAME[nearest[0]].name}?"
+    return (
+        f"{name!r} is not an option of orderlane: the options of {where} are"
+        f" {', '.join(_names(where))}"
+    )
 
 
 def _instead(name: str, where: str) -> str:
     if where == STREAM and name.startswith("ending"):
-        return "; a stream ends with Trigger.AvailableNow, at what is there when it begins"
+        return "; use Trigger.AvailableNow to end a stream at the messages present at its start"
     if name == "topic":
-        return "; what to read is named by subscribe"
+        return "; use subscribe to read"
     if name == "subscribe":
-        return "; where to write is named by topic"
+        return "; use topic to write"
     return ""
 
 

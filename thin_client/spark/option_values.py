@@ -1,4 +1,4 @@
-"""What may stand in an option: readers of its text, pure. Each refuses in one sentence."""
+"""Parsers of option values; each refuses an invalid value with one sentence. Pure."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class OptionError(ValueError):
-    """An option cannot be served; the message is one sentence that says what would be right."""
+    """An option is invalid; the message is one sentence that states what is expected."""
 
 
 def refusal(option: str, text: str, expected: str) -> OptionError:
-    """The error for an option whose value is not what is *expected*."""
+    """Return the error for an option whose value is not as *expected*."""
     return OptionError(f"{option} is {text!r}: expected {expected}")
 
 
 def text(option: str, given: str) -> str:
-    """Any text but an empty one."""
+    """Return *given* without surrounding blanks; refuse an empty text."""
     if not given.strip():
-        raise refusal(option, given, "a text that is not empty, or to leave it out")
+        raise refusal(option, given, "a text that is not empty; omit the option for its default")
     return given.strip()
 
 
 def boolean(option: str, text: str) -> bool:
-    """``true`` or ``false``, in letters of any size."""
+    """Parse ``true`` or ``false``, case-insensitive."""
     if (word := text.strip().lower()) not in ("true", "false"):
         raise refusal(option, text, "true or false")
     return word == "true"
 
 
 def whole(option: str, text: str, *, least: int, most: int = 2**63 - 1) -> int:
-    """A whole number from *least* to *most*."""
+    """Parse a whole number from *least* to *most*."""
     word = text.strip()
     if not re.fullmatch(r"[0-9]{1,19}", word) or not least <= int(word) <= most:
         upper = "" if most == 2**63 - 1 else f" and at most {most}"
@@ -46,7 +46,7 @@ def whole(option: str, text: str, *, least: int, most: int = 2**63 - 1) -> int:
 
 
 def number(option: str, text: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     word = text.strip()
     if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", word) or float(word) <= 0:
         raise refusal(option, text, "a number above 0, as in 500 or 0.5")
@@ -54,20 +54,20 @@ def number(option: str, text: str) -> float:
 
 
 def duration_ms(option: str, text: str) -> int:
-    """A time above 0 with its unit; without one it is in milliseconds, as elsewhere in Spark."""
+    """Parse a duration above 0 with its unit; without one, milliseconds, as elsewhere in Spark."""
     match = _DURATION.match(text.strip())
     if match is None or int(match[1]) == 0:
-        raise refusal(option, text, "a time above 0, as in 500ms, 30s, 15m or 1h")
+        raise refusal(option, text, "a duration above 0, as in 500ms, 30s, 15m or 1h")
     return int(match[1]) * _UNIT_MS[(match[2] or "ms").lower()]
 
 
 def positive(option: str, text: str) -> int:
-    """A whole number above 0."""
+    """Parse a whole number above 0."""
     return whole(option, text, least=1)
 
 
 def time_ms(option: str, text: str) -> int:
-    """A moment, in milliseconds since 1970."""
+    """Parse a time in milliseconds since 1970."""
     try:
         return whole(option, text, least=0)
     except OptionError:
@@ -75,7 +75,7 @@ def time_ms(option: str, text: str) -> int:
 
 
 def size_bytes(option: str, text: str, *, least: int, most: int) -> int:
-    """A number of bytes, or with ``k``, ``m`` or ``g`` behind it of 1024 and so on."""
+    """Parse a number of bytes, or a size with the suffix ``k``, ``m`` or ``g`` (powers of 1024)."""
     match = _SIZE.match(text.strip())
     size = int(match[1]) * _UNIT_BYTES[(match[2] or "").lower()] if match else -1
     if not least <= size <= most:
@@ -84,13 +84,13 @@ def size_bytes(option: str, text: str, *, least: int, most: int) -> int:
 
 
 def json_object(option: str, text: str, *, form: str) -> dict[str, Any]:
-    """A JSON object with something in it; *form* shows what it should look like."""
+    """Parse a JSON object that is not empty; *form* is an example for the error."""
     try:
         found = json.loads(text, object_pairs_hook=_once)
     except ValueError as error:
         expected = f"JSON as in {form}"
         raise OptionError(
-            f"{option} is {text!r}, which is no JSON ({error}): expected {expected}"
+            f"{option} is {text!r}, which is not valid JSON ({error}): expected {expected}"
         ) from None
     if not isinstance(found, dict) or not found:
         raise refusal(option, text, f"JSON as in {form}")
@@ -98,15 +98,15 @@ def json_object(option: str, text: str, *, form: str) -> dict[str, Any]:
 
 
 def names(texts: Iterable[str], *, most: int = 8) -> str:
-    """Several names as a sentence shows them."""
+    """Return *texts* as an enumeration of at most *most* names."""
     found = sorted(set(texts))
     shown = ", ".join(repr(each) for each in found[:most])
     return f"{shown} and {len(found) - most} more" if len(found) > most else shown or "none"
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a name that stands twice: silently, only its last value would count."""
+    """Refuse a repeated name, of which JSON would silently keep the last value."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
+        raise ValueError("a name is repeated")
     return found

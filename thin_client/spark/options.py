@@ -1,7 +1,7 @@
-"""What a query can be told, checked before any job starts. Pure.
+"""The options of a query, checked before any job starts. Pure.
 
-Every value arrives as a string and every name in small letters. What is unknown, contradictory or
-would do nothing is refused with ``OptionError``: one sentence that says what would be right.
+Spark passes every value as a string and every name in lower case. Unknown, contradictory and
+ineffective options are refused with ``OptionError``: one sentence that states what is expected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ASSIGN_FORM = '{"orders": ["broker-a_0", "broker-a_1"]}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connecting:
-    """How to reach a proxy, and as who; it can be pickled. *group* is empty for writers."""
+    """Addresses of proxies, and credentials; picklable. *group* is empty for writers."""
 
     servers: tuple[str, ...]
     group: str = ""
@@ -49,7 +49,7 @@ class Connecting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read, for a batch or for a stream; the meaning of each stands in ``OPTIONS``."""
+    """Options of a batch or streaming read; ``OPTIONS`` describes each."""
 
     connecting: Connecting
     selection: Selection
@@ -83,12 +83,12 @@ class ReadOptions:
         if most is not None and least is not None and least > most:
             raise OptionError(
                 f"minOffsetsPerTrigger is {least} and maxOffsetsPerTrigger {most}: "
-                "expected a minimum that is not above the maximum"
+                "set a minimum that is not above the maximum"
             )
         if delay_ms is not None and least is None:
             raise OptionError(
-                "maxTriggerDelay came without minOffsetsPerTrigger, which it limits: "
-                "expected both, or neither"
+                "maxTriggerDelay has no effect without minOffsetsPerTrigger, which it limits: "
+                "set both or neither"
             )
         return cls(
             connecting=_connecting(given, group=given.need("group", "the consumer group")),
@@ -110,7 +110,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How to write. *topic* is None where each row names its own."""
+    """Options of a write. *topic* is None if each row names its own topic."""
 
     connecting: Connecting
     topic: str | None = None
@@ -170,7 +170,7 @@ def _tls(given: Given) -> Tls | None:
     if not given.get("tls", boolean, False):
         for name in files:
             if name in given:
-                raise OptionError(f"{name} counts with TLS only: expected tls true beside it")
+                raise OptionError(f"{name} has no effect without TLS: set tls to true")
         return None
     ca, certificate, key, server_name = (given.take(name, text) for name in files)
     tls = Tls(ca=ca, certificate=certificate, key=key, server_name=server_name)
@@ -185,7 +185,7 @@ def _selection(given: Given) -> Selection:
     which = given.one_of("subscribe", "subscribePattern", "assign")
     if which is None:
         raise OptionError(
-            "nothing says what to read: expected one of subscribe, subscribePattern and assign"
+            "no topic to read: set one of subscribe, subscribePattern and assign"
         )
     if which == "subscribe":
         topics = given.need(which, "topics").split(",")

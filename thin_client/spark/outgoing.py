@@ -1,10 +1,10 @@
-"""Rows to messages: which columns may be written, and the names by which repeats are told. Pure.
+"""Conversion of rows to messages, with names by which consumers recognize repeats. Pure.
 
-Spark may run a task twice, and a micro-batch too. A message's name holds where it came from (job or
-micro-batch, partition, row) and a digest of what it says. Run again over the same rows, a task
-makes the same names, so a consumer can drop repeats. Run again over other rows (a source that gives
-them in another order, another number of partitions) it makes other names: a message may come twice
-then, and never is a new one taken for a repeat.
+Spark may run a task or a micro-batch twice. A message's name contains its origin (job or
+micro-batch, partition, row) and a digest of its content. A task that runs again over the same rows
+creates the same names, so a consumer can drop the repeats. Over other rows (a source with another
+order, another number of partitions) it creates other names: a message may then be delivered twice,
+but a new message is never taken for a repeat.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from thin_client.delivery import UNIQUE_ID, Outgoing, json_path
 from thin_client.key_hash import plain_key
 from thin_client.spark.option_values import OptionError
 
-#: The columns that a sink takes, and the types of each as Spark writes them.
+#: The columns that a sink accepts, and the types of each in Spark's notation.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "value": ("string", "binary"),
     "key": ("string",),
@@ -29,19 +29,21 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "messageId": ("string",),
 }
 _DIGEST_BYTES, _ID_BYTES = 8, 16
-_TEXT_TYPES = ("varchar", "char", "string ")  # with a length, with a collation
+_TEXT_TYPES = ("varchar", "char", "string ")  # with a length or a collation
 
 
 class RowRefused(ValueError):
-    """A row that no broker would take; the text says which one, and what is wrong with it."""
+    """A row that no broker would accept; the message names the row and the defect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of one task come from.
+    """Origin of the rows of one task.
 
-    *batch*: the job, or the query and its micro-batch. *topic*: where all rows go; None: the column
-    says it. *name_property*: the property that takes a message's name; None: none does.
+    Args:
+        batch: the job, or the query and its micro-batch.
+        topic: the topic of all rows; None: each row's column ``topic``.
+        name_property: the property for a message's name; None: no property.
     """
 
     batch: str
@@ -50,7 +52,10 @@ class Origin:
     name_property: str | None
 
     def messages(self, columns: Mapping[str, Sequence[Any]], *, first: int) -> list[Outgoing]:
-        """The rows of *columns*; the first is the task's row *first*. Raises RowRefused."""
+        """Return the messages of *columns*; *first*: the task's number of the first row.
+
+        Raises RowRefused.
+        """
         values = columns["value"]
         absent = [None] * len(values)
         rows = zip(*(columns.get(name, absent) for name in COLUMNS), strict=True)
@@ -69,15 +74,15 @@ class Origin:
     ) -> Outgoing:
         topic = self.topic or topic
         if not topic:
-            raise self._refused(row, "names no topic: fill the column topic, or set the option")
+            raise self._refused(row, "has no topic: fill the column topic, or set the option topic")
         if not value:
             what = "no value" if value is None else "an empty value"
-            raise self._refused(row, f"has {what}: a message needs a body of 1 byte or more")
+            raise self._refused(row, f"has {what}: a message body needs at least 1 byte")
         body = value.encode() if isinstance(value, str) else value
         own: dict[str, str] = {}
         for name, text in properties or ():
             if not name or not text:
-                raise self._refused(row, f"has property {name!r} with no value: leave it out")
+                raise self._refused(row, f"has property {name!r} without a value: remove it")
             own[name] = text
         name = self._name(row, (topic, body, key, tag, sharding_key, *sorted(own.items())))
         if self.name_property is not None:
@@ -99,7 +104,10 @@ def _digest(text: str, size: int) -> str:
 
 
 def sharding_key(path: str, value: str | bytes | None) -> str | None:
-    """What the JSON path *path* finds in *value*; None: nothing. Raises RowRefused for no JSON."""
+    """Return the text at the JSON path *path* in *value*; None if there is none.
+
+    Raises RowRefused for invalid JSON.
+    """
     if not value:
         return None
     try:
@@ -109,26 +117,26 @@ def sharding_key(path: str, value: str | bytes | None) -> str | None:
 
 
 def check_columns(found: Sequence[tuple[str, str]], *, topic: str | None) -> None:
-    """Raises OptionError unless a sink can take columns of these names and types.
+    """Raise OptionError unless a sink accepts columns of these names and types.
 
-    *topic*: that of the options, None if they name none.
+    *topic*: the option; None if it is not set.
     """
     names = [name for name, _ in found]
     for name, kind in found:
         if name not in COLUMNS:
             raise OptionError(
-                f"column {name!r} cannot be written: a message has {', '.join(COLUMNS)};"
-                " select or rename"
+                f"column {name!r} cannot be written: select or rename columns to"
+                f" {', '.join(COLUMNS)}"
             )
         if names.count(name) > 1:
-            raise OptionError(f"column {name!r} is there twice: select one")
+            raise OptionError(f"column {name!r} occurs twice: select one of them")
         if (given := _plain(kind)) not in COLUMNS[name]:
             expected = " or ".join(COLUMNS[name])
             raise OptionError(f"column {name!r} is {given}: cast it to {expected}")
     if "value" not in names:
-        raise OptionError("there is no column 'value', which becomes the message's body: name one")
+        raise OptionError("column 'value' is missing: name the column with the message's body so")
     if topic is None and "topic" not in names:
-        raise OptionError("no topic to write to: set the option topic, or add a column 'topic'")
+        raise OptionError("no topic to write to: set the option topic, or add the column 'topic'")
 
 
 def _plain(kind: str) -> str:
@@ -137,21 +145,21 @@ def _plain(kind: str) -> str:
 
 @dataclass(slots=True)
 class Pace:
-    """Holds a task to a number of rows a second. Pure: the time is an argument."""
+    """Rate limit of a task, rows/s. Pure: the time is an argument."""
 
     rows_per_second: float
     began_s: float
     _rows: int = 0
 
     def wait_s(self, rows: int, now_s: float) -> float:
-        """How long to wait after *rows* more were sent."""
+        """Return the seconds to wait after *rows* more rows were sent."""
         self._rows += rows
         return max(0.0, self.began_s + self._rows / self.rows_per_second - now_s)
 
 
 def portions(count: int, most: int, *, rows_per_second: float | None) -> Iterator[slice]:
-    """Slices that cover *count* rows, each for one request: of *most* rows, or of fewer where a
-    rate asks for some requests a second instead of one great heap.
+    """Yield slices that cover *count* rows, one for each request: of *most* rows, or of fewer so
+    that a rate limit spreads requests over each second.
     """
     size = most if rows_per_second is None else max(1, min(most, int(rows_per_second / 5)))
     for start in range(0, count, size):
