@@ -20,7 +20,7 @@ from bench.exact_sleep import ExactSleep
 from bench.flights import number_of
 from bench.handled import Handled
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
 from proxy.core.keys.kinds.registry import compile_order_key

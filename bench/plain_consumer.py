@@ -22,7 +22,7 @@ from bench.exact_sleep import ExactSleep
 from bench.handled import Handled
 from bench.slow_work import SlowWork
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
 from proxy.observe.logs import configure_logs

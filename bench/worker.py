@@ -23,7 +23,7 @@ import uvloop
 from bench.preload import STUCK
 from broker_core.clock import now_ns
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
 from proxy.observe.logs import configure_logs

@@ -19,7 +19,7 @@ import uvloop
 from bench.frame.progress import Counter
 from bench.load.taken import Taken
 from broker_core.clock import now_ns
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.cli.serving import open_history
 from proxy.history.record import History

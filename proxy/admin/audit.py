@@ -8,13 +8,13 @@ from pydantic import Field
 
 from proxy.admin.operations import Call, Operation, get
 from proxy.core.access.audit_record import AuditWish
-from proxy.operator.asked import Answer, Asked
+from proxy.operator.request_models import Answer, RequestModel
 from proxy.upstream.audit import Audit
 
 MOST_SHOWN = 10_000
 
 
-class AuditQuery(Asked):
+class AuditQuery(RequestModel):
     """Selects audit records."""
 
     limit: Annotated[

@@ -11,9 +11,9 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from proxy.errors import OrderlaneError
-from proxy.operator.asked import Asked
+from proxy.operator.request_models import RequestModel
 
-AnyAsked = TypeVar("AnyAsked", bound=Asked)
+AnyRequest = TypeVar("AnyRequest", bound=RequestModel)
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
@@ -24,7 +24,7 @@ class Malformed(OrderlaneError):
     """The request does not match its operation."""
 
 
-def body_of(content: bytes, model: type[AnyAsked]) -> AnyAsked:
+def body_of(content: bytes, model: type[AnyRequest]) -> AnyRequest:
     """Parse the body of a request. Raises Malformed."""
     try:
         asked = orjson.loads(content)
@@ -44,7 +44,7 @@ def _whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def query_of(given: Sequence[tuple[str, str]], model: type[AnyAsked]) -> AnyAsked:
+def query_of(given: Sequence[tuple[str, str]], model: type[AnyRequest]) -> AnyRequest:
     """Parse the query string of a request. Raises Malformed."""
     asked: dict[str, Any] = {}
     kinds = _kinds(model)
@@ -55,7 +55,7 @@ def query_of(given: Sequence[tuple[str, str]], model: type[AnyAsked]) -> AnyAske
     return _checked(asked, model)
 
 
-def _checked(asked: dict[str, Any], model: type[AnyAsked]) -> AnyAsked:
+def _checked(asked: dict[str, Any], model: type[AnyRequest]) -> AnyRequest:
     try:
         return model.model_validate(asked)
     except ValidationError as error:

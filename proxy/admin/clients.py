@@ -11,12 +11,12 @@ from pydantic import Field
 from proxy.admin.operations import Call, Operation, get
 from proxy.downstream.port.connection import Connection
 from proxy.lane.group_lane import GroupLane
-from proxy.operator.asked import Answer, Asked
+from proxy.operator.request_models import Answer, RequestModel
 
 MOST_SHOWN = 10_000
 
 
-class ClientsQuery(Asked):
+class ClientsQuery(RequestModel):
     """Selects clients."""
 
     limit: Annotated[

@@ -6,7 +6,7 @@ from typing import Any
 
 from proxy.admin.operations import Call, Operation, get
 from proxy.live.configuration import Configuration
-from proxy.operator.asked import Answer
+from proxy.operator.request_models import Answer
 
 
 class FileView(Answer):

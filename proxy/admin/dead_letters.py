@@ -7,16 +7,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.operations import NDJSON, Call, Operation, Pieces, get, post
-from proxy.operator.asked import PLAIN_KEY, Answer, Asked, ChangeBody
 from proxy.operator.dead_letter_desk import DeadLetterDesk, Wish
 from proxy.operator.key_models import DryRun, Rate
+from proxy.operator.request_models import PLAIN_KEY, Answer, ChangeBody, RequestModel
 
 _PLACE = "/api/groups/{group}/dead-letters"
 MOST_SHOWN = 10_000
 _ERRORS = (404, 409, 503)
 
 
-class DeadLettersQuery(Asked):
+class DeadLettersQuery(RequestModel):
     """Selects dead letters to list."""
 
     limit: Annotated[
@@ -27,7 +27,7 @@ class DeadLettersQuery(Asked):
     all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
 
 
-class ExportQuery(Asked):
+class ExportQuery(RequestModel):
     """Selects dead letters to export."""
 
     count: Annotated[
@@ -38,7 +38,7 @@ class ExportQuery(Asked):
     all: Annotated[bool, Field(description="true or false: include redriven ones")] = False
 
 
-class DeadLetterQuery(Asked):
+class DeadLetterQuery(RequestModel):
     """Selects one dead letter."""
 
     dead_letter: Annotated[

@@ -10,7 +10,7 @@ from proxy.admin.checking import Malformed
 from proxy.admin.operations import LOOKS, Call, Operation, get
 from proxy.errors import SettingsError
 from proxy.live.group_desk import GroupDesk, Wish
-from proxy.operator.asked import Actor, Answer, Asked, ChangeBody, Reason
+from proxy.operator.request_models import Actor, Answer, ChangeBody, Reason, RequestModel
 
 _PLACE = "/api/groups/{group}"
 _CHANGES = (404, 409, 503)
@@ -39,7 +39,7 @@ class GroupBody(ChangeBody):
     dry_run: DryRun = False
 
 
-class DeleteQuery(Asked):
+class DeleteQuery(RequestModel):
     """Parameters of a deletion."""
 
     reason: Reason

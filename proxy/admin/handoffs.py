@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from proxy.admin.operations import OWNED, Call, Operation, post
-from proxy.operator.asked import Answer, ChangeBody
 from proxy.operator.hand_over_desk import HandoffDesk, QueueWish
+from proxy.operator.request_models import Answer, ChangeBody
 
 _QUEUE = "/api/groups/{group}/topics/{topic}/queues/{queue}"
 

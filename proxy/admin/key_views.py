@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.operations import LOOKS, Call, Operation, get
-from proxy.operator.asked import PLAIN_KEY, Answer, Asked
 from proxy.operator.key_board import KeyBoard
 from proxy.operator.key_models import KeyRow
+from proxy.operator.request_models import PLAIN_KEY, Answer, RequestModel
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 MOST_SHOWN = 1000
@@ -27,19 +27,19 @@ ShortKey = Annotated[
 ]
 
 
-class KeysQuery(Asked):
+class KeysQuery(RequestModel):
     """Limits a list of keys."""
 
     limit: Limit = 20
 
 
-class KeyQuery(Asked):
+class KeyQuery(RequestModel):
     """Selects a key."""
 
     key: ShortKey
 
 
-class KeyHistoryQuery(Asked):
+class KeyHistoryQuery(RequestModel):
     """Selects a key, and limits its events."""
 
     key: ShortKey

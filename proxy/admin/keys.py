@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from proxy.admin.operations import LOOKS, OWNED, Call, Operation, get, post
-from proxy.operator.asked import Answer, ChangeBody
 from proxy.operator.key_desk import KeyDesk
 from proxy.operator.key_models import RedriveAllBody
 from proxy.operator.key_table import GROUP_VERBS, KEY_VERBS, KeyVerb, OfGroup, Reach
+from proxy.operator.request_models import Answer, ChangeBody
 
 _PLACE = "/api/groups/{group}/topics/{topic}/keys"
 

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.operations import LOOKS, OWNED, Call, Operation, get, post
-from proxy.operator.asked import PLAIN_KEY, Answer, Asked, ChangeBody
 from proxy.operator.lease_desk import LeaseDesk, LeaseWish
+from proxy.operator.request_models import PLAIN_KEY, Answer, ChangeBody, RequestModel
 
 _PLACE = "/api/groups/{group}/leases"
 _MOST_SHOWN = 100_000
 _LONGEST_MS = 12 * 3600 * 1000
 
 
-class LeasesQuery(Asked):
+class LeasesQuery(RequestModel):
     """Selects leases."""
 
     limit: Annotated[

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from proxy.admin.operations import LOOKS, Call, Operation, get
-from proxy.operator.asked import PLAIN_KEY, Answer, Asked
 from proxy.operator.message_desk import MOST_SHOWN, MessageDesk
+from proxy.operator.request_models import PLAIN_KEY, Answer, RequestModel
 
 _PLACE = "/api/groups/{group}/topics/{topic}/messages"
 
 
-class MessagesQuery(Asked):
+class MessagesQuery(RequestModel):
     """Selects messages by key or id."""
 
     key: Annotated[
@@ -35,7 +35,7 @@ class MessagesQuery(Asked):
         return self
 
 
-class MessageQuery(Asked):
+class MessageQuery(RequestModel):
     """Selects one message."""
 
     message: Annotated[

@@ -7,33 +7,33 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from proxy.admin.operations import OWNED, Call, Operation, get, post
-from proxy.operator.asked import Answer, Asked, ChangeBody
 from proxy.operator.offset_desk import OffsetDesk, ResetWish
+from proxy.operator.request_models import Answer, ChangeBody, RequestModel
 
 _PLACE = "/api/groups/{group}/offsets"
 _RESET = "/api/groups/{group}/topics/{topic}/queues/{queue}/reset"
 _MOST = 2**62
 
 
-class OffsetsQuery(Asked):
+class OffsetsQuery(RequestModel):
     """Selects queues."""
 
     topic: Annotated[str | None, Field(description="a topic of the group")] = None
 
 
-class ToOffset(Asked):
+class ToOffset(RequestModel):
     """Continue at this offset."""
 
     offset: Annotated[int, Field(description="an offset of the queue", ge=0, le=_MOST)]
 
 
-class ToTime(Asked):
+class ToTime(RequestModel):
     """Continue at the first message stored at or after this time."""
 
     time_ms: Annotated[int, Field(description="milliseconds since 1970", ge=0, le=2**52)]
 
 
-class ToEnd(Asked):
+class ToEnd(RequestModel):
     """Continue at the end, skipping all messages."""
 
     end: Annotated[bool, Field(description="true", json_schema_extra={"const": True})]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.operator.asked import Answer, Asked
+from proxy.operator.request_models import Answer, RequestModel
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -87,8 +87,8 @@ class Operation:
     summary: str
     handle: Handler
     answer: Any = None
-    query: type[Asked] | None = None
-    body: type[Asked] | None = None
+    query: type[RequestModel] | None = None
+    body: type[RequestModel] | None = None
     errors: Sequence[int] = ()
     media: str = JSON
     documented: bool = True

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from proxy.admin.operations import LOOKS, Operation, get
-from proxy.operator.asked import Answer, Asked
 from proxy.operator.order_key_desk import OrderKeyDesk
+from proxy.operator.request_models import Answer, RequestModel
 from proxy.tuning.service_times import LEAST_MS, MOST_MS, ServiceTimes
 
 
-class OrderKeyQuery(Asked):
+class OrderKeyQuery(RequestModel):
     """Sample and parameters of a comparison."""
 
     topic: Annotated[

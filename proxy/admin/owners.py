@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from proxy.admin.operations import LOOKS, Operation, get, post
-from proxy.operator.asked import Answer, Asked, ChangeBody
 from proxy.operator.owner_desk import OwnerDesk
+from proxy.operator.request_models import Answer, ChangeBody, RequestModel
 
 _PLACE = "/api/owners"
 
 
-class OwnersQuery(Asked):
+class OwnersQuery(RequestModel):
     """Selects a group."""
 
     group: Annotated[str | None, Field(description="a group of this proxy")] = None

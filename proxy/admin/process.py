@@ -7,7 +7,7 @@ from typing import Any
 from broker_core.clock import now_ns, wall_ms
 from proxy.admin.operations import Call, Operation, get
 from proxy.core.ownership.clock_jumps import JumpKind
-from proxy.operator.asked import Answer
+from proxy.operator.request_models import Answer
 from proxy.upstream.context import UpstreamContext
 
 

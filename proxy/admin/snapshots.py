@@ -13,7 +13,7 @@ from broker_core.names import Group, Topic
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.counts import TopicCounts
 from proxy.lane.group_lane import GroupLane
-from proxy.operator.asked import Answer
+from proxy.operator.request_models import Answer
 
 
 class TopicView(Answer):

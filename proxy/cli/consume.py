@@ -12,12 +12,13 @@ import typer
 import uvloop
 
 from broker_core.tasks import cancel_and_wait, spawn
-from proxy.cli.executing import Executor
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.executor import Executor
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.options import (
     DEFAULT_PROXY,
     CaOption,
     CertificateOption,
+    GroupArgument,
     HistoryOption,
     KeyOption,
     ProxyOption,
@@ -35,7 +36,7 @@ _LOOK_S = 0.1
 
 
 def consume(
-    group: Annotated[str, typer.Argument(help="consumer group")],
+    group: GroupArgument,
     topics: Annotated[
         list[str] | None, typer.Argument(help="topics (default: the group's)")
     ] = None,

@@ -19,8 +19,8 @@ from broker_core.clock import wall_ms
 from broker_core.errors import BrokerError, RemotingError
 from broker_core.names import Group, QueueName, Topic
 from broker_core.remoting.codes import ResponseCode
-from proxy.cli.asking import path_of
 from proxy.cli.connect import ask_proxy, broker_client
+from proxy.cli.owner_requests import path_of
 from proxy.core.records.record import ownership_topic
 from proxy.diagnosis.facts import Facts, KeyFacts, ProxyFacts, QueueFacts, group_of, jump_of, key_of
 from proxy.errors import OrderlaneError, OwnedElsewhere

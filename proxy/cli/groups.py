@@ -12,8 +12,8 @@ import orjson
 import typer
 import yaml
 
+from proxy.cli.all_owners import change_everywhere
 from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
-from proxy.cli.everywhere import change_everywhere
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.errors import OrderlaneError

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from proxy.cli.asking import path_of
+from proxy.cli.all_owners import Seen, change_everywhere, look_everywhere
 from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
     actor,
@@ -21,9 +21,9 @@ from proxy.cli.connect import (
     one_of,
     proxy_groups,
 )
-from proxy.cli.everywhere import Seen, change_everywhere, look_everywhere
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows
+from proxy.cli.owner_requests import path_of
 from proxy.errors import OrderlaneError, OwnedElsewhere
 from proxy.operator.key_models import Cli
 from proxy.operator.key_table import KEY_VERBS, REDRIVE, KeyVerb, Reach
@@ -40,6 +40,7 @@ _COLUMNS = (
     *("retry_ms", "last_error", "by", "reason", "note"),
 )
 
+KeyArgument = Annotated[str, typer.Argument(help="order key")]
 Topic = Annotated[str | None, typer.Option(help="topic, required if the group has several")]
 Queue = Annotated[
     str | None, typer.Option(help="queue, such as broker-a_0, if the key is in several")
@@ -53,7 +54,7 @@ DryRun = Annotated[
 
 @app.command("parked")
 def parked(
-    group: str,
+    group: GroupArgument,
     topic: Topic = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
@@ -66,8 +67,8 @@ def parked(
 
 @app.command("show")
 def show(
-    group: str,
-    key: str,
+    group: GroupArgument,
+    key: KeyArgument,
     topic: Topic = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
@@ -80,8 +81,8 @@ def show(
 
 @app.command("history")
 def history(
-    group: str,
-    key: str,
+    group: GroupArgument,
+    key: KeyArgument,
     topic: Topic = None,
     limit: Annotated[
         int, typer.Option(help="maximum number of events, newest first", min=1, max=1000)
@@ -102,7 +103,7 @@ def history(
 
 
 def redrive(
-    group: str,
+    group: GroupArgument,
     key: Annotated[str | None, typer.Argument(help="key to redrive; omit it with --all")] = None,
     every: Annotated[bool, typer.Option("--all", help="redrive all parked keys")] = False,
     reason: Annotated[str | None, typer.Option(help="reason, stored in the audit topic")] = None,
@@ -154,8 +155,8 @@ def _command(verb: KeyVerb) -> Callable[..., None]:
             _act(http, group, topic, verb.name, output, **asked)
 
     parameters = [
-        _parameter("group", str),
-        _parameter("key", str),
+        _parameter("group", GroupArgument),
+        _parameter("key", KeyArgument),
         _parameter("reason", Reason),
         *(
             _parameter(

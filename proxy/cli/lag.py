@@ -16,6 +16,7 @@ from proxy.cli.doctor import held
 from proxy.cli.options import (
     DEFAULT_HTTP,
     DEFAULT_NAMESERVER,
+    GroupArgument,
     HttpOption,
     NameserverOption,
 )
@@ -31,7 +32,7 @@ _NOTHING: dict[str, Any] = {"topics": [], "queues": [], "paused": None}
 
 
 def lag(
-    group: Annotated[str, typer.Argument(help="consumer group")],
+    group: GroupArgument,
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", help="topic, repeatable (default: all that the proxy lists)"),

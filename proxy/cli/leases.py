@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from proxy.cli.asking import ReasonOption, change, look, path_of
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.owner_requests import ReasonOption, change, look, path_of
 
 app = typer.Typer(
     no_args_is_help=True, help="List, extend and revoke leases: messages currently held by clients."

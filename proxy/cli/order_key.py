@@ -11,7 +11,13 @@ import typer
 
 from proxy.cli import order_key_rollout
 from proxy.cli.garbage import look_at_young_objects_only
-from proxy.cli.options import DEFAULT_HTTP, DEFAULT_NAMESERVER, HttpOption, NameserverOption
+from proxy.cli.options import (
+    DEFAULT_HTTP,
+    DEFAULT_NAMESERVER,
+    GroupArgument,
+    HttpOption,
+    NameserverOption,
+)
 from proxy.cli.order_key_sample import known, take_sample
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
 from proxy.cli.side_by_side import side_by_side
@@ -42,7 +48,6 @@ SIMULATION_COLUMNS = (
     *("p99 ms", "max ms", "longest chain"),
 )
 
-GroupArgument = Annotated[str, typer.Argument(help="consumer group")]
 TopicOption = Annotated[
     str | None, typer.Option("--topic", help="topic, required if the group has several")
 ]

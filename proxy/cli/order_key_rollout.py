@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.cli.asking import look, path_of
 from proxy.cli.connect import actor, ask_proxy, body_of, one_of
-from proxy.cli.options import DEFAULT_HTTP, HttpOption
+from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.order_key_sample import Known, known, queues_at
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.owner_requests import look, path_of
 from proxy.core.keys.key_rules import KeyRule
 from proxy.core.keys.kinds.registry import KINDS, compile_order_key
 from proxy.core.keys.order_key import MissingKey
@@ -45,7 +45,7 @@ class _Seen:
 
 
 def get(
-    group: Annotated[str, typer.Argument(help="consumer group")],
+    group: GroupArgument,
     topic: TopicOption = None,
     http: HttpOption = DEFAULT_HTTP,
     output: Output = OutputFormat.TABLE,
@@ -60,7 +60,7 @@ def get(
 
 
 def rollout(
-    group: Annotated[str, typer.Argument(help="consumer group")],
+    group: GroupArgument,
     order_key: Annotated[
         str,
         typer.Argument(

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from broker_core.names import Group, Topic
-from proxy.cli.asking import look, path_of
 from proxy.cli.connect import ask_proxy, broker_client
+from proxy.cli.owner_requests import look, path_of
 from proxy.errors import OrderlaneError
 from proxy.lane.topic_rules import rules_of
 from proxy.live.stored_group import group_of

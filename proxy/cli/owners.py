@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.cli.asking import ReasonOption, change, look, path_of
 from proxy.cli.connect import one_of
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_rows, say
+from proxy.cli.owner_requests import ReasonOption, change, look, path_of
 from proxy.diagnosis.findings import number
 from proxy.errors import OrderlaneError
 

@@ -13,7 +13,7 @@ import typer
 
 from proxy.cli.options import DEFAULT_NAMESERVER, DataOption, HistoryOption, SettingsOption
 from proxy.cli.serving import open_history, serve
-from proxy.cli.supervising import Wanted, running_workers
+from proxy.cli.worker_processes import Wanted, running_workers
 from proxy.live.settings_file import SettingsFile
 from proxy.settings.proxy_settings import MOST_WORKERS, Settings, load_settings
 from proxy.settings.types import at_port
@@ -155,7 +155,7 @@ def up(
     Unknown topics and groups are created, unless disabled in the settings. With several workers,
     each is a separate process.
     """
-    from proxy.cli.parts import load_broker_settings, running_all, running_all_with_workers
+    from proxy.cli.servers import load_broker_settings, running_all, running_all_with_workers
 
     file, loaded = _load(settings, {})
     loaded = _with_options(loaded, thrift_port, http_port, workers)
@@ -195,7 +195,7 @@ def nameserver(
     history: HistoryOption = None,
 ) -> None:
     """Run a nameserver."""
-    from proxy.cli.parts import running_nameserver, server_tls
+    from proxy.cli.servers import running_nameserver, server_tls
 
     tls = server_tls(
         mode=tls_mode, certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca
@@ -223,7 +223,7 @@ def broker(
     history: HistoryOption = None,
 ) -> None:
     """Run an embedded broker, as a master or as a slave."""
-    from proxy.cli.parts import load_broker_settings, running_broker
+    from proxy.cli.servers import load_broker_settings, running_broker
 
     options = {
         "data": data,
@@ -255,7 +255,7 @@ def proxy(
     if loaded.workers > 1:
         serve(running_workers(_wanted(context, loaded, settings, history, overrides)))
         return
-    from proxy.cli.parts import running_proxy
+    from proxy.cli.servers import running_proxy
 
     with closing(open_history(history, "proxy", parts=("proxy",))) as writer:
         serve(running_proxy(loaded, writer, file=file))

@@ -19,9 +19,9 @@ from rich.live import Live
 from rich.text import Text
 
 from broker_core.clock import now_ns
-from proxy.cli.asking import path_of
 from proxy.cli.connect import ask_proxy, one_of
 from proxy.cli.options import DEFAULT_HTTP
+from proxy.cli.owner_requests import path_of
 from proxy.cli.top_frame import HotKey, Look, figures_of, frame, hot_key_of
 from proxy.errors import OrderlaneError
 

@@ -20,7 +20,7 @@ from proxy.console.series import COUNTERS, EVERY_S, GAUGES, Series
 from proxy.downstream.port.load import Load
 from proxy.errors import UnknownName
 from proxy.lane.group_lane import GroupLane
-from proxy.operator.asked import Answer
+from proxy.operator.request_models import Answer
 
 #: Queues sampled without a pause: about one millisecond of the event loop.
 _AT_ONCE = 32

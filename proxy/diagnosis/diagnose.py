@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from proxy.diagnosis.facts import Facts
-from proxy.diagnosis.findings import Finding, ranked
-from proxy.diagnosis.inside import (
-    keys_blocked,
-    leases_expired,
-    memory_full,
-    other_troubles,
-)
-from proxy.diagnosis.surroundings import brokers_away, clocks, doubtful_locks, proxies_away
-from proxy.diagnosis.taking import (
+from proxy.diagnosis.delivery_problems import (
     filtered,
     no_owner,
     no_puller,
@@ -21,6 +12,15 @@ from proxy.diagnosis.taking import (
     paused,
     rate_limited,
     targets_down,
+)
+from proxy.diagnosis.environment_problems import brokers_away, clocks, doubtful_locks, proxies_away
+from proxy.diagnosis.facts import Facts
+from proxy.diagnosis.findings import Finding, ranked
+from proxy.diagnosis.queue_problems import (
+    keys_blocked,
+    leases_expired,
+    memory_full,
+    other_troubles,
 )
 
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

@@ -16,10 +16,10 @@ from proxy.core.access.audit_record import Change
 from proxy.core.keys.order_key import key_text, known_as
 from proxy.core.records.replay import LastOwner
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName, WrongState
-from proxy.operator.asked import ChangeBody
 from proxy.operator.key_models import KeyBody
 from proxy.operator.key_table import KeyVerb, Reach, Wish
 from proxy.operator.key_verbs import Act, KeyVerbs
+from proxy.operator.request_models import ChangeBody
 from proxy.upstream.context import UpstreamContext
 from proxy.upstream.ownership.group_ownership import GroupOwnership
 from proxy.upstream.parking.parked_keys import Parking

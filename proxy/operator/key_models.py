@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from proxy.operator.asked import PLAIN_KEY, Answer, ChangeBody
+from proxy.operator.request_models import PLAIN_KEY, Answer, ChangeBody
 
 #: Bounds of a rate limit, in messages per second.
 _LEAST, _MOST = 0.001, 1_000_000

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from proxy.operator.asked import Answer
 from proxy.operator.dialog import Dialog, DialogField, Shown, Stage
 from proxy.operator.key_models import (
     KeyBody,
@@ -24,6 +23,7 @@ from proxy.operator.key_models import (
     RetryBody,
     SkipBody,
 )
+from proxy.operator.request_models import Answer
 
 if TYPE_CHECKING:  # the command line needs only the texts, without broker modules
     from proxy.operator.key_verbs import Act, KeyVerbs

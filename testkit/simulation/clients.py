@@ -15,7 +15,7 @@ from broker_core.client import BrokerClient, Producer
 from broker_core.errors import RemotingError
 from broker_core.names import Topic
 from broker_core.remoting.message import OutgoingMessage
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from testkit.ddmq_client import MODES, DdmqClient, DdmqMessage
 from testkit.simulation.history import Pen
 from testkit.simulation.process import SimulatedProcess, current_process

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.history.record import History, HistoryWriter, NullHistory
 from testkit.thin_clients import calls_program
 from testkit.thin_clients.lines import error_of, message_fields, say, security_of

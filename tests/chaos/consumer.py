@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
 from testkit.ddmq_client import MODES, DdmqClient, DdmqMessage

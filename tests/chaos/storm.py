@@ -17,7 +17,7 @@ import time
 from copy import copy
 from pathlib import Path
 
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
 from thin_client import ClientError, Message, Puller

@@ -49,8 +49,8 @@ from proxy.core.records import codec as ownership_codec
 from proxy.core.records.record import Snapshot, SnapshotPart
 from proxy.downstream.port.frames import FrameBuffer, FrameError, decode_call
 from proxy.errors import SettingsError
-from proxy.operator.asked import Asked, ChangeBody
 from proxy.operator.key_models import KeyBody
+from proxy.operator.request_models import ChangeBody, RequestModel
 from proxy.settings.proxy_settings import load_settings
 from testkit.thrift_client import structs
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER
@@ -86,7 +86,7 @@ BODIES: tuple[Callable[[bytes], object], ...] = (
     tables_from_json,
     names_from_json,
 )
-ASKED: tuple[type[Asked], ...] = (
+ASKED: tuple[type[RequestModel], ...] = (
     audit.AuditQuery,
     dead_letters.DeadLettersQuery,
     dead_letters.DeadLetterQuery,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.parts import load_broker_settings
+from proxy.cli.servers import load_broker_settings
 from proxy.net.principals import Principals
 from proxy.settings.proxy_settings import Settings, load_settings
 from tests.helm.rendering import NAME, USES, Rendered

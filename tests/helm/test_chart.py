@@ -14,7 +14,7 @@ from helm_python import HelmError
 from helm_python.chart import lint
 from kubernetes_validate.utils import all_versions
 
-from proxy.cli.parts import load_broker_settings
+from proxy.cli.servers import load_broker_settings
 from proxy.settings.proxy_settings import load_settings
 from proxy.settings.types import host_port
 from proxy.workers.places import places

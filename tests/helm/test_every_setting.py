@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from broker_core.broker.settings import BrokerSettings
-from proxy.cli.parts import load_broker_settings
+from proxy.cli.servers import load_broker_settings
 from proxy.settings.proxy_settings import Settings, load_settings
 from tests.helm.rendering import Rendered
 from tools.chart_schema import OWN_BROKER, OWN_PROXY

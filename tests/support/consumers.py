@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from broker_core.tasks import spawn
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.history.record import HistoryWriter
 from testkit.gateway import Gateway
 from thin_client.aio import AsyncConsumer

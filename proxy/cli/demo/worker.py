@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvloop
 
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.cli.output import print_json
 from proxy.history.record import HistoryWriter
 from thin_client import AsyncConsumer, Message

@@ -18,11 +18,11 @@ from proxy.admin.openapi import document
 from proxy.admin.operations import NDJSON, Call, Operation, get, post
 from proxy.admin.routes import MAX_BODY_BYTES, application
 from proxy.errors import OrderlaneError, OwnedElsewhere, Unavailable, UnknownName
-from proxy.operator.asked import Answer, Asked, ChangeBody
+from proxy.operator.request_models import Answer, ChangeBody, RequestModel
 from testkit.lanes import open_guard
 
 
-class LookQuery(Asked):
+class LookQuery(RequestModel):
     limit: Annotated[int, Field(description="a number from 1 to 9", ge=1, le=9)] = 5
     all: Annotated[bool, Field(description="true or false")] = False
     pace: Annotated[float | None, Field(description="a number from 0 on", ge=0)] = None

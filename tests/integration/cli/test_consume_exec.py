@@ -14,7 +14,7 @@ import pytest
 from broker_core.tasks import spawn
 from proxy.cli import executing
 from proxy.cli.consume import LeaseWatch
-from proxy.cli.executing import Executor, environment_of
+from proxy.cli.executor import Executor, environment_of
 from proxy.history.record import NullHistory
 from testkit.eventually import eventually
 from testkit.processes import Children

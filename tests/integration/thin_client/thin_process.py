@@ -7,7 +7,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from proxy.cli.observing import HistoryObserver
+from proxy.cli.history_observer import HistoryObserver
 from proxy.history.record import HistoryWriter
 from thin_client import AsyncConsumer, Consumer, Message
 

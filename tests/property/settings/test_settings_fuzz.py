@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from broker_core.broker import BrokerSettings
-from proxy.cli.parts import load_broker_settings
+from proxy.cli.servers import load_broker_settings
 from proxy.errors import SettingsError
 from proxy.lane.topic_rules import rules_of
 from proxy.live.stored_group import group_of, stored_form

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.parts import load_broker_settings
+from proxy.cli.servers import load_broker_settings
 from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import load_settings
 

@@ -23,7 +23,7 @@ from broker_core.store.data_folder import NAMESERVER
 from broker_core.tls_settings import ServerTls
 from proxy.app import Proxy
 from proxy.cli.connect import checked_address
-from proxy.cli.supervising import Wanted, running_workers
+from proxy.cli.worker_processes import Wanted, running_workers
 from proxy.errors import OrderlaneError, SettingsError
 from proxy.history.record import History
 from proxy.live.settings_file import SettingsFile

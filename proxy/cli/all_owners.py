@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.cli.asking import look, path_of
 from proxy.cli.connect import actor, body_of, change_at_all, one_of
 from proxy.cli.output import OutputFormat, print_rows, say
+from proxy.cli.owner_requests import look, path_of
 from proxy.errors import OrderlaneError
 
 Rows = list[dict[str, Any]]

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from broker_core.remoting.key_hash import plain_key
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """Base of requests. Values are not converted, and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -35,7 +35,7 @@ Actor = Annotated[
 ]
 
 
-class ChangeBody(Asked):
+class ChangeBody(RequestModel):
     """Base of changes: the caller and the reason."""
 
     reason: Reason
