@@ -1,4 +1,6 @@
-"""A broker and its nameserver asked anything on raw connections, and what they log meanwhile."""
+"""Raw connections to a broker and its nameserver, with the log lines and errors that requests
+cause.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,18 @@ _IN_FLIGHT = 200
 
 
 class Asker:
-    """One connection to a broker and one to its nameserver, and what was logged meanwhile."""
+    """Sends raw requests to a broker and its nameserver, and collects logged lines."""
 
     def __init__(self, cluster: Cluster, logs: list[Any]) -> None:
         self.cluster = cluster
         self.logs = logs
-        self.unhandled: list[dict[str, Any]] = []  # what reached the event loop
+        self.unhandled: list[dict[str, Any]] = []  # errors that reached the event loop
         self.pool = ConnectionPool(
             handlers={RequestCode.GET_CONSUMER_RUNNING_INFO: lambda asked, _: asked.response()}
         )
 
     async def ask(self, address: str, *requests: RemotingCommand) -> list[RemotingCommand]:
-        """The answers, all over the same connection."""
+        """Send requests over one connection and return the replies."""
         answers: list[RemotingCommand] = []
         for start in range(0, len(requests), _IN_FLIGHT):
             part = requests[start : start + _IN_FLIGHT]
@@ -44,7 +46,7 @@ class Asker:
         return answers
 
     async def stored(self) -> int:
-        """Messages in all queues, asked with requests of a client that behaves."""
+        """Store messages in all queues with requests of a well-behaved client."""
         count = 0
         for queue_id in range(4):
             ext = {"topic": TOPIC, "queueId": str(queue_id)}
@@ -55,7 +57,9 @@ class Asker:
         return count
 
     def assert_nothing_broke(self) -> None:
-        """No task died, no handler failed, no log line is as long as what a client sent."""
+        """Assert that no task died, no handler failed and no log line is as long as a client's
+        payload.
+        """
         assert self.unhandled == []
         assert [line for line in self.logs if line["log_level"] in ("error", "critical")] == []
         assert [line for line in self.logs if "exc_info" in line or len(str(line)) > 2000] == []
@@ -63,7 +67,7 @@ class Asker:
 
 @asynccontextmanager
 async def asking(folder: Path) -> AsyncIterator[Asker]:
-    """A broker with one message and a member, and a nameserver with a value."""
+    """Start a broker with one message and one member, and a nameserver with a value."""
     with structlog.testing.capture_logs() as logs:
         async with run_broker(folder) as cluster:
             await cluster.create_topic(TOPIC)

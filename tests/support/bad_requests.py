@@ -1,4 +1,4 @@
-"""Every request code served, a good request for each, and what is made of it to be refused."""
+"""A valid request for every request code, and invalid variants that must be refused."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ class Good:
     body: bytes = b""
     unset: frozenset[str] = frozenset()  # fields that depend on the broker
     letters: bool = False  # the one-letter names of a send
-    first: int | None = None  # what has to be asked before, on the same connection
+    first: int | None = None  # requests needed before it on the same connection
 
     def fields(self) -> list[tuple[str, str, bool]]:
-        """Of each field its name on the wire, what is expected there, whether it is required."""
+        """Expected fields: name on the wire, kind of value, whether it is required."""
         if self.header is None:
             return []
         known = headers.v2_fields() if self.letters else header_fields.fields_of(self.header)
@@ -96,7 +96,7 @@ class Good:
         ]
 
     def ext(self) -> dict[str, str]:
-        """The header fields as sent."""
+        """Return the header fields as sent."""
         if not self.letters:
             return dict(self.values)
         known = header_fields.fields_of(headers.SendMessageHeader)
@@ -106,7 +106,7 @@ class Good:
         }
 
     def content(self) -> bytes:
-        """The body as sent."""
+        """Return the body as sent."""
         return self.body if self.json is None else orjson.dumps(self.json)
 
 
@@ -321,7 +321,7 @@ _JUNK: tuple[Any, ...] = (
 
 
 def wrong_fields(good: Good) -> Iterator[tuple[dict[str, str], str]]:
-    """Headers that must be refused, and what the remark must say."""
+    """Return invalid headers, each with the text that the remark must contain."""
     ext = good.ext()
     for name, expected, required in good.fields():
         if required:
@@ -333,7 +333,7 @@ def wrong_fields(good: Good) -> Iterator[tuple[dict[str, str], str]]:
 
 
 def absurd_fields(good: Good) -> Iterator[dict[str, str]]:
-    """Headers that can be read, of no or little sense."""
+    """Return headers that can be decoded but make little or no sense."""
     ext = good.ext()
     yield ext | {"unknown": "x" * 10_000, "": ""}
     for name, expected, required in good.fields():
@@ -344,7 +344,7 @@ def absurd_fields(good: Good) -> Iterator[dict[str, str]]:
 
 
 def bad_bodies(good: Good) -> Iterator[bytes]:
-    """Bodies cut anywhere, bodies that lie, bodies that are something else."""
+    """Return truncated, inconsistent and malformed bodies."""
     body = good.content()
     yield from (b"", b"{", b"[]", b"null", b"5", b'"x"', b"[" * 5000 + b"]" * 5000, b"\xff" * 100)
     yield from (b'{"a":' * 500 + b"1" + b"}" * 500, zlib.compress(bytes(1 << 20)), body + b"x")
@@ -358,7 +358,7 @@ def bad_bodies(good: Good) -> Iterator[bytes]:
 
 
 def _with_junk(value: Any) -> Iterator[Any]:
-    """*value* with each of its parts left out, and replaced by each kind of junk."""
+    """Yield *value* with each of its fields removed, and replaced by each kind of junk."""
     yield from _JUNK
     if isinstance(value, dict):
         for name, part in value.items():

@@ -1,10 +1,13 @@
-"""A broker killed again and again while producers send, and what must have survived each time.
+"""Kill a broker repeatedly while producers send, and check its data after each kill.
 
-1. Every message whose send was answered stands at its offset, byte-equal, while retention keeps it.
+1. Every message with a confirmed send is at its offset, byte-equal, unless retention deleted it.
+
 2. Offsets of a queue have no gaps.
-3. Consume queues and log agree: each entry names a message of its queue and offset, each message
-   has its entry.
-4. Of another topic, deleted and made anew meanwhile, what ``topic_churn`` says.
+
+3. Consume queues and log agree: each entry refers to a message of its queue and offset, and each
+message has its entry.
+
+4. A second topic is deleted and created again meanwhile: see ``topic_churn``.
 """
 
 from __future__ import annotations
@@ -40,13 +43,15 @@ KEEP_BYTES = 500_000
 
 @dataclass(slots=True)
 class BrokerKills:
-    """Lives of one data folder. *retention* deletes all but the newest 500 kB meanwhile."""
+    """Consecutive starts on one data folder. With *retention*, all but the newest 500 kB are
+    deleted.
+    """
 
     folder: Path
     chooser: random.Random
     flush: str = "sync"
     retention: bool = False
-    #: Bodies by offset, of sends that were answered.
+    #: Bodies of confirmed sends, by offset.
     answered: dict[QueueName, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     kills: int = 0
     churn: TopicChurn = field(init=False)
@@ -54,7 +59,7 @@ class BrokerKills:
     _nameserver: NameServer = field(init=False)
 
     async def run(self, kills: int) -> None:
-        """Kill so often, and check after each kill."""
+        """Kill the broker *kills* times and check after each kill."""
         self.churn = TopicChurn(random.Random(self.chooser.random()))
         self._nameserver = NameServer("127.0.0.1", 0)
         await self._nameserver.start()
@@ -71,7 +76,7 @@ class BrokerKills:
 
     @property
     def messages(self) -> int:
-        """How many sends were answered."""
+        """Return the number of confirmed sends."""
         return sum(map(len, self.answered.values()))
 
     async def _life(self) -> None:
@@ -120,7 +125,9 @@ class BrokerKills:
         await self._broker.kill()
 
     async def _send(self, client: BrokerClient, sender: int) -> None:
-        """One or five messages at a time, a commit after each, until the broker is gone."""
+        """Send batches of one or five messages, each followed by a commit, until the broker is
+        gone.
+        """
         chooser = random.Random(self.chooser.random())
         queue = QueueName(TOPIC, "broker-a", sender % QUEUES)
         with suppress(RemotingError):
@@ -141,7 +148,7 @@ class BrokerKills:
 async def check_queue(
     client: BrokerClient, queue: QueueName, sent: dict[int, bytes], *, tail: int
 ) -> None:
-    """The newest *tail* messages of *queue*, over the wire."""
+    """Read the newest *tail* messages of *queue* over the wire."""
     low, high = await client.min_offset(queue), await client.max_offset(queue)
     assert high > max(sent), f"{queue} ends at {high}, {max(sent)} was answered"
     committed = await client.committed_offset(GROUP, queue)
@@ -151,7 +158,7 @@ async def check_queue(
         pulled = await client.pull(queue, group=GROUP, offset=offset, suspend_ms=0)
         if not pulled.messages:
             assert offset < pulled.next_offset
-            offset = pulled.next_offset  # retention was here
+            offset = pulled.next_offset  # deleted by retention
         for message in pulled.messages:
             assert message.queue_offset == offset
             assert message.body == sent.get(offset, message.body), f"{queue} at {offset}"
@@ -161,7 +168,7 @@ async def check_queue(
 def check_folder(
     folder: Path, answered: dict[QueueName, dict[int, bytes]], *, retention: bool
 ) -> None:
-    """All of it, as the next start finds it; nothing runs there now."""
+    """Read the data folder as the next start will find it; no broker runs now."""
     with capture_logs():
         store = MessageStore(folder, segment_bytes=SEGMENT_BYTES)
     try:
@@ -190,12 +197,12 @@ def check_folder(
 
 
 def _messages_in_log(reader: StoreReader) -> int:
-    """Messages of the topic, counted from record to record."""
+    """Count the messages of the topic in the log, record by record."""
     place, end = reader.log_range()
     count = 0
     while place < end:
         message = reader.record_at(place)
-        if message is None:  # a filler: the next file goes on
+        if message is None:  # a filler: continue in the next file
             place = (place // SEGMENT_BYTES + 1) * SEGMENT_BYTES
             continue
         count += message.topic == TOPIC

@@ -1,4 +1,4 @@
-"""What the command line itself says to words that somebody typed, without running them."""
+"""The command line's parsing of typed words, without running the verb."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from proxy.cli.main import app_of
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A verb as it was understood. *parameters*: by their names in Python, defaults included."""
+    """A parsed verb. *parameters*: by their Python names, including defaults."""
 
     verb: str
     parameters: Mapping[str, Any]
     given: frozenset[str]
-    """Those that do not have their defaults."""
+    """Return the parameters that differ from their defaults."""
 
 
 @cache
 def root() -> Any:
-    """The command of all verbs."""
+    """Return the command that contains all verbs."""
     return typer.main.get_command(app_of())
 
 
 @cache
 def verbs() -> dict[str, Any]:
-    """The commands that do something, by their words behind ``orderlane``."""
+    """Return the executable commands by the words that follow ``orderlane``."""
     return dict(_verbs(root(), ()))
 
 
 @cache
 def groups() -> frozenset[str]:
-    """What stands before verbs, such as ``key``."""
+    """Return the groups of verbs, such as ``key``."""
     return frozenset(verb.rpartition(" ")[0] for verb in verbs() if " " in verb)
 
 
@@ -49,16 +49,17 @@ def _verbs(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def typed(words: Sequence[str]) -> Typed:
-    """*words* stand behind ``orderlane``. Raises typer.TyperException as the command line does.
+    """Parse *words* as typed after ``orderlane``. Raises typer.TyperException as the command line
+    does.
 
-    Nothing is run but checks of values, so *words* must not begin with an option that acts by
-    itself (``--install-completion``).
+    Only the checks of values run, so *words* must not begin with an option that acts by itself
+    (``--install-completion``).
     """
     command, path = command_of(words)
     rest = list(words[len(path) :])
     with command.make_context(path[-1] if path else "orderlane", list(rest)) as context:
         if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
-            command.resolve_command(context, rest)  # it has none of that name: raises
+            command.resolve_command(context, rest)  # raises for an unknown name
         given = {
             name
             for name in context.params
@@ -68,7 +69,7 @@ def typed(words: Sequence[str]) -> Typed:
 
 
 def command_of(words: Sequence[str]) -> tuple[Any, list[str]]:
-    """What *words* lead to, a verb or a group of verbs, and those of them that name it."""
+    """Return the verb or group of verbs that *words* select, and the words that name it."""
     command, path = root(), list[str]()
     for word in words:
         if (below := _below(command, word)) is None:
@@ -78,12 +79,12 @@ def command_of(words: Sequence[str]) -> tuple[Any, list[str]]:
 
 
 def _below(command: Any, name: str) -> Any:
-    """The verb *name* of a group of verbs; None if it has none of that name, or is no group."""
+    """Return the verb *name* of a group of verbs; None if there is none, or if it is no group."""
     return command.get_command(None, name) if hasattr(command, "commands") else None
 
 
 def options() -> frozenset[str]:
-    """All options of all verbs, ``--help`` among them."""
+    """Return all options of all verbs, including ``--help``."""
     found = {"--help"}
     case = root().commands["bench"].get_command(None, "keys")
     for command in (root(), case, *verbs().values()):

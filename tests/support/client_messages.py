@@ -1,4 +1,4 @@
-"""Messages as handlers of a thin client get them."""
+"""Messages as passed to handlers of a thin client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line in the test's own process: no start-up time, the same words and exit codes."""
+"""The command line run inside the test process: no start-up time, the same words and exit codes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from testkit.processes import Ended
 
 
 class CommandLine:
-    """Call it with a verb and its arguments. Of logs, warnings and errors stand on stderr."""
+    """Runs a verb with its arguments. Only warnings and errors of the log appear on stderr."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capsys = monkeypatch, capsys
 
     def __call__(self, *arguments: object) -> Ended:
-        """Run it to its end."""
+        """Run a verb to its end."""
         self._monkeypatch.setattr(sys, "argv", ["orderlane", *map(str, arguments)])
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
@@ -29,7 +29,9 @@ class CommandLine:
         return Ended(int(ended.value.code or 0), captured.out, captured.err)
 
     def problem(self, *arguments: object) -> str:
-        """The one sentence of a run that has to end with exit code 2 and to print nothing else."""
+        """Return the only sentence on stderr; the verb must exit with code 2 and print nothing
+        else.
+        """
         ended = self(*arguments)
         lines = ended.err.splitlines()
         assert (ended.code, ended.out, len(lines)) == (2, "", 1), ended
@@ -41,7 +43,7 @@ class CommandLine:
 def command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[CommandLine]:
-    """For a fixture: logs go to stderr as it is captured, and are as before afterwards."""
+    """Return a fixture that sends logs to the captured stderr and restores logging afterwards."""
     monkeypatch.setattr(main, "configure_logs", lambda **_: None)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("warning"),

@@ -1,4 +1,4 @@
-"""Thin clients inside the test's own process, whose handlers write histories."""
+"""Thin clients inside the test process, whose handlers write histories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Handle = Callable[[Message], Awaitable[None]]
 
 
 async def at_once(_message: Message) -> None:
-    """A handler that succeeds."""
+    """Return a handler that succeeds."""
 
 
 @asynccontextmanager
@@ -29,7 +29,7 @@ async def consuming(
     handle: Handle = at_once,
     **options: Any,
 ) -> AsyncIterator[HistoryObserver]:
-    """A consumer with its own history while the context lasts; it is drained at the end."""
+    """Run a consumer with its own history while the context lasts, and drain it at the end."""
     history = HistoryWriter(gateway.histories, f"handler-{name}")
     observer = HistoryObserver(history, group=gateway.group, consumer=name)
     consumer = AsyncConsumer(

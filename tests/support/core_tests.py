@@ -1,4 +1,4 @@
-"""Choose the tests that measure the branch coverage of the ordering core.
+"""Select the tests that measure the branch coverage of the ordering core.
 
 These are the tests of ``tests/unit`` and ``tests/property`` that use the core, directly or through
 helpers, except the longest models: tracing makes a test two to three times slower.
@@ -43,7 +43,7 @@ def _uses_core(module: str) -> bool:
 
 
 def _names_of(module: str) -> Iterator[str]:
-    """Modules that what stands in *module* comes from, but for itself."""
+    """Yield the modules that *module* imports names from, except itself."""
     for value in vars(sys.modules[module]).values():
         name = getattr(value, "__module__", None) or getattr(value, "__name__", None)
         if isinstance(name, str) and name != module:

@@ -1,8 +1,12 @@
-"""A broker killed again and again while messages wait, come due, are moved and recalled.
+"""Kill a broker repeatedly while delayed messages wait, come due, are moved and recalled.
 
-1. A delayed message whose send was answered comes exactly once, whenever its broker was killed.
-2. None comes before its time.
-3. One whose recall was answered never comes. A send or recall without an answer did happen or not.
+1. A delayed message with a confirmed send arrives exactly once, at any time of the kill.
+
+2. No message arrives early.
+
+3. A message with a confirmed recall never arrives.
+
+Sends and recalls without a reply may or may not have happened.
 """
 
 from __future__ import annotations
@@ -33,12 +37,12 @@ GROUP = Group("billing")
 QUEUES = 4
 SENDERS = 6
 SEGMENT_BYTES = 256 * 1024
-KEEP_BYTES = 1_500_000  # more than one life writes, or a check would miss what was deleted
+KEEP_BYTES = 1_500_000  # written over several starts, or a check would miss deleted files
 
 
 @dataclass(slots=True)
 class DelayedKills:
-    """Lives of one data folder."""
+    """Consecutive starts on one data folder."""
 
     folder: Path
     chooser: random.Random
@@ -46,9 +50,9 @@ class DelayedKills:
     kills: int = 0
     answered: set[int] = field(default_factory=set)
     recalled: set[int] = field(default_factory=set)
-    in_doubt: set[int] = field(default_factory=set)  # a recall had no answer
+    in_doubt: set[int] = field(default_factory=set)  # recalls without a reply
     came: Counter[int] = field(default_factory=Counter)
-    moved: int = 0  # copies that retention made
+    moved: int = 0  # copies made for retention
     killed_while_waiting: int = 0
     _read_to: Counter[int] = field(default_factory=Counter)
     _timer_read_to: int = 0
@@ -57,12 +61,14 @@ class DelayedKills:
     _nameserver: NameServer = field(init=False)
 
     async def run(self, kills: int) -> None:
-        """Kill so often, and check after each kill; then wait for what is left."""
+        """Kill the broker *kills* times, check after each kill, then wait for the remaining
+        messages.
+        """
         self._nameserver = NameServer("127.0.0.1", 0)
         await self._nameserver.start()
         try:
             async with forked_brokers() as self._broker:
-                await self._life(senders=0)  # makes the topic
+                await self._life(senders=0)  # creates the topic
                 while self.kills < kills:
                     await self._life(senders=SENDERS)
                     self.kills += 1
@@ -76,7 +82,7 @@ class DelayedKills:
 
     @property
     def repeats(self) -> int:
-        """Messages that came more than once, each as often as it did beyond that."""
+        """Return the number of duplicate arrivals."""
         return sum(count - 1 for count in self.came.values())
 
     async def _life(self, *, senders: int) -> None:
@@ -117,7 +123,7 @@ class DelayedKills:
         return client
 
     async def _send(self, client: BrokerClient) -> None:
-        """Delayed messages, and plain ones between them; now and then one is recalled."""
+        """Send delayed messages with plain ones in between, and recall one now and then."""
         chooser = random.Random(self.chooser.random())
         queue = QueueName(TOPIC, "broker-a", chooser.randrange(QUEUES))
         with suppress(RemotingError):
@@ -150,7 +156,9 @@ class DelayedKills:
         self.in_doubt.discard(number)
 
     def _check(self) -> int:
-        """Look at the folder as the next start will find it; how many messages wait there."""
+        """Read the folder as the next start will find it, and return the number of waiting
+        messages.
+        """
         with capture_logs():
             store = MessageStore(self.folder, segment_bytes=SEGMENT_BYTES)
         try:
@@ -166,7 +174,9 @@ class DelayedKills:
         return waiting
 
     def _count_moved(self, store: MessageStore) -> None:
-        """Copies in the timer's queue: they end another one, and a word of a recall has no body."""
+        """Assert that copies in the timer's queue replace another copy, and that recall marks have
+        no body.
+        """
         start, end = self._timer_read_to, store.reader.end_offset(TIMER_TOPIC, 0)
         for offset in range(max(start, store.reader.min_offset(TIMER_TOPIC, 0)), end):
             (message,) = decode_messages(

@@ -1,4 +1,4 @@
-"""The commands that stand in a document: found in its blocks of code and inside its sentences.
+"""Commands in documents: found in code blocks and in inline code.
 
 Pure: text in, commands with their page and line out.
 """
@@ -10,10 +10,11 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-#: Blocks of these languages hold commands; of those without one, if a line begins like one.
+#: Blocks in these languages contain commands; blocks without a language do if a line begins like
+#: one.
 SHELLS = frozenset({"sh", "bash", "shell", "console"})
 PLAIN = frozenset({"", "text"})
-#: What begins a command where no language says so, and inside of sentences.
+#: First words of commands in blocks without a language, and in inline code.
 PROGRAMS = ("orderlane", "make", "curl", "python", "python3", "docker", "helm", "kubectl", "pip")
 
 _FENCE = re.compile(r"^( *)```([\w-]*) *$")
@@ -28,7 +29,7 @@ _OPERATORS = frozenset("();<>|&")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of code. *line* is that of its first line in *page*, from 1."""
+    """A code block. *line* is the number of its first line in *page*, from 1."""
 
     page: str
     line: int
@@ -45,14 +46,16 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that it is, if the paragraph above ends with a colon and names one alone."""
+        """The file that the block shows, if the paragraph above ends with a colon and names exactly
+        one.
+        """
         named = _FILE.findall(self.before)
         one = len(named) == 1 and self.before.endswith(":") and not self.has_commands
         return named[0] if one else None
 
     @property
     def prompted(self) -> bool:
-        """Commands stand behind ``$``, and what they print below them."""
+        """Whether commands follow ``$`` and their output stands below them."""
         shell = self.language in SHELLS | PLAIN
         return shell and any(line.startswith(_PROMPT) for line in self.lines)
 
@@ -66,14 +69,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of a page, as typed, and what the page shows below it."""
+    """One command of a page, as typed, with its documented output."""
 
     page: str
     line: int
     text: str
     shown: tuple[str, ...] = ()
     inline: bool = False
-    """It stands in a sentence: it may be the name of a verb, and leave out what it needs."""
+    """Whether it is inline code, which may be only the name of a verb or lack arguments."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}: {self.text}"
@@ -96,7 +99,7 @@ def begins_like_a_command(line: str) -> bool:
 
 
 def blocks_of(page: str, text: str) -> list[Block]:
-    """All blocks of code of a document in Markdown: fenced ones, and indented ones of commands."""
+    """Return all code blocks of a Markdown document: fenced, or indented with commands."""
     found: list[Block] = []
     lines = text.split("\n")
     section, paragraph, at = "", "", 0
@@ -132,7 +135,7 @@ def _begins_indented(lines: Sequence[str], at: int) -> bool:
 
 
 def commands_of(blocks: Iterable[Block]) -> Iterator[Command]:
-    """The commands of those blocks that have some. Raises ValueError for one that has no end."""
+    """Return the commands of a block. Raises ValueError for a command without an end."""
     for block in blocks:
         if block.prompted:
             yield from _prompted(block)
@@ -141,7 +144,7 @@ def commands_of(blocks: Iterable[Block]) -> Iterator[Command]:
 
 
 def _prompted(block: Block) -> Iterator[Command]:
-    """Each behind ``$``; the lines up to the next one are what it shows."""
+    """Return commands that follow ``$``; the lines up to the next one are the output."""
     lines, at = block.lines, 0
     while at < len(lines):
         if not lines[at].startswith(_PROMPT):
@@ -155,7 +158,7 @@ def _prompted(block: Block) -> Iterator[Command]:
 
 
 def _typed(block: Block) -> Iterator[Command]:
-    """One after the other, with lines of comments between."""
+    """Return consecutive commands, skipping lines of comments."""
     at = 0
     while at < len(block.lines):
         line = block.lines[at].strip()
@@ -168,7 +171,7 @@ def _typed(block: Block) -> Iterator[Command]:
 
 
 def _one(block: Block, lines: Sequence[str], at: int) -> tuple[Command, int]:
-    """The command with which *lines* begin, and how many of them it takes."""
+    """Return the command at the start of *lines* and the number of lines it takes."""
     where = f"{block.page}:{block.line + at}"
     for taken in range(1, len(lines) + 1):
         text = "\n".join(lines[:taken])
@@ -187,7 +190,7 @@ def _one(block: Block, lines: Sequence[str], at: int) -> tuple[Command, int]:
 
 
 def inline_commands(page: str, text: str) -> Iterator[Command]:
-    """What stands in backticks inside of sentences and begins with one of ``PROGRAMS``."""
+    """Return inline code that begins with one of ``PROGRAMS``."""
     prose = _without_blocks(text)
     for line, span in _spans(prose):
         if begins_like_a_command(span) and " " in span:
@@ -195,14 +198,14 @@ def inline_commands(page: str, text: str) -> Iterator[Command]:
 
 
 def inline_options(page: str, text: str) -> Iterator[Command]:
-    """Options (``--name …``) that stand in backticks by themselves."""
+    """Return options (``--name …``) that are inline code by themselves."""
     for line, span in _spans(_without_blocks(text)):
         if re.match(r"--[a-z]", span):
             yield Command(page, line, span, inline=True)
 
 
 def _spans(prose: str) -> Iterator[tuple[int, str]]:
-    """Line and text of all inline code; what is broken over two lines is one."""
+    """Yield line and text of all inline code, joining code that is broken over two lines."""
     at = 0
     for paragraph in re.split(r"(\n\s*\n)", prose):
         for found in _SPAN.finditer(paragraph):
@@ -212,7 +215,7 @@ def _spans(prose: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_blocks(text: str) -> str:
-    """The same lines, those of fenced blocks empty."""
+    """Return the lines with those of fenced blocks emptied."""
     lines, inside = [], False
     for line in text.split("\n"):
         fence = line.lstrip().startswith("```")
@@ -222,14 +225,14 @@ def _without_blocks(text: str) -> str:
 
 
 def parts_of(command: str) -> list[Simple]:
-    """The programs of a command that a shell runs, without redirections and assignments."""
+    """Return the programs of a shell command, without redirections and assignments."""
     parts: list[list[str]] = [[]]
     target = False
     for word in _words(command):
         if set(word) <= _OPERATORS:
             target = "<" in word or ">" in word
             if target and parts[-1] and f" {parts[-1][-1]}{word}" in command:
-                parts[-1].pop()  # the number of what is led elsewhere
+                parts[-1].pop()  # the file descriptor of a redirection
             if not target:
                 parts.append([])
         elif target:
@@ -240,7 +243,7 @@ def parts_of(command: str) -> list[Simple]:
 
 
 def is_simple(command: str) -> bool:
-    """Whether it is one program and its words, with nothing in it that a shell has to do."""
+    """Whether it is one program and its words, without shell syntax."""
     words = _words(command)
     quoted = re.sub(r"'[^']*'", "", re.sub(r"\s#.*", "", command))
     return (

@@ -1,6 +1,6 @@
-"""What of the commands in the documents no test runs, with the reason; all others are run.
+"""Documented commands that no test runs, with the reason; all others are run.
 
-A command belongs to a row if it begins with its words. A row that no command belongs to is stale.
+A command matches a row if it begins with its words. A row that matches no command is stale.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOT_RUN: dict[tuple[str, ...], str] = {
 
 
 def row_of(command: Command) -> tuple[str, ...] | None:
-    """The row that *command* belongs to: that of one of its programs."""
+    """Return the row that matches one of the programs of *command*."""
     for part in parts_of(command.text):
         for row in NOT_RUN:
             if part.words[: len(row)] == row:
@@ -56,5 +56,5 @@ def row_of(command: Command) -> tuple[str, ...] | None:
 
 
 def stale_rows(commands: Sequence[Command]) -> set[tuple[str, ...]]:
-    """Rows that none of *commands* belongs to."""
+    """Return the rows that match none of *commands*."""
     return NOT_RUN.keys() - {row_of(command) for command in commands}

@@ -1,4 +1,4 @@
-"""Is a command of a document one that there is? Told by the command line, Makefile and modules.
+"""Check documented commands against the command line, the Makefile and the modules.
 
 Nothing is run: ``tests/integration/documents/test_documents_run.py`` does that.
 """
@@ -28,10 +28,10 @@ from tests.support.doc_commands import (
     parts_of,
 )
 
-#: The documents whose commands are held against what there is. Those of ``PAGES`` are run as well.
+#: Documents whose commands are checked. Those of ``PAGES`` are also run.
 PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))
 DOCUMENTS = (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md")
-#: Options that stand alone in backticks and belong to another program than ``orderlane``.
+#: Options that stand alone in inline code and belong to programs other than ``orderlane``.
 FOREIGN_OPTIONS = {
     "--require-hashes": "pip, in SECURITY.md",
     "--short": "python -m bench.coefficients, in docs/scale.md",
@@ -44,28 +44,28 @@ def name_of(page: Path) -> str:
 
 @cache
 def blocks_in(page: Path) -> tuple[Block, ...]:
-    """All blocks of code of a document."""
+    """Return all code blocks of a document."""
     return tuple(blocks_of(name_of(page), page.read_text()))
 
 
 @cache
 def commands_in(page: Path) -> tuple[Command, ...]:
-    """The commands of its blocks."""
+    """Return the commands of a document's blocks."""
     return tuple(commands_of(blocks_in(page)))
 
 
 def all_in(page: Path) -> list[Command]:
-    """These and those inside of its sentences."""
+    """Return the commands of a document's blocks and inline code."""
     return [*commands_in(page), *inline_commands(name_of(page), page.read_text())]
 
 
 def options_in(page: Path) -> list[Command]:
-    """What stands in backticks and begins with an option."""
+    """Return inline code that begins with an option."""
     return list(inline_options(name_of(page), page.read_text()))
 
 
 def option_problem(command: Command) -> str | None:
-    """What is wrong with an option that stands by itself."""
+    """Return the error of an option that stands by itself; None if it exists."""
     option = re.split("[ =]", command.text)[0]
     if option in options() or option in FOREIGN_OPTIONS:
         return None
@@ -73,7 +73,7 @@ def option_problem(command: Command) -> str | None:
 
 
 def hidden_commands(blocks: Sequence[Block]) -> list[str]:
-    """Lines that look like commands in blocks that are not taken as such: none is looked at."""
+    """Return lines that look like commands but are in blocks that are not checked."""
     return [
         f"{block.page}:{block.line + number}: {line}"
         for block in blocks
@@ -84,7 +84,7 @@ def hidden_commands(blocks: Sequence[Block]) -> list[str]:
 
 
 def problem_of(command: Command) -> str | None:
-    """What is wrong with it, with page and line; None if nothing is that can be known unrun."""
+    """Return the error of a command, with page and line; None if none shows without running it."""
     for part in parts_of(command.text):
         wrong = None
         if part.program == "orderlane":
@@ -114,14 +114,14 @@ def _wrong_verb(words: Sequence[str], *, inline: bool) -> str | None:
 
 
 def _leaves_out(words: Sequence[str], error: typer.TyperException) -> bool:
-    """A sentence may name a verb alone, and write N for a number."""
+    """Parse inline code, which may name only a verb and use N for a number."""
     missing = type(error).__name__ == "MissingParameter"
     return missing or (type(error).__name__ == "BadParameter" and "N" in words)
 
 
 @cache
 def _makefile() -> tuple[frozenset[str], frozenset[str]]:
-    """Its targets, and the names that may be set."""
+    """Return the Makefile's targets and the names of its variables."""
     text = (ROOT / "Makefile").read_text()
     targets = re.findall(r"^([\w-]+):(?!=)", text, flags=re.M)
     return frozenset(targets), frozenset(re.findall(r"^(\w+) \?=", text, flags=re.M))
@@ -145,7 +145,7 @@ def _wrong_target(words: Sequence[str]) -> str | None:
 
 
 def _module_of(target: str) -> str | None:
-    """The module that gets ``ARGS``."""
+    """Return the module that receives ``ARGS``."""
     recipe = re.search(
         rf"^{target}:.*\n(?:\t.*\n)*?\t.*python -m ([\w.]+).*ARGS",
         (ROOT / "Makefile").read_text(),
@@ -176,7 +176,7 @@ def _wrong_module(module: str, words: Sequence[str]) -> str | None:
 
 
 def _wrong_shell(command: Command) -> str | None:
-    """What a shell says that reads the command and runs nothing."""
+    """Return the shell's syntax error, from parsing the command without running it."""
     read = subprocess.run(
         ["bash", "-n"], input=command.text, capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""A BrokerClient with queues in memory: what the bulk and producer services ask of it."""
+"""A BrokerClient with queues in memory, for tests of the bulk and producer services."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PRODUCERS = Group("producers")
 
 
 class FakeBrokerClient:
-    """``fails[method]`` is raised instead of an answer, by any queue or by ``(method, queue)``."""
+    """Raises ``fails[method]`` instead of answering; keys are ``method`` or ``(method, queue)``."""
 
     def __init__(self, **queues: int) -> None:
-        """Topics with their number of queues, all on broker-a."""
+        """Create topics with their number of queues, all on broker-a."""
         self.stored: dict[QueueName, list[StoredMessage]] = {
             QueueName(Topic(topic), "broker-a", queue_id): []
             for topic, count in queues.items()
@@ -40,12 +40,12 @@ class FakeBrokerClient:
         self.most_pulled = 1 << 30
         self.created: list[tuple[Topic, int, str | None]] = []
         self.status = SendStatus.OK
-        self.go_on = asyncio.Event()  # clear: a second creation of a topic waits for it
+        self.go_on = asyncio.Event()  # while cleared, a second creation of a topic waits
         self.go_on.set()
         self._arrival = asyncio.Event()
 
     def store(self, *messages: StoredMessage) -> None:
-        """Messages arrive; waiting pulls see them."""
+        """Append messages and wake waiting pulls."""
         for each in messages:
             queue = QueueName(each.topic, "broker-a", each.queue_id)
             assert each.queue_offset == len(self.stored[queue])
@@ -118,7 +118,7 @@ class FakeBrokerClient:
         max_bytes: int | None = None,
         suspend_ms: int = 0,
     ) -> PulledRecords:
-        """At most ``most_pulled`` messages at a time, as many as go into *max_bytes*, or one."""
+        """Return at most ``most_pulled`` messages that fit into *max_bytes*, but at least one."""
         most = min(max_messages, self.most_pulled)
         pulled = await self.pull(
             queue, group=group, offset=offset, max_messages=most, suspend_ms=suspend_ms
@@ -212,7 +212,7 @@ class FakeBrokerClient:
 
 
 def queue(queue_id: int, topic: str = TOPIC) -> QueueName:
-    """A queue as ``FakeBrokerClient`` has them."""
+    """Return a queue on broker-a."""
     return QueueName(Topic(topic), "broker-a", queue_id)
 
 
@@ -220,7 +220,7 @@ def queue(queue_id: int, topic: str = TOPIC) -> QueueName:
 async def bulk(
     client: FakeBrokerClient, *groups: Any, **options: Any
 ) -> AsyncIterator[tuple[Serving, BulkService]]:
-    """A server whose bulk service reads from *client*."""
+    """Start a server whose bulk service reads from *client*."""
     async with serving(*groups, **options) as it:
         service = BulkService(
             client,  # type: ignore[arg-type]

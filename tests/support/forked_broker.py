@@ -1,7 +1,7 @@
-"""Brokers as processes that start in milliseconds: forks of one that has imported everything.
+"""Brokers as processes that start in milliseconds: forks of a process with all imports done.
 
 ``python -m tests.support.forked_broker`` reads a line of settings from stdin, forks a broker, and
-reads the next line when that one has ended. Events go to stdout, one JSON object a line.
+reads the next line when that broker has ended. Events go to stdout, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ ROOT = Path(__file__).parents[2]
 
 
 class ForkedBroker:
-    """The test's end; one broker at a time."""
+    """The test's side: starts one broker at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.pid = 0
 
     async def start(self, **settings: Any) -> None:
-        """Fork a broker; it is not ready yet."""
+        """Fork a broker without waiting until it is ready."""
         assert self._process.stdin is not None
         self._process.stdin.write(orjson.dumps(settings, default=str) + b"\n")
         self.pid = (await self._event())["pid"]
 
     async def ready(self) -> str:
-        """Its address, once it serves."""
+        """Return the broker's address when it is ready."""
         event = await self._event()
         assert "ready" in event, f"the broker ended with status {event['ended']}"
         return str(event["ready"])
@@ -52,7 +52,7 @@ class ForkedBroker:
             os.kill(self.pid, number)
 
     async def kill(self) -> None:
-        """SIGKILL, wherever it is; returns when it has ended."""
+        """Send SIGKILL and return when the process has ended."""
         self.signal(signal.SIGKILL)
         while "ended" not in await self._event():
             pass
@@ -90,7 +90,7 @@ def _tell(**event: object) -> None:
 
 def _serve_forks() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    # A kill shall meet a checkpoint, a save of the tables or a deletion, not only sends.
+    # Lets kills hit checkpoints, saves of the tables and deletions, not only sends.
     with (
         patch.object(message_store, "CHECKPOINT_EVERY_S", 0.03),
         patch.object(broker_slave, "AGAIN_S", 0.1),
@@ -108,7 +108,7 @@ def _serve_forks() -> None:
 
 async def _serve(settings: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
-    loop.add_reader(0, os._exit, 1)  # the end of stdin: the test is gone
+    loop.add_reader(0, os._exit, 1)  # end of stdin: the test has ended
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     broker = Broker(BrokerSettings(**settings))

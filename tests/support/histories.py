@@ -1,4 +1,4 @@
-"""Hand-made histories: a small run that is right, to be bent into each way of being wrong."""
+"""Hand-made valid histories, which tests change to violate one invariant each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LANE = {"group": "billing", **QUEUE}
 
 
 class Story:
-    """Writes events one after the other, each a nanosecond later than the last."""
+    """Writes consecutive events, one nanosecond apart."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -28,28 +28,28 @@ class Story:
         self.now_ns = 0
 
     def add(self, event: str, **fields: Any) -> Story:
-        """One event of any kind."""
+        """Write one event of any kind."""
         self.now_ns += 1
         self.events.append({"e": event, "t_ns": self.now_ns, "wall_ms": 0, "node": "n", **fields})
         return self
 
     def leave_out(self, which: Callable[[dict[str, Any]], bool]) -> Story:
-        """As if the events for which *which* is true had not been written."""
+        """Remove the events for which *which* is true."""
         self.events = [each for each in self.events if not which(each)]
         return self
 
     def by(self, epoch: int) -> Story:
-        """What follows is of the owner with that *epoch*."""
+        """Attribute the following events to the owner with that *epoch*."""
         self.epoch = epoch
         return self
 
     def set_attempts(self, attempts: Mapping[int, int]) -> Story:
-        """So many hand-outs of the messages at these offsets count, and none of others."""
+        """Set the numbers of counted deliveries of messages by offset; 0 for all others."""
         self._attempts = Counter(attempts)
         return self
 
     def wait(self, seconds: float) -> Story:
-        """Nothing is written for so long."""
+        """Let time pass without events."""
         self.now_ns += int(seconds * 1e9)
         return self
 
@@ -63,7 +63,7 @@ class Story:
         queue: str = QUEUE["queue"],
         tag: str | None = None,
     ) -> Story:
-        """A message that stands at *offset*, its send answered OK; *placed*: with that place."""
+        """Store a message at *offset* with a confirmed send. *placed*: the send names the place."""
         msg = msg or f"m{offset}"
         tagged = {} if tag is None else {"tag": tag}
         self.add("send", msg=msg, topic="orders", key=key, **tagged)
@@ -71,12 +71,12 @@ class Story:
         return self.add("send_ok", msg=msg, **place)
 
     def own(self, epoch: int, **fields: Any) -> Story:
-        """A new owner."""
+        """Begin a new period of ownership."""
         self.epoch = epoch
         return self.add("own+", **LANE, epoch=epoch, owner="p", **fields)
 
     def deliver(self, offset: int, *, order: str | None = "k", **fields: Any) -> int:
-        """A hand-out; returns its lease."""
+        """Deliver a message and return its lease."""
         self._lease += 1
         self._attempts[offset] += 1
         self.add(
@@ -96,14 +96,14 @@ class Story:
         return self._lease
 
     def ack(self, offset: int, lease: int, *, outcome: str = "ok") -> Story:
-        """An accepted verdict; ``ok`` also finishes the job."""
+        """Accept a verdict; ``ok`` also finishes the job."""
         lane = {**LANE, "epoch": self.epoch}
         self.add("ack_ok", **lane, lease=lease, offset=offset, outcome=outcome)
         self._attempts[offset] -= outcome == "defer"
         return self.finish(offset) if outcome == "ok" else self
 
     def finish(self, offset: int, *, outcome: str = "ok", **fields: Any) -> Story:
-        """The end of a job."""
+        """Finish a job."""
         del self._attempts[offset]
         return self.add(
             "finish",
@@ -111,48 +111,48 @@ class Story:
         )
 
     def expire(self, offset: int, lease: int) -> Story:
-        """The end of a lease by time."""
+        """Expire a lease."""
         return self.add("expire", **LANE, epoch=self.epoch, offset=offset, lease=lease)
 
     def commit(self, offset: int, **fields: Any) -> Story:
-        """A stored committed offset."""
+        """Store a committed offset."""
         return self.add("commit", **{**LANE, "epoch": self.epoch, "offset": offset, **fields})
 
     def through(self, *offsets: int, order: str | None = "k") -> Story:
-        """Each message handed out, acked and finished before the next."""
+        """Deliver, ack and finish the messages one after the other."""
         for offset in offsets:
             self.ack(offset, self.deliver(offset, order=order))
         return self
 
     def handle_start(self, offset: int, lease: int = 0, *, order: str | None = "k") -> Story:
-        """A handler begins."""
+        """Start a handler."""
         return self._handle("handle_start", offset, lease, order)
 
     def handle_end(
         self, offset: int, lease: int = 0, *, order: str | None = "k", outcome: str = "ok"
     ) -> Story:
-        """A handler ends."""
+        """End a handler."""
         return self._handle("handle_end", offset, lease, order, outcome=outcome)
 
     def handled(self, *offsets: int, order: str | None = "k") -> Story:
-        """Each message handled well before the next."""
+        """Handle the messages successfully, one after the other."""
         for offset in offsets:
             self.handle_start(offset, order=order).handle_end(offset, order=order)
         return self
 
     def report(self, limits: Limits | None = None) -> Report:
-        """The checker's verdict."""
+        """Return the checker's report."""
         checker = HistoryChecker(limits=limits)
         for event in self.events:
             checker.on_event(event)
         return checker.report()
 
     def found(self) -> set[str]:
-        """Ids of the invariants that did not hold."""
+        """Return the ids of the violated invariants."""
         return set(self.report().violations)
 
     def write(self, path: Path) -> Path:
-        """The story as a file."""
+        """Write the story to a file."""
         path.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in self.events))
         return path
 

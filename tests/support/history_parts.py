@@ -31,12 +31,14 @@ from proxy.history.splitting import (
 )
 from proxy.history.verdicts import Verdict, Whole, joined
 
-Key = tuple[int, int, int]  # time, place in the history, before (0) or after (1) what stands there
+Key = tuple[
+    int, int, int
+]  # time, place in the history, before (0) or after (1) the event at that place
 Streams = dict[Part, list[tuple[Key, Event]]]
 
 
 def judge_in_parts(history: Iterable[Event], *, limits: Limits | None = None) -> Report:
-    """Return the report on *history*, which is in the order of time."""
+    """Return the report on *history*, which is sorted by time."""
     events = [(traits_of(event), event) for event in history]
     groups: defaultdict[str, dict[str, None]] = defaultdict(dict)
     readers: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # group, topic → queues

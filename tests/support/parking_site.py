@@ -1,4 +1,4 @@
-"""One queue whose keys are parked, its twin, and the records of both, over ownership periods.
+"""One queue with parked keys, its twin, and the ownership records of both, over several owners.
 
 The steps are those of ``proxy.upstream.parking.parked_keys``; a crash may follow each of them.
 """
@@ -65,9 +65,7 @@ def _decoded(body: bytes) -> Record | Unreadable:
 
 
 class ParkingSite:
-    """What is stored, and what the present owner holds. Raises AssertionError where a promise is
-    broken.
-    """
+    """Stored data and the current owner's state. Raises AssertionError for a broken guarantee."""
 
     def __init__(self) -> None:
         self.now_ns = 1
@@ -76,36 +74,36 @@ class ParkingSite:
         self.logs = _Log(), _Log()
         self.committed = [0, 0]
         self.done: set[int] = set()  # offsets that a client handled
-        self.done_now: set[int] = set()  # the same, in this period
-        self.durable: set[int] = set()  # the same, and records of both queues were written since
+        self.done_now: set[int] = set()  # the same, under this owner
+        self.durable: set[int] = set()  # the same, followed by records of both queues
         self.broken: set[str] = set()  # keys whose messages fail
-        self.asked: set[bytes] = set()  # keys that were redriven since they were parked
+        self.asked: set[bytes] = set()  # keys redriven since they were parked
         self.leases: list[tuple[QueuePipeline, Lease]] = []
         self.refills: list[tuple[QueuePipeline, Refill]] = []
         self.hastened: list[tuple[QueuePipeline, Job]] = []
-        self.told: set[bytes] = set()  # keys to look at for copies
+        self.told: set[bytes] = set()  # keys to check for copies
         self.begin()
 
     def put(self, keys: Iterable[str]) -> None:
-        """A message of each of *keys* stands in the queue."""
+        """Store a message of each of *keys* in the queue."""
         self.sent.extend(keys)
 
     def toggle(self, key: str) -> None:
-        """Messages of *key* fail from now on, or do no longer."""
+        """Make messages of *key* fail, or succeed again."""
         self.broken ^= {key}
 
     # ---- ownership periods ----------------------------------------------------------------------
 
     def wanted_rules(self) -> TopicRules:
-        """By the settings."""
+        """Return the settings' key rules."""
         return rules(**RULES)
 
     def stored(self, offset: int, **others: str) -> StoredMessage:
-        """The message there, or a copy of it."""
+        """Return the stored message, or copy, at an offset."""
         return message(offset, key=self.sent[offset], **others)
 
     def begin(self) -> None:
-        """A new owner; the one before may have crashed at any step."""
+        """Start a new owner; the previous one may have crashed at any step."""
         self.rules = self.wanted_rules()
         self.budgets = Budgets()
         self.done_now = set()
@@ -149,18 +147,18 @@ class ParkingSite:
         self.pipeline.found_parked(found.keys)
 
     def damage(self, which: int, back: int, *, records: int) -> None:
-        """Some records near the end of a log cannot be read any more; the owner is gone."""
+        """Damage records near the end of a log and drop the owner."""
         bodies = self.logs[which].bodies
         first = max(0, len(bodies) - 1 - back)
         for at in range(first, min(first + records, len(bodies))):
             bodies[at] = b"\0garbage"
-        self.durable.clear()  # what finished may come again
+        self.durable.clear()  # finished messages may be delivered again
         self.begin()
         self.open_twin()
 
     def reset(self, to: int, *, is_free: bool = False) -> None:
-        """A person moves the group forward; *is_free*: while nobody owns the queue. What lies
-        below, and was not copied, nobody needs any more.
+        """Reset the group forward. *is_free*: while the queue has no owner. Skipped messages that
+        were not copied are not needed any more.
         """
         moved = moved_to(self.pipeline, to)
         last = self.logs[0].last()
@@ -176,13 +174,13 @@ class ParkingSite:
         self.open_twin()
 
     def commit(self) -> None:
-        """The regular commits of both."""
+        """Commit both queues."""
         self.committed[0] = self.pipeline.committable
         if self.twin is not None:
             self.committed[1] = self.twin.committable
 
     def open_twin(self) -> None:
-        """As soon as a key is parked."""
+        """Open the twin as soon as a key is parked."""
         if self.twin is not None or not self.pipeline.parked:
             return
         last = self.logs[1].last()
@@ -200,7 +198,7 @@ class ParkingSite:
     # ---- steps of the owner ---------------------------------------------------------------------
 
     def read(self) -> None:
-        """A message or two of the queue."""
+        """Read one or two messages of the queue."""
         at = self.pipeline.position
         room = min(2, self.pipeline.room(demand=True))
         if self.pipeline.refills_due:
@@ -210,13 +208,13 @@ class ParkingSite:
             self._saw(self.pipeline, self.pipeline.on_messages(messages, next_offset=at))
 
     def read_twin(self) -> None:
-        """A copy or two."""
+        """Read one or two copies."""
         if self.twin is not None:
             at = self.twin.position
             self._saw(self.twin, self.twin.on_messages(self.copies[at : at + 2], next_offset=at))
 
     def refill(self) -> None:
-        """The oldest read of spilled messages ends."""
+        """Complete the oldest read of spilled messages."""
         if self.refills:
             pipeline, refill = self.refills.pop(0)
             found = (
@@ -227,14 +225,14 @@ class ParkingSite:
             self._saw(pipeline, pipeline.refilled(refill, found))
 
     def record(self) -> None:
-        """The regular records of both."""
+        """Write the periodic records of both queues."""
         self._write(0)
         if self.twin is not None:
             self._write(1)
         self.durable |= self.done_now
 
     def record_parked(self) -> None:
-        """The record that lists newly parked keys."""
+        """Write the record that lists newly parked keys."""
         new = self.pipeline.parked.keys() - self.pipeline.parking.recorded
         if new:
             self._write(0)
@@ -242,7 +240,7 @@ class ParkingSite:
             self.open_twin()
 
     def copy(self, *, heard: bool) -> None:
-        """Copies of one key are stored; *heard*: the owner knows."""
+        """Store copies of one key. *heard*: the owner receives the confirmation."""
         if self.twin is None:
             return
         self.told.update(self.pipeline.parking.keys_to_copy())
@@ -267,9 +265,9 @@ class ParkingSite:
                 return
 
     def leave(self, *, until: int) -> None:
-        """Keys of which nothing is parked any more; a crash after step *until* is to follow."""
+        """Unpark keys without parked messages; a crash may follow step *until*."""
         if self.unheard:
-            return  # first it is tried again
+            return  # the first try fails
         if self.twin is not None:
             keys = [each for each in self.twin.redrives.keys if each not in self.twin.jobs.by_key]
             assert set(keys) == set(self.twin.redrives.emptied()), (
@@ -288,28 +286,28 @@ class ParkingSite:
                 self._saw(self.pipeline, self.pipeline.left(keys))
 
     def redrive(self, key: str) -> None:
-        """An operator's act."""
+        """Redrive a key as an operator."""
         self.redrive_key(key.encode())
 
     def redrive_key(self, key: bytes) -> None:
-        """The same, of a key that is no text."""
+        """Redrive a key that may be invalid UTF-8, as an operator."""
         if self.twin is not None and key in self.pipeline.parking.recorded:
             self.asked.add(key)
             self._saw(self.twin, self.twin.redrive(key))
 
     def stop(self, key: str) -> None:
-        """An operator's act."""
+        """Stop a redrive as an operator."""
         if self.twin is not None:
             self._saw(self.twin, self.twin.stop(key.encode()))
 
     def park(self, key: str) -> None:
-        """An operator's act."""
+        """Park a key as an operator."""
         self.pipeline.parking.park(key.encode())
 
     # ---- clients --------------------------------------------------------------------------------
 
     def pull(self) -> None:
-        """One job of each of both queues."""
+        """Deliver one job of each queue."""
         for pipeline in (self.pipeline, self.twin):
             if pipeline is not None:
                 for lease in pipeline.lease(
@@ -322,7 +320,7 @@ class ParkingSite:
                 self._saw(pipeline, pipeline.take_acted() or Effects())
 
     def retry(self, key: str) -> None:
-        """Somebody wants the first message of *key* to be retried, as if it had never failed."""
+        """Reset the attempts of the first message of *key*, as if it had never failed."""
         name, pipeline = key.encode(), self.pipeline
         if name in pipeline.parked or name in pipeline.parking.leaving:
             if self.twin is None or not (name in self.twin.jobs.by_key and self.twin.is_read):
@@ -335,13 +333,13 @@ class ParkingSite:
                 self.hastened.append((pipeline, job))
 
     def retry_recorded(self) -> None:
-        """A record says so."""
+        """Record the retry."""
         for pipeline, job in self.hastened:
             self._saw(pipeline, pipeline.offer_again(job))
         self.hastened.clear()
 
     def settle(self) -> None:
-        """The oldest lease is acked, or nacked if its key is broken."""
+        """Answer the oldest lease: nack if its key is broken, otherwise ack."""
         if not self.leases:
             return
         pipeline, lease = self.leases.pop(0)
@@ -362,7 +360,7 @@ class ParkingSite:
                 self._saw(each, each.on_time(now_ns=self.now_ns))
 
     def finish(self) -> None:
-        """Nothing is broken any more, all is redriven: everything must come to an end."""
+        """Repair and redrive all keys; all messages must finish."""
         self.broken.clear()
         self.retry_recorded()
         for _ in range(40 * (len(self.sent) + 4)):

@@ -32,7 +32,7 @@ groups:
   - name: billing
     topics: [{name: orders, order_key: KEY, visibility_timeout_s: 1.5}]
 """
-#: By which no lock, trust or lease runs out, though a busy machine lets processes wait.
+#: Long enough that no lock, trust or lease expires when a busy machine delays processes.
 _PATIENT = {
     "timeout_s: 1.5}": "timeout_s: 30}",
     "renewal_s: 0.3, trust_s: 1.2": "renewal_s: 2, trust_s: 8",
@@ -45,13 +45,13 @@ HISTORY = ("--history", "history")
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Where a gateway listens: each of its proxies."""
+    """The addresses of a gateway's proxies."""
 
     thrift: list[str]
     http: list[str]
 
     def queues(self, proxy: int) -> list[dict[str, Any]]:
-        """What one of the proxies says of the queues that it owns; nothing if it is gone."""
+        """Return a proxy's view of the queues that it owns; an empty list if the proxy is gone."""
         try:
             groups = look(self.http[proxy], "/api/groups")
         except OSError:
@@ -62,7 +62,7 @@ class Gateway:
         return {queue["queue"] for queue in self.queues(proxy)}
 
     def drained(self, sent: int) -> bool:
-        """Every queue is owned, and all of *sent* messages are read and committed."""
+        """Return whether every queue is owned and all *sent* messages are read and committed."""
         queues = [queue for proxy in range(len(self.http)) for queue in self.queues(proxy)]
         ends = sum(queue["end"] for queue in queues)
         committed = sum(queue["committed"] for queue in queues)
@@ -70,13 +70,15 @@ class Gateway:
 
 
 def look(http: str, path: str) -> Any:
-    """What a proxy's HTTP port answers. Raises OSError."""
+    """GET from a proxy's HTTP port. Raises OSError."""
     with urllib.request.urlopen(f"http://{http}{path}", timeout=5) as answer:
         return orjson.loads(answer.read())
 
 
 def ask(http: str, path: str, *, method: str = "POST", **asked: Any) -> Any:
-    """POST (or PUT, DELETE) to a proxy's HTTP port, which has to agree; its answer."""
+    """Send POST, PUT or DELETE to a proxy's HTTP port and return the answer, which must be a
+    success.
+    """
     body = orjson.dumps({"by": "ada", "reason": "to see what comes of it", **asked})
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"http://{http}{path}", body, headers, method=method)
@@ -89,12 +91,12 @@ def ask(http: str, path: str, *, method: str = "POST", **asked: Any) -> Any:
 
 
 def make_patient(folder: Path) -> None:
-    """For tests of clean ends: see ``_PATIENT``. Before the start."""
+    """Use the times of ``_PATIENT``, for tests of clean stops. Call before the start."""
     with_times(folder, *_PATIENT.items())
 
 
 def with_times(folder: Path, *times: tuple[str, str]) -> None:
-    """Have other times in the settings of proxy and broker. Before the start."""
+    """Override times in the settings of proxy and broker. Call before the start."""
     for path in (folder / "settings.yaml", folder / "broker.yaml"):
         text = path.read_text()
         for before, after in times:
@@ -104,7 +106,7 @@ def with_times(folder: Path, *times: tuple[str, str]) -> None:
 
 @contextmanager
 def children_in(folder: Path) -> Iterator[Children]:
-    """Children that find their settings in *folder*."""
+    """Return child processes that read their settings from *folder*."""
     (folder / "settings.yaml").write_text(SETTINGS)
     (folder / "broker.yaml").write_text(BROKER)
     with Children(folder) as children:
@@ -112,7 +114,7 @@ def children_in(folder: Path) -> Iterator[Children]:
 
 
 def start_up(children: Children, at: dict[str, str] | None = None) -> tuple[Child, dict[str, str]]:
-    """All in one process; *at*: on the ports of an earlier one."""
+    """Start all servers in one process. *at*: on the ports of an earlier one."""
     ports: list[object] = []
     for name in ("thrift", "http", "nameserver", "broker"):
         ports += [f"--{name}-port", 0 if at is None else at[name].rpartition(":")[2]]
@@ -121,8 +123,8 @@ def start_up(children: Children, at: dict[str, str] | None = None) -> tuple[Chil
 
 
 def kill(children: Children, child: Child) -> None:
-    """``kill -9``, and a word of it in the history: what was being sent through a proxy may be
-    stored though nobody was told, and is sent once more.
+    """Send ``kill -9`` and record it in the history: unconfirmed sends through the proxy may be
+    stored, and are sent again.
     """
     about = {"what": "kill", "target": str(child.process.pid)}
     history = HistoryWriter(children.folder / "history", f"test-{os.urandom(4).hex()}")
@@ -133,16 +135,16 @@ def kill(children: Children, child: Child) -> None:
 
 
 def verdict(children: Children) -> dict[str, Any]:
-    """What the checker says of all histories; they have to be clean."""
+    """Return the checker's verdict on all histories, which must be clean."""
     judged = children.run("verify-history", "history", "-o", "json")
     assert judged.code == 0, judged.out + judged.err
     return dict(judged.json)
 
 
 def events(children: Children, *kinds: str) -> list[dict[str, Any]]:
-    """Events of these kinds in all histories, by time."""
+    """Return the events of these kinds in all histories, by time."""
     files = (children.folder / "history").glob("*.jsonl")
-    # A process that is still at it may be in the middle of its last line.
+    # The last line of a running process may be incomplete.
     lines = [line for path in files for line in path.read_bytes().split(b"\n")[:-1]]
     found = [event for event in map(orjson.loads, lines) if event["e"] in kinds]
     return sorted(found, key=lambda event: event["t_ns"])
@@ -150,7 +152,7 @@ def events(children: Children, *kinds: str) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Site:
-    """Nameserver and broker of either kind, with proxies as processes of their own above them."""
+    """Nameserver and broker of either kind, with proxies as separate processes."""
 
     children: Children
     brokers: Brokers
@@ -162,14 +164,14 @@ class Site:
     _history: HistoryWriter | None = None
 
     def start(self) -> None:
-        """Start what is not there yet; the topic comes into being."""
+        """Start the servers that do not run yet, and create the topic."""
         official = self.brokers.official
         if official is None:
             nameserver = self.children.start("nameserver", "--listen", "127.0.0.1:0", *HISTORY)
             self.nameserver = nameserver.ready()["nameserver"]
             self.start_broker()
         else:
-            # Shared with other tests, so the names are this one's own.
+            # Servers are shared with other tests, so the names are unique.
             self.topic, self.group = f"orders-{os.urandom(4).hex()}", f"bills-{os.urandom(4).hex()}"
             self.nameserver = official.nameserver
             folder = self.children.folder
@@ -187,7 +189,7 @@ class Site:
         await client.close()
 
     def start_broker(self) -> None:
-        """Start it, after ``kill_broker`` on the data and port of before."""
+        """Start the broker; after ``kill_broker`` on the same data and port."""
         if self.brokers.official is not None:
             self.brokers.official.start_broker()
             assert self._history is not None
@@ -199,7 +201,7 @@ class Site:
         self._broker_at = self._broker.ready()["broker"]
 
     def kill_broker(self) -> None:
-        """``kill -9``."""
+        """Send ``kill -9``."""
         if self.brokers.official is not None:
             self.brokers.official.stop_broker(crash=True)
         else:
@@ -207,7 +209,7 @@ class Site:
             self._broker.kill()
 
     def start_proxies(self, count: int, at: Gateway | None = None) -> tuple[list[Child], Gateway]:
-        """So many proxies, ready; *at*: on the ports of earlier ones."""
+        """Start *count* proxies and wait until they are ready. *at*: on ports of earlier ones."""
         proxies = []
         for index in range(count):
             ports = [0, 0] if at is None else [at.thrift[index], at.http[index]]
@@ -223,8 +225,8 @@ class Site:
 
 @dataclass(slots=True)
 class Pair:
-    """Two proxies that share the queues, a producer that works until it is stopped, and a consumer
-    at each proxy.
+    """Two proxies that share the queues, a producer that runs until stopped, and a consumer at each
+    proxy.
     """
 
     proxies: list[Child]
@@ -234,7 +236,7 @@ class Pair:
 
 
 def start_pair(site: Site) -> Pair:
-    """Four queues each, and work under way."""
+    """Start two proxies with four queues each, and wait until messages are handled."""
     children = site.children
     proxies, gateway = site.start_proxies(2)
     servers = [",".join(gateway.thrift), ",".join(reversed(gateway.thrift))]
@@ -253,7 +255,7 @@ def start_pair(site: Site) -> Pair:
 
 
 def finish_pair(site: Site, pair: Pair) -> dict[str, Any]:
-    """No more is produced, all is consumed and ends; what the checker says."""
+    """Stop the producer, let all messages be consumed, and return the checker's verdict."""
     sent = stop_producing(pair)
     wait_until(lambda: pair.gateway.drained(sent), within_s=90, what="everything consumed")
     assert [consumer.terminate() for consumer in pair.consumers] == [0, 0]
@@ -264,7 +266,7 @@ def finish_pair(site: Site, pair: Pair) -> dict[str, Any]:
 
 
 def stop_producing(pair: Pair) -> int:
-    """How many it sent in all."""
+    """Stop the producer and return the number of messages sent."""
     if pair.producer.running:
         pair.producer.terminate()
     assert pair.producer.wait() == 0, pair.producer.err

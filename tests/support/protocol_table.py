@@ -1,4 +1,4 @@
-"""The request codes as ``docs/protocol.md`` tells them."""
+"""The request codes listed in ``docs/protocol.md``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATER, NEVER = "Later", "Never"
 
 
 def documented() -> dict[str, dict[int, str]]:
-    """By heading: code to name. A code stands there once."""
+    """Return the codes by heading, each with its name; a code is listed once per heading."""
     text = (ROOT / "docs/protocol.md").read_text().partition("### Request codes\n")[2]
     sections = re.split(r"^#### (.*)\n", text, flags=re.M)
     found: dict[str, dict[int, str]] = {}
@@ -32,7 +32,7 @@ def documented() -> dict[str, dict[int, str]]:
 
 
 def all_documented() -> dict[int, str]:
-    """Every code of the document: name."""
+    """Return every code of the document with its name."""
     sections = documented().values()
     merged = {code: name for section in sections for code, name in section.items()}
     assert len(merged) == sum(map(len, sections)), "a code stands under two headings"
@@ -40,7 +40,7 @@ def all_documented() -> dict[int, str]:
 
 
 def since() -> dict[int, str]:
-    """Which RocketMQ has a code, for those in tables."""
+    """Return the RocketMQ version that introduced each code in a table."""
     text = (ROOT / "docs/protocol.md").read_text()
     return {
         int(code): lines for code, lines in re.findall(r"^\| (\d+) \| \w+ \| (.*?) \|", text, re.M)

@@ -1,4 +1,4 @@
-"""Messages as a push action gets them."""
+"""Messages as passed to a push action."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A queue with parked keys whose order key changes, over ownership periods.
+"""A queue with parked keys whose order key changes, over several owners.
 
 Each message has a key and, in its body, an id. The steps are those of
-``proxy.upstream.key_changes`` beside those of parking; a crash may follow each.
+``proxy.upstream.key_changes`` and of parking; a crash may follow each.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.support.parking_site import RULES, ParkingSite
 
 
 class RekeyedSite(ParkingSite):
-    """Judges by the obvious: whoever gets a message, all earlier ones that have the same key by the
-    rule of that message were handled, or dead-lettered: unordered ones that fail are.
+    """Checks each delivery naively: all earlier messages with the same key by the message's own
+    rule must be handled or dead-lettered. Unordered messages that fail are dead-lettered.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class RekeyedSite(ParkingSite):
         return rules(self.order_key, order_key_version=self.version, **RULES)
 
     def send(self, sent: list[tuple[str, str]]) -> None:
-        """Messages with a key and an id."""
+        """Send messages with a key and an id."""
         for key, ident in sent:
             self.sent.append(key)
             self.ids.append(ident)
@@ -43,7 +43,7 @@ class RekeyedSite(ParkingSite):
     # ---- steps of a change ----------------------------------------------------------------------
 
     def want(self, order_key: str | None) -> None:
-        """An operator's act."""
+        """Request a change as an operator."""
         self.order_key = order_key
         self.version += 1
         for each in (self.pipeline, self.twin):
@@ -51,25 +51,25 @@ class RekeyedSite(ParkingSite):
                 self._saw(each, each.change_rules(self.wanted_rules()))
 
     def plan(self) -> None:
-        """The switch is chosen."""
+        """Choose the switch offset."""
         if self.pipeline.key_change_due:
             self.pipeline.plan_key_change()
 
     def begin_change(self) -> None:
-        """A record says so."""
+        """Record the beginning of the change."""
         if self.pipeline.keys.planned:
             self._write(0)
             self._saw(self.pipeline, self.pipeline.key_change_recorded())
 
     def count(self, most: int) -> None:
-        """Some older messages are counted; those that are not in memory are read once more."""
+        """Count older messages; those that are not in memory are read again."""
         change = self.pipeline.jobs.change
         if change is not None and (asked := change.to_count(most)):
             found = {offset: self.stored(offset) for offset in change.to_read(asked)}
             self._saw(self.pipeline, self.pipeline.older_counted(asked, found))
 
     def read_copies(self) -> None:
-        """The copies in the twin are looked at."""
+        """Check the copies in the twin."""
         change, record = self.pipeline.jobs.change, self.pipeline.keys.record
         if change is None or not change.twin_unread or record.before is None:
             return
@@ -82,7 +82,7 @@ class RekeyedSite(ParkingSite):
         self._saw(self.pipeline, self.pipeline.older_copies_read(found))
 
     def finish(self) -> None:
-        """As elsewhere, the change too."""
+        """Finish the change too."""
         super().finish()
         assert self.pipeline.keys.record.before is None
         assert not self.pipeline.key_change_due

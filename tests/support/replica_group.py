@@ -1,4 +1,4 @@
-"""A nameserver, and a master with slaves, inside the test's own process."""
+"""A nameserver and a master with slaves inside the test process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READERS = Group("readers")
 
 
 class ReplicaGroup:
-    """Brokers by id, 0 the master; each keeps folder and port over its starts."""
+    """Brokers by id, 0 for the master; each keeps its folder and port over restarts."""
 
     def __init__(self, folder: Path, nameserver: NameServer, settings: dict[str, Any]) -> None:
         self.nameserver = nameserver
@@ -43,16 +43,16 @@ class ReplicaGroup:
         self._clients: list[BrokerClient] = []
 
     def log_files(self, number: int) -> dict[str, bytes]:
-        """The log of one, file by file."""
+        """Return the log files of one broker."""
         files = (self.folder(number) / "commitlog").iterdir()
         return {path.name: path.read_bytes() for path in files if path.name.isdigit()}
 
     def folder(self, number: int) -> Path:
-        """Data folder of one."""
+        """Return the data folder of one broker."""
         return self._folder / f"broker-{number}"
 
     async def start(self, number: int, *, role: str | None = None, **settings: Any) -> Broker:
-        """Start one; *role* is master for 0, slave for others, unless it is given."""
+        """Start one broker. *role*: by default master for 0, slave for others."""
         role = role or ("slave" if number else "master")
         broker = Broker(
             BrokerSettings(
@@ -78,12 +78,12 @@ class ReplicaGroup:
         return {name: self._settings[name] for name in names if name in self._settings}
 
     async def stop(self, number: int, *, crash: bool = False) -> None:
-        """Close one, or end it as ``kill -9`` would."""
+        """Close one broker, or end it as ``kill -9`` would."""
         broker = self.brokers.pop(number)
         await (broker.abandon() if crash else broker.close())
 
     async def client(self) -> BrokerClient:
-        """A client that is closed with the group."""
+        """Return a client that is closed with the group."""
         client = BrokerClient(
             nameservers=[self.nameserver.address],
             client_id="client-1",
@@ -95,7 +95,7 @@ class ReplicaGroup:
         return client
 
     async def bodies(self, number: int, queue_id: int = 0, topic: Topic = TOPIC) -> list[bytes]:
-        """What one serves of a queue, read from its address whatever its role."""
+        """Return the bodies that one broker serves of a queue, whatever its role."""
         found: list[bytes] = []
         while True:
             header = PullMessageHeader(
@@ -118,7 +118,7 @@ class ReplicaGroup:
     async def ask(
         self, number: int, code: int, ext: dict[str, str] | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """Ask one at its address."""
+        """Send a request to one broker's address."""
         return await self.pool.request(
             self.brokers[number].address,
             RemotingCommand(code, ext=ext or {}, body=body),
@@ -132,18 +132,18 @@ class ReplicaGroup:
         return await client.queues(TOPIC, fresh=True)
 
     async def until_served(self, number: int, bodies: list[bytes], queue_id: int = 0) -> None:
-        """Return once one serves exactly these."""
+        """Wait until one broker serves exactly these bodies."""
 
         async def served() -> bool:
             try:
                 return await self.bodies(number, queue_id) == bodies
-            except ConnectionLost:  # it opens its store anew
+            except ConnectionLost:  # it is opening its store again
                 return False
 
         await until(served)
 
     async def until_slaves(self, count: int) -> None:
-        """Return once the master counts on so many."""
+        """Wait until the master has *count* slaves."""
         replica = self.brokers[0].components.replica
         await eventually(lambda: replica.available == 1 + count)
 
@@ -157,7 +157,7 @@ class ReplicaGroup:
 
 @asynccontextmanager
 async def replica_group(folder: Path, **settings: Any) -> AsyncIterator[ReplicaGroup]:
-    """A group without brokers; *settings* are those of its masters, TLS that of all."""
+    """Open a group without brokers. *settings* apply to its masters, TLS to all."""
     nameserver = NameServer("127.0.0.1", 0, tls=settings.get("tls"))
     await nameserver.start()
     group = ReplicaGroup(folder, nameserver, settings)

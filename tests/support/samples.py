@@ -1,4 +1,4 @@
-"""Samples of messages for simulations, and a naive simulation to hold them against."""
+"""Samples of messages for simulations, and a naive simulation to compare with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Queues = Sequence[Sequence[str | None]]
 
 
 def sample_of(queues: Queues, *candidates: str) -> Sample:
-    """Messages with those keys as their own, by default for the candidate ``KEY``."""
+    """Return messages with these keys as their own, by default for the candidate ``KEY``."""
     sample = Sample(candidates or ("KEY",))
     for queue, keys in enumerate(queues):
         for offset, key in enumerate(keys):
@@ -25,13 +25,13 @@ def sample_of(queues: Queues, *candidates: str) -> Sample:
 
 
 def by_key(**others: object) -> TopicRules:
-    """Rules of a topic; a simulation puts the candidate's key into them."""
+    """Return a topic's rules; a simulation replaces the order key by the candidate's."""
     return TopicRules(compile_order_key("KEY"), **others)  # type: ignore[arg-type]
 
 
 def naive_makespan_ns(queues: Queues, service: ServiceTimes) -> int:
-    """When the last message ends if everybody has a handler: that of the longest chain, which is a
-    key over all queues, or what has none in one queue.
+    """Return the end of the last message if handlers are unlimited: that of the longest chain,
+    where a chain is a key over all queues, or the messages without a key in one queue.
     """
     ends: dict[int | str, int] = {}
     for queue, keys in enumerate(queues):

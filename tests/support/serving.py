@@ -1,4 +1,4 @@
-"""The Thrift port with lanes whose queues a test owns and feeds by hand: no broker, no reader."""
+"""The Thrift port with lanes whose queues the test owns and fills: no broker, no reader."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Dispatcher(Listener):
 
 @dataclass(slots=True)
 class Serving:
-    """What a test drives."""
+    """A Thrift server and its lanes, controlled by the test."""
 
     limits: LimitSettings
     history: History
@@ -64,11 +64,11 @@ class Serving:
         self.server = ThriftServer(self._methods, self.limits, load)
 
     def serve(self, methods: Mapping[str, Entry]) -> None:
-        """Have the port serve *methods* as well."""
+        """Let the port serve *methods* as well."""
         self._methods.update(methods)
 
     def lane(self, group: str = GROUP) -> GroupLane:
-        """The lane of a group that must be there."""
+        """Return the lane of an existing group."""
         lane = self.lanes.find(group)
         assert lane is not None
         return lane
@@ -82,7 +82,7 @@ class Serving:
         epoch: int = 1,
         **times: int,
     ) -> QueuePipeline:
-        """A queue of the group, trusted for ever; *times* are the pipeline's own, in ns."""
+        """Own a queue of the group with unlimited trust. *times*: the pipeline's own, in ns."""
         lane = self.lane(group)
         settings = lane.settings.topic(topic)
         assert settings is not None
@@ -101,12 +101,12 @@ class Serving:
         return pipeline
 
     def feed(self, pipeline: QueuePipeline, *messages: StoredMessage, group: str = GROUP) -> None:
-        """The reader brought *messages*."""
+        """Add *messages* as the reader does."""
         next_offset = messages[-1].queue_offset + 1
         self.lane(group).on_messages(pipeline, messages, next_offset=next_offset)
 
     def leased(self, group: str = GROUP) -> int:
-        """Live leases of the group."""
+        """Return the live leases of the group."""
         return self.lane(group).leases_of_group.used
 
     def _make(self, settings: GroupSettings) -> GroupLane:
@@ -120,7 +120,7 @@ class Serving:
 
 
 async def parked(serving: Serving, client: ThriftClient, **fields: Any) -> None:
-    """Send a pull of ours, and return once it waits."""
+    """Send a pull and return once it waits."""
     before = serving.lane().presence.waiting_pulls
     client.send("pull", our_pull(GROUP, **{"linger_ms": 20_000, **fields}))
     await eventually(lambda: serving.lane().presence.waiting_pulls == before + 1)
@@ -133,7 +133,7 @@ async def serving(
     history: History | None = None,
     auto_create: bool = False,
 ) -> AsyncIterator[Serving]:
-    """A server on any free port with *groups* (one plain group by default)."""
+    """Start a server on any free port with *groups* (one plain group by default)."""
     made = Serving(
         LimitSettings.model_validate(limits or {}),
         history or NullHistory(),

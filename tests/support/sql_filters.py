@@ -1,4 +1,4 @@
-"""Filters of SQL92 made up: as trees with a naive judge, and as loose rows of words."""
+"""Generated SQL92 filters: as trees with a naive evaluator, and as loose sequences of tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Undecided(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A filter as it is written, and by what it is judged: a word and its operands."""
+    """A filter's text, and the operator and operands to evaluate it."""
 
     text: str
     word: str
@@ -104,7 +104,7 @@ def _grown(inner: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
 
 trees = st.recursive(st.one_of(_comparison(), _truth, _comparison()), _grown, max_leaves=8)
 
-#: Rows of words that are filters now and then.
+#: Sequences of tokens, some of which are valid filters.
 loose = st.lists(
     st.sampled_from(
         "a b a b 5 0 1.5 'x' 'it''s' = = <> < >= ( ) ( ) and AND or not NOT is IS NULL null"
@@ -117,7 +117,7 @@ loose = st.lists(
 
 
 def passes(tree: Tree, having: dict[str, str]) -> bool:
-    """Whether a message with these properties passes, as slowly and plainly as can be."""
+    """Return whether a message with these properties passes, evaluated naively."""
     try:
         return _value(tree, having) is True
     except Undecided:

@@ -1,4 +1,4 @@
-"""Subclasses with a bug, in the place of the classes that they extend."""
+"""Subclasses with a bug that replace the classes they extend."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 @contextmanager
 def stand_in(broken: type, *packages: str) -> Iterator[None]:
-    """Let the modules of *packages* use *broken* wherever they name the class that it extends.
+    """Replace, in the modules of *packages*, the class that *broken* extends by *broken*.
 
-    Until the end of the context. Raises LookupError if none of them names it.
+    Lasts until the end of the context. Raises LookupError if no module uses the class.
     """
     base = broken.__base__
     assert base is not None

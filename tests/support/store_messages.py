@@ -27,7 +27,7 @@ def stored(body: bytes = b"body", *, queue_id: int = 0, offset: int = 0) -> byte
 
 
 def append_to(log: CommitLog, messages: Sequence[bytearray]) -> list[int]:
-    """Write stored messages by one write, their places filled in; return these."""
+    """Write stored messages in one write and return them with their places."""
     place, places = log.make_room(sum(map(len, messages))), []
     for message in messages:
         struct.pack_into(">q", message, PHYSICAL_OFFSET_AT, place)

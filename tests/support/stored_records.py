@@ -1,4 +1,4 @@
-"""Stored records of every kind that brokers write, and the rows that bulk readers owe for them."""
+"""Stored records of every kind that brokers write, and the rows expected from bulk readers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from proxy.downstream.port.requests import user_properties
 from thin_client.spark.offsets import Slice
 
 HOST_V4, HOST_V6 = bytes((127, 0, 0, 1, 0, 0, 0, 9)), bytes(range(20))
-#: Another type of compression than zlib, as flags name it.
+#: Compression flags for a type other than zlib.
 OTHER_COMPRESSION = SYS_COMPRESSED | LZ4
 _FIRST_MS, _PAST_LAST_MS = -62_135_596_800_000, 253_402_300_800_000
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; *body* and *properties* stand in it as they are."""
+    """One record; *body* and *properties* are stored unchanged."""
 
     offset: int
     body: bytes = b"body"
@@ -70,7 +70,9 @@ def compressed(body: bytes) -> bytes:
 
 
 def rows_owed(records: Iterable[bytes], part: Slice, *, headers: bool) -> list[dict[str, Any]]:
-    """What the decoder of the proxy makes of *records*, as thin clients see it. Times in µs."""
+    """Return the rows that the proxy's decoder makes of *records*, as thin clients see them. Times
+    in µs.
+    """
     messages = (decode_message(record) for record in records)
     return [
         _row(message, part, headers=headers)

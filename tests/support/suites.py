@@ -1,6 +1,6 @@
-"""What suites with a tool of their own have in common: their arguments, and a tool that is missing.
+"""Arguments of the suites that need an external tool, and the check for a missing tool.
 
-``--part`` chooses the part of a suite that proves its real component still fits, in two minutes at
+``--part`` selects the part of a suite that proves its real component still fits, in two minutes at
 most; ``.ci/run`` runs the parts, ``make everything`` the whole suites.
 """
 
@@ -26,12 +26,12 @@ def pytest_suite(
     missing: Callable[[], str | None],
     part: Sequence[str] = (),
 ) -> int:
-    """Run the tests of *folder* with the arguments of this process; the exit code.
+    """Run the tests of *folder* with the arguments of this process and return the exit code.
 
-    *part*: node ids of the tests that ``--part`` runs; without any it runs all. *missing* returns
-    the tool that this machine lacks, as a sentence.
+    *part*: node ids of the tests that ``--part`` runs (default: all). *missing*: returns a sentence
+    that names the missing tool, or None.
     """
-    import pytest  # what needs no pytest uses the rest of this module
+    import pytest  # the rest of this module works without pytest
 
     if (reason := missing()) is not None:
         return missing_tool(target, reason)

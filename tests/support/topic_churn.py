@@ -1,7 +1,7 @@
-"""A topic that is made, used and deleted over and over, while its broker is killed now and then.
+"""A topic that is created, used and deleted repeatedly while its broker is killed.
 
-Whatever a kill interrupts: no message of a deleted topic is ever seen again, and unless a deletion
-was under way every answered message stands at its offset, from 0 on.
+After each kill: no message of a deleted topic is visible, and unless a deletion was under way every
+message with a confirmed send is at its offset, from 0 on.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ QUEUE = QueueName(TOPIC, "broker-a", 0)
 
 @dataclass(slots=True)
 class TopicChurn:
-    """What must be there of the topic now."""
+    """Expected contents of the topic."""
 
     chooser: random.Random
-    deletions: int = 0  # that were answered, or found to be done
+    deletions: int = 0  # confirmed, or found to be done
     _answered: list[bytes] = field(default_factory=list)
     _deleting: bool = False
     _life: int = 0
 
     async def check(self, client: BrokerClient) -> None:
-        """After a start: the messages that are there are those of the topic's last life."""
+        """Check after a start that all messages belong to the topic's last creation."""
         there = await _messages(client)
         begin, found = there if there is not None else (0, [])
         assert all(body.startswith(b"%d " % self._life) for body in found), found
@@ -47,7 +47,7 @@ class TopicChurn:
             self._answered, self._deleting = [], False
 
     async def go_on(self, client: BrokerClient) -> None:
-        """Delete it and make it anew until the broker is gone."""
+        """Delete and create the topic again until the broker is gone."""
         with suppress(RemotingError):
             while True:
                 await self._delete(client)
@@ -71,7 +71,7 @@ class TopicChurn:
 
 
 async def _messages(client: BrokerClient) -> tuple[int, list[bytes]] | None:
-    """Where the topic's messages begin and what they say; None if it does not exist."""
+    """Return the topic's first offset and its bodies; None if it does not exist."""
     bodies: list[bytes] = []
     begin = offset = await client.min_offset(QUEUE)
     end = await client.max_offset(QUEUE)
@@ -81,7 +81,7 @@ async def _messages(client: BrokerClient) -> tuple[int, list[bytes]] | None:
             pulled = await client.pull(QUEUE, group=GROUP, offset=offset, suspend_ms=0)
             if not pulled.messages:
                 assert offset < pulled.next_offset
-                begin = offset = pulled.next_offset  # retention was here
+                begin = offset = pulled.next_offset  # deleted by retention
                 bodies.clear()
             for message in pulled.messages:
                 assert message.queue_offset == offset

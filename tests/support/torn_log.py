@@ -1,9 +1,9 @@
-"""A log cut, or garbled, at any byte of its tail, and what a start must make of it.
+"""A log cut or corrupted at any byte of its tail, and the expected result of a start.
 
-The log is written once; each cut is made in a copy, which is opened, compared and thrown away. One
-of its topics is deleted now and then: all that was in it before is gone, unless the cut is before
-that. By half of the seeds it is empty at the checkpoint, so that a start can go on from there; by
-the others it is not, and a start reads the whole log.
+The log is written once; each cut is made in a copy, which is opened, compared and deleted. One of
+its topics is deleted now and then: its earlier messages are gone, unless the cut is before the
+deletion. For half of the seeds that topic is empty at the checkpoint, so a start continues there;
+for the others a start reads the whole log.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ TAIL_BYTES = 64 * 1024
 QUEUES = 3
 DELETED = Topic("refunds")
 
-#: What a crash leaves behind the cut: nothing, or zeros (sectors that were never written).
+#: The bytes after the cut: none, or zeros (sectors that were never written).
 Damage = Literal["end", "zeros"]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message, and where it stands in the log."""
+    """A message and its place in the log."""
 
     topic: Topic
     queue_id: int
@@ -52,7 +52,7 @@ class Record:
 
 @dataclass(slots=True)
 class TornLog:
-    """A log of several segments in *folder*, as a kill left it; its tail is behind a checkpoint."""
+    """A log of several segments in *folder*, as left by a kill; its tail is after a checkpoint."""
 
     folder: Path
     scratch: Path
@@ -60,25 +60,27 @@ class TornLog:
 
     @classmethod
     def write(cls, folder: Path, *, seed: int) -> TornLog:
-        """In *folder*, which is empty."""
+        """Write a log into *folder*, which is empty."""
         log = cls(folder / "log", folder / "copy")
         asyncio.run(log._write(random.Random(seed)))
         return log
 
     @property
     def end(self) -> int:
-        """Behind the last byte of the log."""
+        """The position after the last byte of the log."""
         return self.records[-1].end
 
     def check_cut(self, at: int, damage: Damage) -> None:
-        """Cut at byte *at*: all whole messages before it come back, what is dropped is told."""
+        """Cut at byte *at*: all whole messages before it are restored, and the dropped bytes are
+        reported.
+        """
         self._copy()
         _cut(self._segments(), at, damage)
         end = self._log_end(at)
         self._check_recovered(self._index_at(at), end, dropped=self._used_bytes(end, at))
 
     def check_flip(self, at: int, bit: int) -> None:
-        """Flip one bit: all messages before it come back; if it is one of a body, no other does."""
+        """Flip one bit: all messages before it are restored; if it is in a body, all others too."""
         victim = self.records[self._index_at(at)]
         self._copy()
         path, position = self._place(at)
@@ -96,10 +98,11 @@ class TornLog:
             self._check_bodies(before)
 
     def _check_bodies(self, count: int) -> None:
-        """The first *count* messages come back, and no body but those that were put."""
+        """Assert that the first *count* messages are restored, and no body that was not stored."""
         with capture_logs():
             store = _opened(self.scratch)
-        try:  # deletions behind them may count or not, so of the topic that was never deleted
+        # Deletions after the cut may count or not: check only the topic without deletions.
+        try:
             bodies = [each.body for each in _all_of(store) if each.topic == TOPIC]
         finally:
             store.abandon()
@@ -139,7 +142,7 @@ class TornLog:
             self.records.append(Record(topic, queue_id, offset, one.body, place, place + size))
 
     async def _delete(self, store: MessageStore) -> None:
-        """As if killed before the checkpoint that follows."""
+        """Delete the topic as if killed before the next checkpoint."""
         with patch.object(MessageStore, "checkpoint", AsyncMock()):
             await store.delete_topic(DELETED, store_ms=len(self.records))
         number = sum(record.topic == DELETIONS for record in self.records)
@@ -147,7 +150,7 @@ class TornLog:
         self.records.append(Record(DELETIONS, 0, number, DELETED.encode(), place, place + size))
 
     def _left_of(self, count: int) -> list[Record]:
-        """What of the first *count* messages was not deleted by one of them."""
+        """Return those of the first *count* messages that no deletion removed."""
         left: list[Record] = []
         for record in self.records[:count]:
             if record.topic == DELETIONS:
@@ -157,9 +160,10 @@ class TornLog:
         return left
 
     def _check_recovered(self, count: int, end: int, *, dropped: int) -> None:
-        """Exactly the first *count* messages come back, and the log goes on at *end*.
+        """Assert that exactly the first *count* messages are restored, and that the log continues
+        at *end*.
 
-        *dropped* is the number of bytes to be told.
+        *dropped*: the number of bytes to be reported.
         """
         with capture_logs() as logs:
             store = _opened(self.scratch)
@@ -201,23 +205,23 @@ class TornLog:
         return sorted(p for p in (self.scratch / "commitlog").iterdir() if p.name.isdigit())
 
     def _place(self, at: int) -> tuple[Path, int]:
-        """File and position of byte *at* of the log, in the copy."""
+        """Return file and position of byte *at* of the log, in the copy."""
         path = max(p for p in self._segments() if int(p.name) <= at)
         return path, at - int(path.name)
 
     def _index_at(self, at: int) -> int:
-        """Number of messages that end at or before *at*."""
+        """Return the number of messages that end at or before *at*."""
         return bisect_right(self.records, at, key=lambda record: record.end)
 
     def _log_end(self, at: int) -> int:
-        """Where the log ends that is cut at *at*: behind a message or a filler."""
+        """Return the end of the log when cut at *at*: after a message or a filler."""
         count = self._index_at(at)
         end = self.records[count - 1].end if count else 0
         following = self.records[count].start if count < len(self.records) else end
         return following if at >= end + FILLER.size and following > end else end
 
     def _used_bytes(self, start: int, end: int) -> int:
-        """Bytes from *start* to *end*, zeros at the end of each file not counted."""
+        """Count the bytes from *start* to *end*, without zeros at the end of each file."""
         used = 0
         for path in (self.folder / "commitlog").iterdir():
             at, content = int(path.name), path.read_bytes()
@@ -230,7 +234,7 @@ def _opened(folder: Path) -> MessageStore:
 
 
 def _all_of(store: MessageStore) -> list[StoredMessage]:
-    """All messages of all queues, in the order of the log."""
+    """Return all messages of all queues, in the order of the log."""
     messages: list[StoredMessage] = []
     for topic, queue_id in product((TOPIC, DELETED), range(QUEUES)):
         offset = 0

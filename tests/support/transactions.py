@@ -1,4 +1,4 @@
-"""Transactional producers for tests, and what they are asked."""
+"""Transactional producers for tests, with their transaction checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPIC = Topic("invoices")
 GROUP = Group("billing")
 HALF = QueueName(Topic("RMQ_SYS_TRANS_HALF_TOPIC"), "broker-a", 0)
 GIVEN_UP = QueueName(Topic("TRANS_CHECK_MAX_TIME_TOPIC"), "broker-a", 0)
-#: Asks at once and often.
+#: Checks start at once and repeat often.
 QUICK = {"transaction_timeout_s": 0.05, "transaction_check_interval_s": 0.1}
 
 COMMIT, ROLLBACK, UNKNOWN = (
@@ -26,7 +26,7 @@ COMMIT, ROLLBACK, UNKNOWN = (
 
 @dataclass(slots=True)
 class Desk:
-    """A producer's check: what it was asked, and what it answers."""
+    """A producer's transaction checks: the requests received, and the answers to give."""
 
     answer: Callable[[StoredMessage], TransactionState] = lambda _: UNKNOWN
     asked: list[StoredMessage] = field(default_factory=list)

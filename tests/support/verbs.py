@@ -1,4 +1,4 @@
-"""The command line in a thread beside what it asks: its words, exit codes and sentences."""
+"""The command line in a thread next to the servers it calls: output, exit codes and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _call: ContextVar[object] = ContextVar("call of orderlane", default=None)
 
 
 class _ByCall:
-    """A stream: what some calls write goes to buffers of their own."""
+    """A stream that separates the output of concurrent calls."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -34,7 +34,9 @@ class _ByCall:
 
 
 async def orderlane(*words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``orderlane WORDS``, while the event loop goes on."""
+    """Return exit code, stdout and stderr of ``orderlane WORDS``, run while the event loop
+    continues.
+    """
     return await asyncio.to_thread(_run, words)
 
 
