@@ -42,7 +42,5 @@ class Given:
         """Return which of these mutually exclusive options is set."""
         found = [name for name in names if name in self]
         if len(found) > 1:
-            raise OptionError(
-                f"{' and '.join(found)} exclude each other: set only one of them"
-            )
+            raise OptionError(f"{' and '.join(found)} exclude each other: set only one of them")
         return found[0] if found else None

@@ -184,9 +184,7 @@ def _tls(given: Given) -> Tls | None:
 def _selection(given: Given) -> Selection:
     which = given.one_of("subscribe", "subscribePattern", "assign")
     if which is None:
-        raise OptionError(
-            "no topic to read: set one of subscribe, subscribePattern and assign"
-        )
+        raise OptionError("no topic to read: set one of subscribe, subscribePattern and assign")
     if which == "subscribe":
         topics = given.need(which, "topics").split(",")
         if not all(topic.strip() for topic in topics):
