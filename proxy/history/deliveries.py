@@ -45,7 +45,7 @@ class Deliveries:
         self._first_out: dict[int, int] = {}  # the same: time of the first delivery
         self.group_progress = GroupProgress(facts, demands, self._open, self.leases.busy)
         self.progress = Progress(facts, self.group_progress, self._first_out, self._open)
-        self._acked: set[int] = set()  # accepted verdicts whose finish is still missing
+        self._acked: set[int] = set()  # accepted verdicts without a finish so far
         self._highest: dict[str, int] = {}  # by key, delivered in this period
         self._highest_before: dict[str, int] = {}  # in earlier periods
         self._finished_now = OffsetFlags()  # in this period
@@ -78,7 +78,7 @@ class Deliveries:
         """Begin an ownership period; no lease outlives the previous one.
 
         Args:
-            t_ns: Begin of the period.
+            t_ns: Start of the period.
             handed_over: The previous period ended by a hand-over without faults.
             leased: Leases were alive when it ended.
         """
@@ -232,7 +232,7 @@ class Deliveries:
         self._open.setdefault(slot, set()).add(offset)
 
     def _judge_again(self, offset: int, flags: int) -> None:
-        """Judge a repeated delivery of a message whose finish the owner had to know."""
+        """Judge the delivery of a message that may have finished, to the knowledge of its owner."""
         facts = self._facts
         if offset in facts.deleted_offsets:
             facts.violation("D1", f"offset {offset} was delivered, and had been deleted unread")

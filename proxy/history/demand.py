@@ -91,7 +91,7 @@ class Demands:
             group: The consumer group.
             topic: The topic.
             span: Begin and end, ns.
-            owners: Node, begin and end of each ownership period of the queue.
+            owners: Node, start and end of each ownership period of the queue.
         """
         begin, end = span
         held = Spans()
@@ -103,7 +103,7 @@ class Demands:
         return sum(until - since - held.length(since, until) for since, until in waits)
 
     def open_waits(self, group: str, topic: str) -> Iterator[tuple[str, int]]:
-        """Yield node and begin of each pull that still waits."""
+        """Yield node and start of each pull that still waits."""
         for (node, name), pulls in self._open.items():
             if name == group:
                 for (_, topics), begun in pulls.items():

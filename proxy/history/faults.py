@@ -19,7 +19,7 @@ class Faults:
         return None if self._active else self._since
 
     def begin(self, what: str, target: str) -> None:
-        """Note the begin of a fault."""
+        """Note the start of a fault."""
         self._active.add((what, target))
 
     def end(self, what: str, target: str, *, t_ns: int) -> None:

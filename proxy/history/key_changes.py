@@ -97,7 +97,7 @@ class KeyChanges:
             if not self._open[key]:
                 del self._open[key]
 
-    # ---- what newer messages wait for -----------------------------------------------------------
+    # ---- waits of newer messages ----------------------------------------------------------------
 
     def _older_ended(self, offset: int, t_ns: int, *, parked: bool) -> None:
         self._any_parked |= parked

@@ -94,7 +94,7 @@ class Life:
         self._seen = -1  # highest delivered offset
         self._claimed = -1  # highest offset finished or below a commit
 
-    # ---- whose event it is ----------------------------------------------------------------------
+    # ---- lives of events ------------------------------------------------------------------------
 
     def is_of_former(self, event: Event) -> bool:
         """Return True if *event* comes from an ownership period of the previous life."""
@@ -120,7 +120,7 @@ class Life:
         self._epochs.add(epoch)
         self._foreign.clear()
 
-    # ---- what is not of this life ---------------------------------------------------------------
+    # ---- events of other lives ------------------------------------------------------------------
 
     def report(self, event: Event, what: str) -> None:
         """Report G1: *event* happened in this life but belongs to another one."""

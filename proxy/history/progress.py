@@ -48,8 +48,8 @@ class Progress:
         self._first_out = first_out
         self._by_slot = by_slot
         self._due: dict[int, _Due] = {}
-        self._was_stuck: deque[tuple[int, int, int]] = deque(maxlen=8)  # begin and end
-        self._idle: dict[str, tuple[int, int]] = {}  # key → begin, highest offset sent then
+        self._was_stuck: deque[tuple[int, int, int]] = deque(maxlen=8)  # start and end
+        self._idle: dict[str, tuple[int, int]] = {}  # key → start, highest offset sent then
 
     def new_period(self, unfinished: dict[int, Slot], t_ns: int) -> None:
         """Begin an ownership period with the *unfinished* messages."""

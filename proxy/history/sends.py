@@ -70,7 +70,7 @@ class Sends:
         self._strays.add(event["msg"])
 
     def send(self, event: Event) -> None:
-        """Record the begin of a send."""
+        """Record the start of a send."""
         message = self._of(event)
         message.sent = True
         if not message.acknowledged:

@@ -224,7 +224,7 @@ class Clock:
 @dataclass(frozen=True, slots=True)
 class Demand:
     """Waits of pulls for a topic at a node, times in which limits held the group back there, and
-    begins of waits without an end.
+    starts of waits without an end.
     """
 
     node: str

@@ -52,7 +52,7 @@ class TopicCounts:
         """Failed deliveries: nacked, expired, or failed at an action."""
         return self.nacked + self.expired + self.failed_actions
 
-    def handed_out(self, messages: int) -> None:
+    def count_delivered(self, messages: int) -> None:
         """Count *messages* delivered to clients."""
         self.delivered += messages
         self.filtered_in_a_row = 0

@@ -271,7 +271,7 @@ class GroupLane:
             # More may be ready, also for this pull, but its caller has no answer yet.
             asyncio.get_running_loop().call_soon(self._wake)
         for batch in batches:
-            self.counts[batch.pipeline.topic].handed_out(len(batch.leases))
+            self.counts[batch.pipeline.topic].count_delivered(len(batch.leases))
             if batch.pipeline.origin is batch.pipeline:
                 # all leases of the batch have the same deadline
                 self._timer.set(batch.leases[0].deadline_ns)

@@ -142,7 +142,7 @@ class LaneHistory:
         self._record(pipeline, "deleted", [{"from": offsets.start, "to": offsets.stop}])
 
     def period(self, pipeline: QueuePipeline, event: str, **fields: object) -> None:
-        """Record the begin, drain or end of an ownership period."""
+        """Record the start, drain or end of an ownership period."""
         self._record(pipeline, event, [fields])
 
     def rules(self, pipeline: QueuePipeline, *, max_leased: int) -> None:
@@ -246,7 +246,7 @@ def rules_in_history(pipeline: QueuePipeline) -> dict[str, object]:
 
 
 def keys_in_history(queue: QueuePipeline | Snapshot) -> dict[str, object]:
-    """Return paused and parked keys and the version of the order key at the begin of a period.
+    """Return paused and parked keys and the version of the order key at the start of a period.
 
     They belong to ``own+``; a paused key of null stands for the whole queue.
     """

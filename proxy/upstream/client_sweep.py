@@ -1,13 +1,13 @@
 """Forgets clients of broadcast groups that have been absent for ``forget_after_s``.
 
 1. The newest ownership record of a client's queues, by the brokers' clocks, shows its last
-presence. A client with dead letters or parked messages is kept as long as brokers keep these.
+   presence. A client with dead letters or parked messages is kept as long as brokers keep these.
 2. It is checked again under the orderly locks of all its queues, which are requested again before
-each step, so no proxy serves it meanwhile. The locks are held under a separate client id; otherwise
-this proxy itself could begin to serve the client.
+   each step, so no proxy serves it meanwhile. The locks are held under a separate client id;
+   otherwise this proxy itself could begin to serve the client.
 3. Its offsets are deleted first, because they include the fence for the epochs that its records
-count. So that the client is still listed if this process is killed then, an offset of its records
-stands in for them.
+   count. Then an offset of its records is committed, so that the client is still listed if this
+   process is killed before the end.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ begins:
 1. the switch is chosen, and reading stops;
 2. an ownership record contains the switch and both rules, so that the next owner knows them;
 3. reading continues; older messages that are not in memory are read again to be counted under their
-new keys, and so are the copies of parked ones;
+   new keys, and so are the copies of parked ones;
 4. after the last older message has finished, the next record ends the change, and another one may
-begin.
+   begin.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class RedriveRun:
         self._progress = progress_group(group)
         self._counts = counts
         self._audit = audit
-        self._lives: dict[QueueName, int | None] = {}  # of the topic, at the begin
+        self._lives: dict[QueueName, int | None] = {}  # of the topic, at the start
         self._noted = ""
         self._begun = asyncio.Event()
         self._stop = asyncio.Event()

@@ -6,10 +6,10 @@ whole files of their log, of all topics together, so the records of a quiet queu
 with the messages of a busy one.
 
 1. For an owned queue, and for its parked twin, the snapshot that its records build on is watched,
-with or without pulls and regardless of its writer. The owner knows its contents, so it can also
-replace a deleted snapshot.
+   with or without pulls and regardless of its writer. The owner knows its contents, so it can also
+   replace a deleted snapshot.
 2. A queue without an owner is checked by each proxy that has its group. One of them owns it for a
-moment to write the last snapshot again.
+   moment to write the last snapshot again.
 3. An owner also checks at its hand-over (``hand_over.last_record``).
 
 Nothing is checked while no proxy of the group runs (``docs/guarantees.md``).

@@ -22,7 +22,7 @@ _AT_ONCE = 16
 class OwnerRow:
     """A queue and its newest ownership period, None if it never had one.
 
-    ``member``: its owner is still a member of the group; ``since_ms``: begin of the period, by the
+    ``member``: its owner is still a member of the group; ``since_ms``: start of the period, by the
     broker's clock.
     """
 

@@ -36,7 +36,7 @@ class GivenToAnother(OrderlaneError):
 
 
 class TrustLapsed(RemotingError):
-    """The lock may have another owner by now, whose records a record of ours would invalidate."""
+    """The lock may have another owner by now, and a record of ours would invalidate its records."""
 
     retriable = True
 

@@ -7,7 +7,7 @@ next owner can continue after a crash at any point:
 2. copies of its messages are appended to the twin, in order, and each message then finishes;
 3. a redrive is recorded in the records of the twin, and the copies are delivered;
 4. once the twin has no copies of the key left, an ownership record no longer lists it, a record of
-the twin forgets it, and its newer messages are delivered again.
+   the twin forgets it, and its newer messages are delivered again.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Refills:
             del self._wanted[pipeline]
 
     async def _memory_for(self, pipeline: QueuePipeline) -> None:
-        """Wait while memory is full, and spill in all queues what cannot be delivered now.
+        """Wait while memory is full, and spill undeliverable messages in all queues.
 
         A queue with nothing to offer does not wait: others may hold the memory forever.
         """

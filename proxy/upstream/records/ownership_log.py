@@ -191,7 +191,7 @@ class OwnershipLog:
         return (await self.last(group, queue))[0]
 
     async def begun_ms(self, group: Group, queue: QueueName, last: LastOwner) -> int | None:
-        """Return the begin of the period *last* of *queue*, by the broker's clock; None if its
+        """Return the start of the period *last* of *queue*, by the broker's clock; None if its
         first record is deleted.
 
         Raises RemotingError.

@@ -37,7 +37,7 @@ def site(tmp_path: Path, brokers: Brokers) -> Iterator[Site]:
 
 
 def periods(children: Children, queue: str, *more: str) -> list[dict[str, Any]]:
-    """Return begins and ends of periods of *queue*, and its events of *more* kinds."""
+    """Return starts and ends of periods of *queue*, and its events of *more* kinds."""
     return [each for each in events(children, "own+", "own-", *more) if each["queue"] == queue]
 
 
