@@ -120,7 +120,7 @@ async def test_a_few_are_taken_over_at_a_time(take_overs: TakeOvers) -> None:
     assert most == 32
 
 
-async def test_the_begin_of_a_group_is_computed_once(take_overs: TakeOvers) -> None:
+async def test_the_start_of_a_group_is_computed_once(take_overs: TakeOvers) -> None:
     """By the first caller; later ones wait, and another group does not."""
     async with take_overs.first_start(BILLING, ORDERS) as first:
         second = take_overs.first_start(BILLING, ORDERS)
@@ -134,7 +134,7 @@ async def test_the_begin_of_a_group_is_computed_once(take_overs: TakeOvers) -> N
     await second.__aexit__(None, None, None)
 
 
-async def test_the_begin_of_a_group_is_computed_again_after_a_failure(
+async def test_the_start_of_a_group_is_computed_again_after_a_failure(
     take_overs: TakeOvers,
 ) -> None:
     with pytest.raises(RequestTimeout):
