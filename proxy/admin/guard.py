@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Mapping
 
 from proxy.admin.operations import OPEN
-from proxy.core.access.rights import ANY_GROUP, Act, Right, too_large
+from proxy.core.access.rights import ANY_GROUP, Access, Right, too_large
 from proxy.errors import Forbidden, NotAllowed
 from proxy.net.principals import Principals
 
@@ -91,7 +91,7 @@ class Guard:
                 " takes it from ORDERLANE_ADMIN_TOKEN)"
             )
         topic = names.get("topic")
-        act = Act(Right.ADMIN, names.get("group", ANY_GROUP), () if topic is None else (topic,))
+        act = Access(Right.ADMIN, names.get("group", ANY_GROUP), () if topic is None else (topic,))
         if why := too_large(act):
             raise Forbidden(f"the request {why}")
         if not self._principals.may(who, act):

@@ -104,7 +104,7 @@ class GroupLane:
         starvation, topic = self.presence.starvation, pipeline.topic
         waiting = starvation.waiting(topic)
         enough = READ_AHEAD if waiting or stuck else 1
-        return pipeline.ready < enough and (waiting or starvation.lately(topic, now_ns()))
+        return pipeline.ready < enough and (waiting or starvation.asked_recently(topic, now_ns()))
 
     # ---- ownership; caller: upstream ------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class GroupLane:
         if self.presence.starvation.asks(wish.topics, now):
             self.listener.on_settled()  # it may resume paused reading
         batches = self.buffer.lease(wish, now_ns=now)
-        if acted := self.buffer.take_acted():
+        if acted := self.buffer.take_unreported():
             for pipeline, effects in acted:
                 self._execute(pipeline, effects, at_ns=now)
             # More may be ready, also for this pull, but its caller has no answer yet.

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from collections.abc import Collection
 
-from proxy.core.access.rights import Act, allowed, too_large
+from proxy.core.access.rights import Access, allowed, too_large
 from proxy.settings.proxy_settings import Settings
 
 #: Names in verdicts that are kept: a client asks the same again and again.
@@ -24,7 +24,7 @@ class Principals:
         self._tokens = [(bytes.fromhex(each.sha256), each.owner) for each in settings.tokens]
         self._certificates = {each.common_name: each.name for each in settings.certificates}
         self._rules = [each.rule for each in settings.access]
-        self._allowed: dict[tuple[str, Act], bool] = {}
+        self._allowed: dict[tuple[str, Access], bool] = {}
         self._names = 0  # in those
 
     def __bool__(self) -> bool:
@@ -36,7 +36,7 @@ class Principals:
         return bool(self._rules)
 
     @property
-    def remembered(self) -> Collection[tuple[str, Act]]:
+    def remembered(self) -> Collection[tuple[str, Access]]:
         """Who asked for which act, as far as the verdicts are kept."""
         return self._allowed.keys()
 
@@ -51,7 +51,7 @@ class Principals:
         found = [owner for known, owner in self._tokens if hmac.compare_digest(given, known)]
         return found[0] if found else None
 
-    def may(self, principal: str, act: Act) -> bool:
+    def may(self, principal: str, act: Access) -> bool:
         """Whether a rule lets *principal* do *act*; never one that is too large."""
         found = self._allowed.get((principal, act))
         if found is None:

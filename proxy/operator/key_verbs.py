@@ -237,7 +237,7 @@ class KeyVerbs:
         job = pipeline.head(key)
         if job is None:
             raise WrongState(f"key {key_text(key)!r} has no unfinished message in {pipeline.place}")
-        before = pipeline.retry(job, anew=anew)
+        before = pipeline.retry(job, reset_attempts=anew)
         try:
             if anew:  # otherwise the next owner would continue the old count
                 await self._context.recorder.record(self._lane, pipeline)

@@ -16,9 +16,9 @@ from proxy.actions.pipeline import Actions
 from proxy.core.group.queue_census import QueueCensus
 from proxy.core.group.token_bucket import TokenBucket
 from proxy.core.jobs.chains import Job, JobChains, JobState
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.residency import Residency
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import RetryPolicy
@@ -307,7 +307,7 @@ def _with_former_ones(original: Any, steady: SteadyMembers, members: Any, **now:
 
 
 def _knows_no_pause(original: Any, dispatch: Dispatch, *how: Any) -> Any:
-    with patch.object(dispatch, "_pauses", Pauses(Noted())):
+    with patch.object(dispatch, "_pauses", Pauses(TrackedDict())):
         return original(dispatch, *how)
 
 
@@ -381,7 +381,7 @@ MUTANTS = (
     Mutant("R4", "what is ready of a paused key is handed out",
            method_of(Dispatch, "lease", _knows_no_pause), acted),
     Mutant("R4", "no record says what is paused",
-           property_of(QueuePipeline, "recorded_pauses", lambda *_: Noted()), acted),
+           property_of(QueuePipeline, "recorded_pauses", lambda *_: TrackedDict()), acted),
     Mutant("R5", "what is done is put on no record",
            method_of(Audit, "change", _off_the_record), acted),
     Mutant("N1", "nothing is read while a lease is alive",

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from broker_core.names import Group
 from broker_core.store import tables
 from broker_core.store.commit_log import Sync
-from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.ownership.group_share import Present
 from proxy.core.ownership.recording import Recording
@@ -107,7 +107,7 @@ def _leases_of_a_twin(original: Any, pipeline: QueuePipeline, **how: Any) -> Any
 def _copies_know_no_pause(original: Any, dispatch: Dispatch, *how: Any) -> Any:
     if not _leases_copies:
         return original(dispatch, *how)
-    with patch.object(dispatch, "_pauses", Pauses(Noted())):
+    with patch.object(dispatch, "_pauses", Pauses(TrackedDict())):
         return original(dispatch, *how)
 
 

@@ -317,7 +317,7 @@ class ParkingSite:
                         assert lease.job.key in self.asked, f"{lease}: nobody asked for it"
                     self._judge(pipeline, lease)
                     self.leases.append((pipeline, lease))
-                self._saw(pipeline, pipeline.take_acted() or Effects())
+                self._saw(pipeline, pipeline.take_unreported() or Effects())
 
     def retry(self, key: str) -> None:
         """Reset the attempts of the first message of *key*, as if it had never failed."""

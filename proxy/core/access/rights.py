@@ -51,7 +51,7 @@ ANY_GROUP = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Access:
     """A right that a request needs. *group* is None if no group is concerned, as in a send, and
     ``ANY_GROUP`` for all groups. Without *topics*, only a rule for all topics matches.
     """
@@ -61,7 +61,7 @@ class Act:
     topics: tuple[str, ...] = ()
 
 
-def too_large(act: Act) -> str:
+def too_large(act: Access) -> str:
     """Return why *act* is refused regardless of rules, as the end of a sentence; empty if rules
     decide. Requests may contain megabytes of names, which must reach neither patterns nor memory.
     """
@@ -73,7 +73,7 @@ def too_large(act: Act) -> str:
     return ""
 
 
-def allowed(principal: str, act: Act, rules: Sequence[Rule]) -> bool:
+def allowed(principal: str, act: Access, rules: Sequence[Rule]) -> bool:
     """Return True if *principal* may do *act*: some rule must grant each of its topics."""
     if not rules:
         return True

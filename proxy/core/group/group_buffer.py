@@ -52,7 +52,7 @@ class GroupBuffer:
     _pipelines: dict[QueueName, QueuePipeline] = field(default_factory=dict)
     _work: Budget = field(default_factory=lambda: Budget(MAX_WORK))
     _paused_queues: dict[QueueName, PausedKey] = field(default_factory=dict)
-    _acted: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
+    _unreported: list[tuple[QueuePipeline, Effects]] = field(default_factory=list)
     # Pipelines with ready jobs, in the order of their turns.
     _ready: dict[Topic, dict[QueuePipeline, None]] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class GroupBuffer:
         self._pipelines[pipeline.queue] = pipeline
         pipeline.share_work(self._work)
         if pipeline.origin is pipeline:  # a twin is paused with its queue
-            pipeline.pauses.tell(self._paused_queues)
+            pipeline.pauses.register_in(self._paused_queues)
             if (pause := pipeline.pauses.whole) is not None:
                 self._paused_queues[pipeline.queue] = pause
         self.refresh(pipeline)
@@ -80,7 +80,7 @@ class GroupBuffer:
         if self._pipelines.get(pipeline.queue) is pipeline:
             del self._pipelines[pipeline.queue]
             self._paused_queues.pop(pipeline.queue, None)
-            pipeline.pauses.tell({})  # later changes of it do not matter here
+            pipeline.pauses.register_in({})  # later changes of it do not matter here
         self._ready.get(pipeline.topic, {}).pop(pipeline, None)
 
     def forget(self, topic: Topic) -> None:
@@ -164,11 +164,11 @@ class GroupBuffer:
             longer.append(Batch(batch.pipeline, leases))
         return longer
 
-    def take_acted(self) -> list[tuple[QueuePipeline, Effects]]:
+    def take_unreported(self) -> list[tuple[QueuePipeline, Effects]]:
         """Return, once, the effects on jobs that ``lease`` did not return. More jobs may be ready:
         ``lease`` stops at the work limit of a pull.
         """
-        acted, self._acted = self._acted, []
+        acted, self._unreported = self._unreported, []
         return acted
 
     def _firsts(self, wish: PullWish, *, jobs_left: int, now_ns: int) -> list[Batch]:
@@ -198,9 +198,9 @@ class GroupBuffer:
                     now_ns=now_ns,
                     holder=wish.holder,
                 )
-                acted = pipeline.take_acted()
+                acted = pipeline.take_unreported()
                 if acted is not None:
-                    self._acted.append((pipeline, acted))
+                    self._unreported.append((pipeline, acted))
                 if pipeline.ready and (leases or pipeline.may_hand_out(now_ns)):
                     turns[pipeline] = None  # behind the others; otherwise it returns once allowed
                 if several and (leases or acted is not None):

@@ -142,7 +142,7 @@ class JobChains:
     held_keys: set[bytes] = field(default_factory=set)
     """Held keys with jobs here. Read-only for others."""
     _held: set[bytes] = field(default_factory=set)
-    _stirred: set[bytes] = field(default_factory=set)
+    _woken: set[bytes] = field(default_factory=set)
     waits: Callable[[Job], bool] | None = None
     """Set by ``wait_by``. Read-only for others."""
     _burst: int = 0  # reactivated jobs polled since the main queue's last turn
@@ -169,10 +169,10 @@ class JobChains:
         """Add the waiting times of jobs for their predecessors to *measures* from now on."""
         self.measures = measures
 
-    def take_stirred(self) -> set[bytes]:
+    def take_woken(self) -> set[bytes]:
         """Return, once each, held keys whose first job arrived or stopped waiting for others."""
-        stirred, self._stirred = self._stirred, set()
-        return stirred
+        woken, self._woken = self._woken, set()
+        return woken
 
     @property
     def ready(self) -> int:
@@ -230,7 +230,7 @@ class JobChains:
             self._chains[key] = _Chain(job, job)
             if key in self._held:
                 self.held_keys.add(key)
-                self._stirred.add(key)
+                self._woken.add(key)
                 job.state = CHAINED
                 return False
         if self.waits is not None and self.waits(job):
@@ -334,7 +334,7 @@ class JobChains:
         if chain is None or chain.head.state is not CHAINED:
             return
         if key in self._held:
-            self._stirred.add(key)
+            self._woken.add(key)
         elif not self._waits(chain.head):
             chain.head.move(CHAINED, READY)
             self._waited(chain.head)

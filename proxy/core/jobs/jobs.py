@@ -152,7 +152,7 @@ class Jobs:
             self._tracker.finish(job.offset)
         elif key is not None:
             spilled.finish(key)
-        if spilled.keys or self.residency.down.due:
+        if spilled.keys or self.residency.unloaded.due:
             self.residency.feed()
             if key is not None:
                 self.residency.refill(key)
@@ -175,7 +175,7 @@ class Jobs:
             elif job.key is not None:
                 spilled.finish(job.key)
         self.window.leave(held_bytes, jobs=len(jobs))
-        if spilled.keys or self.residency.down.due:
+        if spilled.keys or self.residency.unloaded.due:
             self.residency.feed()
             before = None
             for job in jobs:

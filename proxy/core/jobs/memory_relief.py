@@ -29,7 +29,7 @@ class Holder(Protocol):
     def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
         """Spill the chain of *key* beyond *tail_bytes*."""
 
-    def set_down(self, wanted_bytes: int) -> int:
+    def unload(self, wanted_bytes: int) -> int:
         """Unload first jobs for *wanted_bytes*, as far as possible; return the freed bytes."""
 
 
@@ -53,7 +53,7 @@ class Relief:
         for holder in self.holders:
             if wanted_bytes <= 0:
                 return
-            wanted_bytes -= holder.set_down(wanted_bytes)
+            wanted_bytes -= holder.unload(wanted_bytes)
 
     def _cut(self, wanted_bytes: int) -> int:
         """Spill about *wanted_bytes* of the longest chains; return the freed bytes. Does nothing if

@@ -32,7 +32,7 @@ class Refill:
 
     key: bytes
     offsets: tuple[int, ...]
-    set_down: bool = False
+    unloaded: bool = False
 
 
 def how_many(wanted: Sequence[Refill], record_bytes: int, *, memory_bytes: int = _BYTES) -> int:
@@ -52,7 +52,7 @@ def how_many(wanted: Sequence[Refill], record_bytes: int, *, memory_bytes: int =
     return len(wanted)
 
 
-class RefillRound:
+class RefillPass:
     """The remaining reads of one pass, and the messages found for incomplete refills."""
 
     def __init__(self, refills: Sequence[Refill]) -> None:

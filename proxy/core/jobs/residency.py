@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Sequence
 from proxy.core.jobs.chains import CHAINED, Job, JobChains
 from proxy.core.jobs.offset_tracker import OffsetTracker
 from proxy.core.jobs.refills import Refill
-from proxy.core.jobs.set_down import SetDown
 from proxy.core.jobs.spilled_chains import SpilledChains
+from proxy.core.jobs.unloaded import UnloadedJobs
 from proxy.core.jobs.window import FlowWindow
 
 #: A full window is examined again once this part (1/n) of it was read.
@@ -53,7 +53,7 @@ class Residency:
         self._chains, self._spilled, self._tracker = chains, spilled, tracker
         self.window = window
         #: First jobs that cannot be delivered now, and those of them that are unloaded.
-        self.down = SetDown(window)
+        self.unloaded = UnloadedJobs(window)
         self._memory = window.memory
         self._memory.relief.holders[self] = None
         self._max_jobs_per_key = max_jobs_per_key
@@ -106,7 +106,7 @@ class Residency:
     @property
     def being_read(self) -> int:
         """Number of jobs being read again."""
-        return self._spilled.being_read + self.down.asked
+        return self._spilled.being_read + self.unloaded.asked
 
     def room(self, *, demand: bool, idle: bool = False) -> int:
         """Return how many more messages may be read now.
@@ -116,7 +116,7 @@ class Residency:
         waits for room.
         *idle*: waiting clients get nothing, so a few messages are read even with memory full.
         """
-        if self._starved or self.down.due:
+        if self._starved or self.unloaded.due:
             self._make_room()
             self.feed()
         if self._starved:
@@ -233,7 +233,7 @@ class Residency:
         """Read the message of *job* again if it is unloaded, else return False. The job cannot be
         delivered until then.
         """
-        if not self.down.want(job):
+        if not self.unloaded.want(job):
             return False
         self._make_room(all_heads=False)  # there may be many such jobs at once
         self.feed()
@@ -243,7 +243,7 @@ class Residency:
         """Take the message of the unloaded job at *offset*: *as_read*, or None if it was deleted.
         Return the job; None if it has finished meanwhile.
         """
-        job = self.down.came(offset, as_read)
+        job = self.unloaded.came(offset, as_read)
         self.feed()
         return job
 
@@ -279,14 +279,14 @@ class Residency:
             if self._starved:
                 key, _ = self._starved.popitem(last=False)
                 self.refill(key)
-            if (refill := self.down.ask(self.left)) is not None:
+            if (refill := self.unloaded.ask(self.left)) is not None:
                 self.refills.append(refill)
             elif not self._starved:
                 return
 
     def leave(self, job: Job) -> None:
         """Remove *job* from memory."""
-        if not self.down or not self.down.forget(job):
+        if not self.unloaded or not self.unloaded.forget(job):
             self.window.leave(job.held_bytes)
 
     # ---- spilling what is there -----------------------------------------------------------------
@@ -309,29 +309,29 @@ class Residency:
     def _make_room(self, *, all_heads: bool = True) -> None:
         """Unload first jobs, because the window is full, perhaps of undeliverable jobs."""
         wanted = max(1, self.window.max_jobs // _FREED)
-        if self.left > self.down.spare:
+        if self.left > self.unloaded.spare:
             return
-        for job in self._to_set_down(all_heads=all_heads):
-            self._set_down(job)
-            if self.left > self.down.spare + wanted:
+        for job in self._to_unload(all_heads=all_heads):
+            self._unload(job)
+            if self.left > self.unloaded.spare + wanted:
                 return
 
-    def _to_set_down(self, *, all_heads: bool = True) -> Iterator[Job]:
+    def _to_unload(self, *, all_heads: bool = True) -> Iterator[Job]:
         """Yield first jobs that cannot be delivered now, in the order of unloading. *all_heads*:
         also those that wait for older messages; O(keys) while any may.
         """
-        yield from self.down.take_candidates()
+        yield from self.unloaded.take_candidates()
         if all_heads and self._chains.waits is not None:
             for job in list(self._chains.heads()):
                 waits = job.state is CHAINED and self._chains.waits(job)
-                if waits and job.message is not None and job.key not in self.down.kept:
+                if waits and job.message is not None and job.key not in self.unloaded.kept:
                     yield job
 
-    def _set_down(self, job: Job) -> int:
+    def _unload(self, job: Job) -> int:
         """Unload *job*, the first of its key, and spill the jobs behind it; return freed bytes."""
         if job.key is not None:
             self._shorten(job.key, 1)
-        return self.down.put(job)
+        return self.unloaded.put(job)
 
     def _shorten(self, key: bytes, most: int) -> None:
         """Spill the jobs of *key* in memory beyond the first *most*."""
@@ -376,11 +376,11 @@ class Residency:
             keep += 1
         self._shorten(key, keep)
 
-    def set_down(self, wanted_bytes: int) -> int:
+    def unload(self, wanted_bytes: int) -> int:
         """Unload first jobs for *wanted_bytes*, as far as possible; return the freed bytes."""
         freed = 0
-        for job in self._to_set_down():
-            freed += self._set_down(job)
+        for job in self._to_unload():
+            freed += self._unload(job)
             if freed >= wanted_bytes:
                 break
         return freed

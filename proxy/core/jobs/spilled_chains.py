@@ -61,7 +61,7 @@ class SpilledChain:
             self.head = 0
 
 
-def _nobody(_jobs: int) -> None:
+def _ignore(_jobs: int) -> None:
     return
 
 
@@ -71,7 +71,7 @@ class SpilledChains:
     ``on_change`` is called with each change of it. ``being_read`` of them are on their way.
     """
 
-    told: Callable[[int], None] = _nobody
+    on_change: Callable[[int], None] = _ignore
     waiting: int = 0
     being_read: int = 0
     # Keys whose chains changed other than at their ends; the recorder clears it.
@@ -201,7 +201,7 @@ class SpilledChains:
 
     def _wait(self, jobs: int) -> None:
         self.waiting += jobs
-        self.told(jobs)
+        self.on_change(jobs)
 
     def _moved(self, key: bytes, chain: SpilledChain) -> None:
         if chain.head == len(chain.offsets):

@@ -49,7 +49,7 @@ class Starvation:
         """Return True if a client waits for messages of *topic*."""
         return topic in self._waiting or None in self._waiting
 
-    def lately(self, topic: Topic, now_ns: int) -> bool:
+    def asked_recently(self, topic: Topic, now_ns: int) -> bool:
         """Return True if a client recently asked for messages of *topic*."""
         asked_ns = max(self._asked_ns.get(topic, 0), self._asked_ns.get(None, 0))
         return bool(asked_ns) and now_ns - asked_ns < _LATELY_NS

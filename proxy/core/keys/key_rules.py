@@ -120,11 +120,11 @@ class KeyRecord:
             former=(*former, self.rule)[-_FORMER:],
         )
 
-    def through(self) -> KeyRecord:
+    def completed(self) -> KeyRecord:
         """Return the record after all messages below the switch have finished."""
         return replace(self, before=None)
 
-    def begun_anew(self, offset: int) -> KeyRecord:
+    def reset_to(self, offset: int) -> KeyRecord:
         """Return the record after a reset of the queue to *offset*: the current rule applies to all
         messages read from then on.
         """

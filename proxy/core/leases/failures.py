@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.leases.verdicts import Nack
 
@@ -19,7 +19,7 @@ class Failures:
         self.policy = policy
         #: Deliveries by offset of the unfinished jobs that failed at least once. Read-only for
         #: others; the recorder collects its changes.
-        self.attempts: Noted[int, int] = Noted(attempts)
+        self.attempts: TrackedDict[int, int] = TrackedDict(attempts)
         #: Jobs that an earlier owner gave up without recording the outcome. Read-only for others.
         self.given_up = {offset for offset, count in attempts.items() if policy.gives_up(count)}
 
@@ -51,7 +51,7 @@ class Failures:
         """
         return offset in self.given_up and self.policy.gives_up(self.attempts[offset])
 
-    def begin_anew(self, offset: int) -> None:
+    def reset(self, offset: int) -> None:
         """Reset the deliveries of the unfinished, unleased job at *offset*."""
         if offset in self.attempts:
             self.count(offset, 0)

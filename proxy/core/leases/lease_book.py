@@ -18,8 +18,8 @@ from itertools import count
 from typing import Any, NamedTuple, cast
 
 from proxy.core.jobs.chains import SEVERAL_CONNECTIONS, Job
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.ranking import Ranking
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.retry_policy import MS
@@ -171,7 +171,7 @@ class LeaseBook:
         return iter(self._leases.values())
 
     @property
-    def attempts(self) -> Noted[int, int]:
+    def attempts(self) -> TrackedDict[int, int]:
         """Deliveries by offset of the unfinished jobs that failed at least once."""
         return self.failures.attempts
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 from weakref import ref
 
-from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.keys.key_rules import KeyRecord
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.records.parked_key import ParkedKey
@@ -66,7 +66,7 @@ class Recording:
         self._keys: KeyRecord | None = None
         if last is not None and last.snapshot is not None and last.damage is None:
             self._snapshot_at, self._last_at = last.snapshot_at, last.last_at
-            self._tell(last.snapshot)
+            self._set_baseline(last.snapshot)
             self._longest_lease_ms = 0  # belongs to another period
 
     @property
@@ -111,8 +111,8 @@ class Recording:
                 return [delta]
         self._snapshot_at = None
         snapshot = self._pipeline.snapshot(now_ns=now_ns)
-        self._tell(snapshot)
-        self._took_notes()
+        self._set_baseline(snapshot)
+        self._clear_changes()
         self._since_ns = now_ns
         self._serial += 1
         return [*parts(snapshot, self._own, serial=self._serial, most=most)]
@@ -155,7 +155,7 @@ class Recording:
         # never old enough for retention.
         return now_ns - self._since_ns >= _MAX_AGE_NS
 
-    def _tell(self, snapshot: Snapshot) -> None:
+    def _set_baseline(self, snapshot: Snapshot) -> None:
         self._base, self._read, self._in_snapshot = snapshot.base, snapshot.read, snapshot.size
         self._unfinished, self._count = set(snapshot.unfinished), len(snapshot.unfinished)
         self._attempts = snapshot.attempts
@@ -165,7 +165,7 @@ class Recording:
         self._paused = snapshot.paused
         self._keys = snapshot.keys
 
-    def _took_notes(self) -> None:
+    def _clear_changes(self) -> None:
         """Clear the tracked changes, because everything is recorded."""
         pipeline, jobs = self._pipeline, self._pipeline.jobs
         jobs.unspilled_changes()
@@ -215,7 +215,7 @@ class Recording:
             self._attempts = dict(self._pipeline.leases.attempts)
             self._parked = dict(self._pipeline.parked)
             self._paused = dict(pauses)
-        self._took_notes()
+        self._clear_changes()
         return delta if delta.size or (base, read, delta.longest_lease_ms) != said else None
 
     def _unfinished_changes(self) -> tuple[list[int], list[int]]:
@@ -268,12 +268,14 @@ class Recording:
         return spilled, heads
 
 
-def _changes(now: Noted[K, V], told: Mapping[K, V], *, compare: bool) -> dict[K, V | None]:
-    """Return the changes of *now* to record; None if removed. *compare*: compare with *told*."""
+def _changes(
+    now: TrackedDict[K, V], recorded: Mapping[K, V], *, compare: bool
+) -> dict[K, V | None]:
+    """Return the changes of *now*; None for removed keys. *compare*: compare with *recorded*."""
     changes: dict[K, V | None] = {}
     if compare:
-        changes.update(dict.fromkeys(told.keys() - now.keys()))
-        changes.update((key, each) for key, each in now.items() if told.get(key) != each)
+        changes.update(dict.fromkeys(recorded.keys() - now.keys()))
+        changes.update((key, each) for key, each in now.items() if recorded.get(key) != each)
     else:
         changes.update((key, now.get(key)) for key in now.changed)
     return changes

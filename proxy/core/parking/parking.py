@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.residency import LONGEST_KEY
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import OnExhausted
 from proxy.core.leases.lease_book import LeaseBook
@@ -35,7 +35,7 @@ class Parking:
     timed = False
 
     def __init__(
-        self, jobs: Jobs, leases: LeaseBook, parked: Noted[bytes, ParkedKey], epoch: Epoch
+        self, jobs: Jobs, leases: LeaseBook, parked: TrackedDict[bytes, ParkedKey], epoch: Epoch
     ) -> None:
         """*parked*: the keys in the queue's records, or on their way there."""
         self._jobs, self._leases, self._epoch = jobs, leases, epoch
@@ -54,7 +54,7 @@ class Parking:
         self.trouble = ""
         self._freed: set[bytes] = set()
         self._held_back_keys: dict[int, bytes] = {}
-        jobs.residency.down.keep(parked)
+        jobs.residency.unloaded.keep(parked)
         for key in parked:
             jobs.chains.hold(key)
 
@@ -154,7 +154,7 @@ class Parking:
         """Return keys, not parked, whose first unfinished message failed and was stored before that
         time. O(keys in memory).
         """
-        stored_ms_of = self._jobs.residency.down.stored_ms
+        stored_ms_of = self._jobs.residency.unloaded.stored_ms
         return [
             head.key
             for head in self._jobs.chains.heads()
@@ -173,7 +173,7 @@ class Parking:
 
     def keys_to_copy(self) -> list[bytes]:
         """Return keys for which ``to_copy`` may have new jobs, each once per change."""
-        keys, self._freed = self._freed | self._jobs.chains.take_stirred(), set()
+        keys, self._freed = self._freed | self._jobs.chains.take_woken(), set()
         return sorted(keys)
 
     def look_again(self, keys: Iterable[bytes]) -> None:

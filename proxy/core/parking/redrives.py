@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.ranking import Ranking
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.keys.ids import Epoch
 from proxy.core.leases.lease_book import LeaseBook
 from proxy.core.pipeline.effects import Effects
@@ -27,7 +27,7 @@ class Redrives:
     """
 
     def __init__(
-        self, jobs: Jobs, leases: LeaseBook, parked: Noted[bytes, ParkedKey], _epoch: Epoch
+        self, jobs: Jobs, leases: LeaseBook, parked: TrackedDict[bytes, ParkedKey], _epoch: Epoch
     ) -> None:
         """*parked*: how far each parked key was read; redrives in the records continue."""
         assert jobs.residency.wanted is not None
@@ -146,7 +146,7 @@ class Redrives:
         self._stopping.discard(key)
         self._pace(key, rate)
         for offset in self._jobs.by_key.spilled_offsets(key):
-            self._leases.failures.begin_anew(offset)
+            self._leases.failures.reset(offset)
         self._want(key)
 
     def _want(self, key: bytes) -> None:

@@ -21,7 +21,7 @@ from proxy.core.pipeline.effects import Effects
 MAX_WORK, BYTES_OF_WORK = 256, 4096
 
 #: Result for a job: deliver it, filter it, or count a failure.
-Acted = Passed | Dropped | Failed
+ActionResult = Passed | Dropped | Failed
 
 PASSED = Passed()
 
@@ -35,19 +35,19 @@ class Unreported:
     """Effects of jobs that were about to be delivered, until the caller collects them."""
 
     def __init__(self) -> None:
-        self.noted: Effects | None = None
+        self.pending: Effects | None = None
         """Effects for ``take``; None if there are none."""
 
     def take(self) -> Effects:
         """Return all effects, once."""
-        effects, self.noted = self.effects, None
+        effects, self.pending = self.effects, None
         return effects
 
     @property
     def effects(self) -> Effects:
         """Effects to which more can be added."""
-        self.noted = self.noted or Effects()
-        return self.noted
+        self.pending = self.pending or Effects()
+        return self.pending
 
     def ended(
         self, job: Job, acted: Dropped | Failed, *, origin: int

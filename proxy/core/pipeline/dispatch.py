@@ -15,7 +15,7 @@ from proxy.core.jobs.window import Budget
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.lease_book import Holder, Lease, LeaseBook
 from proxy.core.leases.verdicts import Outcome
-from proxy.core.pipeline.actions import MAX_WORK, PASSED, Acted, Unreported, work_of
+from proxy.core.pipeline.actions import MAX_WORK, PASSED, ActionResult, Unreported, work_of
 from proxy.core.pipeline.exhausted import OnExhausted
 from proxy.core.pipeline.observations import Observations
 from proxy.core.pipeline.pauses import Pauses
@@ -94,7 +94,7 @@ class Dispatch:
             if job.state is not RUNNING or (held and job.key in held):
                 continue  # it is copied, about to be copied, or was put back
             message, made_body = job.message, None
-            if message is None and self._is_set_down(job):
+            if message is None and self._is_unloaded(job):
                 continue
             if some_stay and self._stays(job, now_ns=now_ns):
                 continue
@@ -188,16 +188,16 @@ class Dispatch:
             return True
         return False
 
-    def _is_set_down(self, job: Job) -> bool:
+    def _is_unloaded(self, job: Job) -> bool:
         """Return True if *job* is unloaded and its message must be read first."""
         if not self._jobs.residency.read_back(job):
             return False
         _ = self.unreported.effects  # so that the refill is reported
         return True
 
-    def _act(self, job: Job) -> Acted:
+    def _act(self, job: Job) -> ActionResult:
         """Run the topic's actions on *job*; a body that cannot be inflated counts as failed."""
-        acted: Acted = PASSED
+        acted: ActionResult = PASSED
         if self._rules.actions.each:
             self._work.take(work_of(job))
             acted = self._rules.actions.run(self._subject_of(job))

@@ -189,7 +189,7 @@ class Intake:
 
     def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
         """Admit spilled messages that were read again; deleted ones are finished."""
-        if refill.set_down:
+        if refill.unloaded:
             return self._came_back(refill.offsets[0], next(iter(messages), None))
         effects = Effects()
         jobs = {}

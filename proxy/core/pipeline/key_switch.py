@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from broker_core.remoting.message import StoredMessage
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.keys.key_rules import KeyRecord, KeyRule
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.records.parked_key import ParkedKey
@@ -27,7 +27,7 @@ class KeySwitch:
         jobs: Jobs,
         rules: TopicRules,
         record: KeyRecord | None,
-        parked: Noted[bytes, ParkedKey],
+        parked: TrackedDict[bytes, ParkedKey],
         *,
         is_twin: bool,
     ) -> None:
@@ -100,7 +100,7 @@ class KeySwitch:
         """
         if self._jobs.change is None or not self._jobs.settle_change():
             return False
-        self.record = self.record.through()
+        self.record = self.record.completed()
         return True
 
     def in_words(self, rules: TopicRules) -> str:

@@ -124,7 +124,7 @@ class KeyViews:
         if job is None:
             state = KeyState.READING if spilled else KeyState.NONE
             return {"state": state, "offset": pipeline.jobs.by_key.lowest(key), "spilled": spilled}
-        stored_ms = pipeline.jobs.residency.down.stored_ms(job)
+        stored_ms = pipeline.jobs.residency.unloaded.stored_ms(job)
         about: dict[str, Any] = {
             "state": KeyState.READY,
             "offset": job.offset,
@@ -149,7 +149,7 @@ class KeyViews:
             return {"state": KeyState.RETRYING, "retry_ms": max(0, due_ns - self._now_ns) // MS}
         if pipeline.is_dead_lettering(job):
             return {"state": KeyState.DEAD_LETTERING}
-        if pipeline.jobs.residency.down.has(job):
+        if pipeline.jobs.residency.unloaded.has(job):
             return {"state": KeyState.READING}
         return {}
 

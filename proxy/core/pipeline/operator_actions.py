@@ -68,9 +68,9 @@ class OperatorActions:
         self._settlement.finish(job, Outcome.SKIPPED, effects)
         return effects
 
-    def retry(self, job: Job, *, anew: bool) -> int:
+    def retry(self, job: Job, *, reset_attempts: bool) -> int:
         """Take *job*, the ``head`` of its key, out of its wait for a retry, for ``offer_again``.
-        *anew*: reset the count of its deliveries. Return their former number.
+        *reset_attempts*: reset the count of its deliveries. Return their former number.
 
         Raise WrongState if it does not wait for a retry, or a client has it.
         """
@@ -80,7 +80,7 @@ class OperatorActions:
                 f"message {job.offset} of key {key_text(job.key)!r} waits for older messages while"
                 " the order key changes: try again in a moment"
             )
-        if not anew and self._leases.due_ns(job.offset) is None:
+        if not reset_attempts and self._leases.due_ns(job.offset) is None:
             raise WrongState(
                 f"message {job.offset} of key {key_text(job.key)!r} does not wait for a retry: it"
                 " is delivered as soon as possible"
@@ -89,7 +89,7 @@ class OperatorActions:
         self._jobs.chains.take_ready(job)
         self._settlement.withdraw(job)
         self._taken.add(job.offset)
-        if anew:
+        if reset_attempts:
             self.count_attempts(job, 0)
         return before
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from broker_core.names import QueueName
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 
 
@@ -21,7 +21,7 @@ class Pauses:
     queues.
     """
 
-    def __init__(self, keys: Noted[bytes | None, PausedKey]) -> None:
+    def __init__(self, keys: TrackedDict[bytes | None, PausedKey]) -> None:
         #: Pauses by key, or ``EVERYTHING``. Read-only for others.
         self.keys = keys
         self._queues: dict[QueueName, PausedKey] = {}
@@ -32,7 +32,7 @@ class Pauses:
         """Pause of the whole queue; None if it is not paused."""
         return self.keys.get(EVERYTHING)
 
-    def tell(self, queues: dict[QueueName, PausedKey]) -> None:
+    def register_in(self, queues: dict[QueueName, PausedKey]) -> None:
         """Keep *queues* up to date with the pause of the whole queue. Caller: group buffer."""
         self._queues = queues
 

@@ -27,10 +27,10 @@ from broker_core.names import QueueName
 from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
 from proxy.core.jobs.chains import RUNNING, Job
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.jobs.measures import Measures
 from proxy.core.jobs.refills import Refill
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.ids import Epoch, LeaseId, qid_text
 from proxy.core.keys.retry_policy import MS
@@ -52,10 +52,10 @@ from proxy.core.records.parked_key import ParkedKey
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Anchor, Snapshot
 
-_NO_PAUSES: Noted[bytes | None, PausedKey] = Noted()  # for parked twins
+_NO_PAUSES: TrackedDict[bytes | None, PausedKey] = TrackedDict()  # for parked twins
 
 #: Creates the strategy for given-up jobs from jobs, leases, parked keys and epoch of a queue.
-MakeExhausted = Callable[[Jobs, LeaseBook, Noted[bytes, ParkedKey], Epoch], OnExhausted]
+MakeExhausted = Callable[[Jobs, LeaseBook, TrackedDict[bytes, ParkedKey], Epoch], OnExhausted]
 
 #: Creates the intake from the other components.
 MakeIntake = Callable[
@@ -89,7 +89,7 @@ def _first_lease(now_ns: int) -> int:
 
 
 def _dead_letters(
-    _jobs: Jobs, _leases: LeaseBook, _parked: Noted[bytes, ParkedKey], _epoch: Epoch
+    _jobs: Jobs, _leases: LeaseBook, _parked: TrackedDict[bytes, ParkedKey], _epoch: Epoch
 ) -> OnExhausted:
     return DeadLetters()
 
@@ -161,7 +161,9 @@ class QueuePipeline:
             held_back_ns={o: now_ns + ms * MS for o, ms in resume.leases.items()} if resume else {},
         )
         #: Parked keys in its records, or on their way; in a twin, how far each key was read.
-        self.parked: Noted[bytes, ParkedKey] = Noted(() if resume is None else resume.parked)
+        self.parked: TrackedDict[bytes, ParkedKey] = TrackedDict(
+            () if resume is None else resume.parked
+        )
         self.keys = KeySwitch(
             self.jobs,
             rules,
@@ -169,7 +171,9 @@ class QueuePipeline:
             self.parked,
             is_twin=twin_of is not None,
         )
-        paused: Noted[bytes | None, PausedKey] = Noted(() if resume is None else resume.paused)
+        paused: TrackedDict[bytes | None, PausedKey] = TrackedDict(
+            () if resume is None else resume.paused
+        )
         #: Paused keys; a twin shares those of its queue.
         self.pauses: Pauses = Pauses(paused if twin_of is None else twin_of.paused)
         self.exhausted: OnExhausted = exhausted(self.jobs, self.leases, self.parked, epoch)
@@ -289,7 +293,7 @@ class QueuePipeline:
         *max_bytes*.
 
         Effects on other jobs, which actions ended or an earlier owner gave up, are in
-        ``take_acted``.
+        ``take_unreported``.
 
         Affects: chains, leases; through actions also tracker and window.
         """
@@ -308,12 +312,12 @@ class QueuePipeline:
             firsts, max_run=max_run, max_jobs=max_jobs, max_bytes=max_bytes
         )
 
-    def take_acted(self) -> Effects | None:
+    def take_unreported(self) -> Effects | None:
         """Return, once, the effects on jobs that ``lease`` did not return; None without any.
 
         Affects: spilled chains.
         """
-        if self._unreported.noted is None:
+        if self._unreported.pending is None:
             return None
         return self._concluded(self._unreported.take())
 
@@ -419,7 +423,7 @@ class QueuePipeline:
     # ---- operator actions; caller: the operator's verbs -----------------------------------------
 
     @property
-    def paused(self) -> Noted[bytes | None, PausedKey]:
+    def paused(self) -> TrackedDict[bytes | None, PausedKey]:
         """Paused keys, or ``EVERYTHING``. Read-only for others."""
         return self._paused
 
@@ -465,13 +469,13 @@ class QueuePipeline:
         """
         return self._concluded(self.operator.skip(job, why))
 
-    def retry(self, job: Job, *, anew: bool) -> int:
+    def retry(self, job: Job, *, reset_attempts: bool) -> int:
         """Take *job*, the ``head`` of its key, out of its wait for a retry, for ``offer_again``.
-        *anew*: reset the count of its deliveries. Return their former number.
+        *reset_attempts*: reset the count of its deliveries. Return their former number.
 
         Raise WrongState if it does not wait for a retry, or a client has it.
         """
-        return self.operator.retry(job, anew=anew)
+        return self.operator.retry(job, reset_attempts=reset_attempts)
 
     def count_attempts(self, job: Job, attempts: int) -> None:
         """Set the count of deliveries of *job*."""
@@ -729,7 +733,7 @@ class QueuePipeline:
         )
 
     @property
-    def recorded_pauses(self) -> Noted[bytes | None, PausedKey]:
+    def recorded_pauses(self) -> TrackedDict[bytes | None, PausedKey]:
         """Pauses to store in the queue's own records."""
         return self._paused if self.origin is self else _NO_PAUSES
 
@@ -770,7 +774,7 @@ class QueuePipeline:
             older=self.jobs.older,
             key_change=self.key_change_in_words,
             reading_paused=self.intake.paused_by,
-            oldest_ms=None if oldest is None else self.jobs.residency.down.stored_ms(oldest),
+            oldest_ms=None if oldest is None else self.jobs.residency.unloaded.stored_ms(oldest),
             most_attempts=max(self.leases.attempts.values(), default=0),
             window_used=self.jobs.residency.taken / self.rules.max_jobs,
             committed_ns=self.committed_ns,

@@ -285,31 +285,31 @@ class Settlement:
 
     def offer(self, job: Job, since_ns: int = 0) -> None:
         """Make *job* available to clients again, once its message is in memory."""
-        self._jobs.residency.down.somebody_may_have(job)
+        self._jobs.residency.unloaded.note_available(job)
         if not self._jobs.residency.read_back(job):
             self._leases.offer(job, since_ns)
 
     def retry_at(self, job: Job, due_ns: int) -> None:
         """Offer *job* again at *due_ns*; until then it cannot be delivered."""
         self._leases.retry_at(job, due_ns)
-        self._jobs.residency.down.nobody_has(job, paused=False)
+        self._jobs.residency.unloaded.note_waiting(job, paused=False)
 
     def set_aside(self, job: Job) -> bool:
         """Set *job*, whose turn has come, aside if its key is paused, else return False."""
         if not self._pauses.set_aside(job):
             return False
-        self._jobs.residency.down.nobody_has(job, paused=True)
+        self._jobs.residency.unloaded.note_waiting(job, paused=True)
         return True
 
     def is_back(self, job: Job, *, is_taken: bool) -> None:
         """Handle the return of the message of *job*, which may wait for something else by now.
         *is_taken*: an operator is retrying it.
         """
-        down = self._jobs.residency.down
+        down = self._jobs.residency.unloaded
         if self._leases.due_ns(job.offset) is not None:
-            down.nobody_has(job, paused=False)
+            down.note_waiting(job, paused=False)
         elif self._pauses.has(job):
-            down.nobody_has(job, paused=True)
+            down.note_waiting(job, paused=True)
         elif job.state is RUNNING and not (is_taken or job.offset in self._exhausted.under_way):
             self._leases.offer(job, self._now.ns)
         self._exhausted.is_back(job)
@@ -317,7 +317,7 @@ class Settlement:
     def withdraw(self, job: Job) -> None:
         """Stop delivering *job*, which is running without a live lease."""
         self._leases.withdraw(job)
-        self._jobs.residency.down.somebody_may_have(job)
+        self._jobs.residency.unloaded.note_available(job)
         self._pauses.forget(job)
 
 

@@ -110,7 +110,7 @@ class Snapshot:
         """
         keys = self.keys
         if keys is not None and not self.parked:
-            keys = keys.begun_anew(offset)
+            keys = keys.reset_to(offset)
         return replace(
             self,
             epoch=self.epoch if epoch is None else epoch,

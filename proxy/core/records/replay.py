@@ -56,9 +56,9 @@ class LastOwner:
 
     def in_life(self, life: int | None) -> LastOwner:
         """Return the state that is valid in incarnation *life* of the topic (None: unknown)."""
-        return self if life is None or self.life in (None, life) else self.begun_anew(life)
+        return self if life is None or self.life in (None, life) else self.in_new_life(life)
 
-    def begun_anew(self, life: int | None) -> LastOwner:
+    def in_new_life(self, life: int | None) -> LastOwner:
         """Return the state that is valid in another incarnation *life*: only pauses, which
         operators apply to names of keys. Offsets start again, and copies of parked messages have no
         owner.

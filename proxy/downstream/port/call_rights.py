@@ -5,70 +5,70 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from proxy.core.access.rights import Act, Right
+from proxy.core.access.rights import Access, Right
 
 #: The topics of a group: what a request is about that names none.
 TopicsOf = Callable[[str], Sequence[str]]
 
 
-def acts_of(method: str, request: Any, topics_of: TopicsOf) -> Iterator[Act]:
+def acts_of(method: str, request: Any, topics_of: TopicsOf) -> Iterator[Access]:
     """What *request*, one of a generated ``*_args``, wants. Raises KeyError for a method that has
     no entry here: whoever adds one says what it needs.
     """
     return _ACTS[method](request, topics_of)
 
 
-def _pull(request: Any, topics_of: TopicsOf) -> Iterator[Act]:
+def _pull(request: Any, topics_of: TopicsOf) -> Iterator[Access]:
     group = request.groupId
     named = [request.topic] if request.topic is not None else request.topics
-    yield Act(Right.PULL, group, tuple(named or topics_of(group)))
+    yield Access(Right.PULL, group, tuple(named or topics_of(group)))
     yield from _links(request.result, group)
     yield from _contexts(group, (batch.context for batch in request.acks or ()))
 
 
-def _submit(result: Any, _topics_of: TopicsOf) -> Iterator[Act]:
+def _submit(result: Any, _topics_of: TopicsOf) -> Iterator[Access]:
     yield from _links(result, "")
 
 
-def _settle(request: Any, _topics_of: TopicsOf) -> Iterator[Act]:
+def _settle(request: Any, _topics_of: TopicsOf) -> Iterator[Access]:
     yield from _contexts(request.groupId, (each.context for each in request.acks or ()))
 
 
-def _extend(request: Any, _topics_of: TopicsOf) -> Iterator[Act]:
+def _extend(request: Any, _topics_of: TopicsOf) -> Iterator[Access]:
     yield from _contexts(request.groupId, (each.context for each in request.leases or ()))
 
 
-def _links(result: Any, group: str) -> Iterator[Act]:
+def _links(result: Any, group: str) -> Iterator[Access]:
     while result is not None:
         yield from _contexts(group, [result.context])
         result = result.nextResult
 
 
-def _contexts(group: str, contexts: Iterable[Any]) -> Iterator[Act]:
+def _contexts(group: str, contexts: Iterable[Any]) -> Iterator[Access]:
     """Verdicts: each context may name a group of its own. None, no act: nothing comes of it."""
     named = {(each.groupId or group, each.topic or "") for each in contexts if each is not None}
     for of_group, topic in named:
-        yield Act(Right.PULL, of_group, (topic,) if topic else ())
+        yield Access(Right.PULL, of_group, (topic,) if topic else ())
 
 
-def _stats(request: Any, topics_of: TopicsOf) -> Iterator[Act]:
+def _stats(request: Any, topics_of: TopicsOf) -> Iterator[Access]:
     topics = (request.topic,) if request.topic else topics_of(request.group)
-    yield Act(Right.PULL, request.group, tuple(topics))
+    yield Access(Right.PULL, request.group, tuple(topics))
 
 
 def _bulk(places: Callable[[Any], Iterable[str] | None]) -> _Reader:
-    def acts(request: Any, topics_of: TopicsOf) -> Iterator[Act]:
+    def acts(request: Any, topics_of: TopicsOf) -> Iterator[Access]:
         topics = places(request) or topics_of(request.groupId)
-        yield Act(Right.BULK, request.groupId, tuple(topics))
+        yield Access(Right.BULK, request.groupId, tuple(topics))
 
     return acts
 
 
-def _produce(message: Any, _topics_of: TopicsOf) -> Iterator[Act]:
-    yield Act(Right.PRODUCE, None, (message.topic or "",))
+def _produce(message: Any, _topics_of: TopicsOf) -> Iterator[Access]:
+    yield Access(Right.PRODUCE, None, (message.topic or "",))
 
 
-_Reader = Callable[[Any, TopicsOf], Iterator[Act]]
+_Reader = Callable[[Any, TopicsOf], Iterator[Access]]
 _ACTS: Mapping[str, _Reader] = {
     "pull": _pull,
     "submit": _submit,

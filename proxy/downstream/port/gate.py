@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from proxy.core.access.rights import Act, too_large
+from proxy.core.access.rights import Access, too_large
 from proxy.downstream.port.call_rights import TopicsOf, acts_of
 from proxy.downstream.port.connection import Entry, Method, Refuse, Reply
 from proxy.downstream.port.requests import refusal
@@ -114,7 +114,7 @@ class Gate:
                 )
 
 
-def _what(act: Act) -> str:
+def _what(act: Access) -> str:
     topics = ", ".join(act.topics) or "all topics"
     return topics if act.group is None else f"{topics} of the group {act.group}"
 

@@ -10,7 +10,7 @@ from broker_core.errors import RemotingError
 from broker_core.names import Group
 from broker_core.remoting.message import StoredMessage
 from broker_core.tasks import spawn
-from proxy.core.jobs.refills import Refill, RefillRound, how_many
+from proxy.core.jobs.refills import Refill, RefillPass, how_many
 from proxy.core.jobs.window import Budget
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.lane.group_lane import GroupLane
@@ -134,7 +134,7 @@ class _Reader:
         """Yield each of *refills* with its remaining messages, once they are read; ends with the
         pipeline.
         """
-        under_way = RefillRound(refills)
+        under_way = RefillPass(refills)
         back_off_s = FIRST_BACK_OFF_S
         while (due := under_way.next_read(self.record_bytes)) and not self._pipeline.closed:
             offset, how_many_messages = due

@@ -46,7 +46,7 @@ async def in_life(
     """
     if last is None or life is not None:
         return None if last is None else last.in_life(life)
-    return last.begun_anew(None) if await _is_of_another(client, group, queue, last) else last
+    return last.in_new_life(None) if await _is_of_another(client, group, queue, last) else last
 
 
 async def _is_of_another(

@@ -7,7 +7,7 @@ import hmac
 
 import pytest
 
-from proxy.core.access.rights import MAX_TOPICS, Act, Right
+from proxy.core.access.rights import MAX_TOPICS, Access, Right
 from proxy.net import principals
 from proxy.net.principals import Principals
 from proxy.net.tls import common_name
@@ -76,14 +76,14 @@ def test_a_certificate_with_two_names_is_nobodys() -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        Act(Right.PRODUCE, None, ("x" * 128,)),
-        Act(Right.PULL, "x" * 5_000_000, ("orders",)),
-        Act(Right.PULL, "billing", ("orders",) * (MAX_TOPICS + 1)),
+        Access(Right.PRODUCE, None, ("x" * 128,)),
+        Access(Right.PULL, "x" * 5_000_000, ("orders",)),
+        Access(Right.PULL, "billing", ("orders",) * (MAX_TOPICS + 1)),
     ],
 )
-def test_what_is_too_large_is_let_by_no_rule_and_not_remembered(act: Act) -> None:
+def test_what_is_too_large_is_let_by_no_rule_and_not_remembered(act: Access) -> None:
     made = known("a")
-    assert made.may("a", Act(act.right, "billing", ("orders",)))
+    assert made.may("a", Access(act.right, "billing", ("orders",)))
     kept = len(made.remembered)
     assert not made.may("a", act)
     assert len(made.remembered) == kept == 1
@@ -93,5 +93,5 @@ def test_what_is_remembered_is_bounded_by_its_names() -> None:
     made = known("a")
     for number in range(100):
         topics = tuple(f"t{number}-{each}" for each in range(MAX_TOPICS))
-        assert made.may("a", Act(Right.PULL, "billing", topics))
+        assert made.may("a", Access(Right.PULL, "billing", topics))
         assert sum(len(act.topics) for _, act in made.remembered) < 17_000

@@ -1,4 +1,4 @@
-"""A reader that continues where each answer ended gets every message once, whatever brokers return."""
+"""A reader that continues at the end of each answer gets every message once."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ ACTS = st.lists(
 
 
 @given(letters=st.lists(st.integers(0, 1), max_size=8), acts=ACTS)
-def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(
+def test_nothing_is_lost_and_only_messages_on_their_way_are_repeated(
     letters: list[int], acts: list[tuple[int, Fate]]
 ) -> None:
     world = World(letters)
@@ -179,7 +179,7 @@ def test_nothing_is_lost_and_only_what_was_on_its_way_comes_twice(
 
 
 @given(letters=st.lists(st.integers(0, 1), max_size=8))
-def test_without_trouble_each_goes_back_once_and_what_dies_meanwhile_stays(
+def test_without_trouble_each_goes_back_once_and_new_dead_letters_stay(
     letters: list[int],
 ) -> None:
     world = World(letters)

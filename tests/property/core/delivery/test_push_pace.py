@@ -34,7 +34,7 @@ def test_no_window_of_time_has_more_requests_than_its_share_and_the_burst(
     rate=st.none() | st.floats(0.1, 1000),
     steps=STEPS,
 )
-def test_a_wait_is_never_too_long_and_what_comes_after_it_is_given(
+def test_a_wait_is_never_too_long_and_requests_after_it_are_granted(
     rate: float | None, steps: list[tuple[int, int, str]]
 ) -> None:
     """During the wait nothing is granted; after a few waits a request always is."""
@@ -57,7 +57,7 @@ def test_a_wait_is_never_too_long_and_what_comes_after_it_is_given(
 
 
 @given(takes=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 30)), max_size=30))
-def test_what_is_given_back_can_be_taken_again(takes: list[tuple[int, int]]) -> None:
+def test_returned_requests_can_be_taken_again(takes: list[tuple[int, int]]) -> None:
     pace = PushPace(100.0)  # a burst of 10
     pace.take(0, 0)
     spent = 0
@@ -71,7 +71,7 @@ def test_what_is_given_back_can_be_taken_again(takes: list[tuple[int, int]]) -> 
 
 
 def test_a_receiver_that_asks_for_fewer_gets_a_tenth_for_a_while() -> None:
-    """A tenth of the limit, or of its requests in the last second; a second call changes nothing."""
+    """A tenth of the limit, or of the last second's requests; a second call changes nothing."""
     limited, free = PushPace(200.0), PushPace()
     for pace in (limited, free):
         for each in range(100):  # 100 a second, for a second

@@ -56,7 +56,7 @@ def document_and_path(draw: st.DrawFn) -> tuple[Any, str]:
 
 @settings(max_examples=300, deadline=None)
 @given(document_and_path())
-def test_a_simple_path_gives_what_the_general_engine_gives(case: tuple[Any, str]) -> None:
+def test_a_simple_path_agrees_with_the_general_engine(case: tuple[Any, str]) -> None:
     document, path = case
     body = orjson.dumps(document)
     node = jsonpath_rfc9535.compile(path).find_one(orjson.loads(body))

@@ -103,7 +103,7 @@ class Judge:
         self.finished |= dict(effects.finished)
 
     def durable(self) -> set[int]:
-        """Return finished messages below the stored offset (if reliable) or in the valid snapshot."""
+        """Return finished messages below a reliable stored offset, or in the valid snapshot."""
         stored = 0 if self.broker.forgets_locks else self.broker.committed
         last = self.broker.last_owner()
         snapshot = last.snapshot if last else None

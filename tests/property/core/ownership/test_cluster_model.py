@@ -137,7 +137,7 @@ def test_a_hand_over_that_takes_too_long_leaves_only_the_leased_keys_waiting() -
 
 
 @pytest.mark.parametrize(("recorded", "again"), [(False, 2), (True, 1)])
-def test_after_a_crash_only_what_no_record_covers_comes_again(recorded: bool, again: int) -> None:
+def test_after_a_crash_only_unrecorded_messages_are_repeated(recorded: bool, again: int) -> None:
     cluster = served(keys="abcd")
     left, _ = cluster.proxies
     left.settle(["ack", "ack"], now_ns=cluster.now_ns)
@@ -151,7 +151,7 @@ def test_after_a_crash_only_what_no_record_covers_comes_again(recorded: bool, ag
     assert sorted(cluster.judge.deliveries.items()) == [(0, 1), (1, 1), (2, 2), (3, again)]
 
 
-def test_a_second_crash_does_not_bring_back_what_a_clean_owner_wrote_down() -> None:
+def test_a_second_crash_does_not_bring_back_messages_that_a_clean_owner_recorded() -> None:
     """The owner in between wrote only its ``own`` record."""
     cluster = served(keys="abcd")
     left, right = cluster.proxies
@@ -188,7 +188,7 @@ def test_a_stopped_owner_is_waited_for_as_long_as_its_leases_can_live(
     cluster.finish()
 
 
-def test_a_stopped_owner_that_nobody_replaced_goes_on_once_it_is_trusted_again() -> None:
+def test_a_stopped_owner_without_a_successor_continues_once_trusted_again() -> None:
     cluster = served(keys="abc")
     left = cluster.proxies[0]
     epoch = left.pipeline and left.pipeline.epoch
@@ -217,7 +217,7 @@ def test_a_hand_over_in_the_middle_of_a_wait_does_not_cut_the_wait_short() -> No
 
 
 def test_two_that_take_over_at_once_do_not_both_go_on() -> None:
-    """The broker forgets the first proxy's lock between its read of the records and its own record."""
+    """The broker forgets the first proxy's lock between its read and its write of records."""
     cluster = Cluster(visibility_ns=5 * SECOND, forgets_locks=True)
     cluster.produce("a")
     left, right = cluster.proxies

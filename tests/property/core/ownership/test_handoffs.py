@@ -145,7 +145,7 @@ def test_a_queue_that_was_given_stays_there_and_goes_back_when_that_member_leave
     assert world.holder == dict.fromkeys(QUEUES, "a")
 
 
-def test_a_queue_that_nobody_fetches_waits_for_a_while_alone() -> None:
+def test_a_queue_that_its_named_owner_does_not_fetch_is_left_alone_only_for_a_while() -> None:
     world = World(members={"a": fresh(), "b": fresh()})
     world.settle(STEP_NS)
     world.give(QUEUES[0], "b", told=False)

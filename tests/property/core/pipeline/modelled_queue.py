@@ -188,9 +188,9 @@ class Modelled:
         }
 
     @property
-    def set_down(self) -> set[int]:
+    def unloaded(self) -> set[int]:
         """Offsets of jobs without their messages."""
-        return set(self.pipeline.jobs.residency.down.offsets)
+        return set(self.pipeline.jobs.residency.unloaded.offsets)
 
     def ready(self) -> list[NaiveJob]:
         """Jobs that a pull should get. Not heads of chains that are being read again, nor spilled
@@ -204,12 +204,12 @@ class Modelled:
         if self.naive.position < self.naive.read_to:
             later |= self.elsewhere
         jobs = self.pipeline.jobs
-        down, ready = jobs.residency.down, {job.sent.offset for job in self.naive.ready()}
-        assert self.set_down & ready <= down.coming, "nobody reads it"
+        down, ready = jobs.residency.unloaded, {job.sent.offset for job in self.naive.ready()}
+        assert self.unloaded & ready <= down.coming, "it is not being read"
         assert not down.due or jobs.residency.left <= down.spare, (
             "a message waits for room, and there is some"
         )
-        later |= self.set_down
+        later |= self.unloaded
         for key in jobs.residency.starved:
             assert jobs.residency.left <= 0, "a key waits for room, and there is some"
             if (chain := jobs.spilled_chains.of(key)) is not None:
@@ -243,7 +243,7 @@ class Modelled:
 
     def _gave_up(self, used_up: list[NaiveJob], *, all_of_them: bool) -> None:
         """Check jobs given up ahead of delivered ones, or *all_of_them*."""
-        effects = self.pipeline.take_acted() or Effects()
+        effects = self.pipeline.take_unreported() or Effects()
         offsets_given_up = [job.offset for job in effects.dead_letters]
         assert set(offsets_given_up) <= {job.sent.offset for job in used_up}
         assert not all_of_them or len(offsets_given_up) == len(used_up)

@@ -136,18 +136,18 @@ class NaiveQueue:
                 if self.facts.missing_key is MissingKey.DEAD_LETTER:
                     self._give_up(job, expected)
         self.position = max(self.position, next_offset)
-        self._pass_over_what_is_known()
+        self._skip_known()
         self.read_to = max(self.read_to, self.position)
         return expected
 
-    def _pass_over_what_is_known(self) -> None:
+    def _skip_known(self) -> None:
         while self.position < self.read_to and self.position not in self.unread:
             self.position += 1
 
     def runs(
         self, heads: list[int], *, max_run: int, places: int, elsewhere: set[int]
     ) -> list[list[int]]:
-        """Return the offsets of the runs that begin with *heads*: each grows by one while possible."""
+        """Return the offsets of runs that begin with *heads*: each grows by one while possible."""
         runs = [[self.jobs[head]] for head in heads]
         longest = max_run
         retry = self.facts.retry
@@ -315,7 +315,7 @@ class NaiveQueue:
                     sent = self.log[offset]
                     attempts = self.failed_attempts.get(offset, 0)
                     self.jobs[offset] = NaiveJob(sent, self.facts.chain_of(sent), attempts)
-            self._pass_over_what_is_known()
+            self._skip_known()
 
     # ---- internals ----------------------------------------------------------------------------
 

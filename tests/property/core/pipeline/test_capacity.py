@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from broker_core.remoting.message import StoredMessage
 from proxy.core.group.group_buffer import GroupBuffer, PullWish
 from proxy.core.jobs.refills import Refill
-from proxy.core.jobs.set_down import STUB_BYTES
 from proxy.core.jobs.spilled_chains import OFFSET_BYTES
+from proxy.core.jobs.unloaded import STUB_BYTES
 from proxy.core.jobs.window import Budget
 from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.keys.topic_rules import TopicRules
@@ -217,14 +217,14 @@ class Capacity(RuleBasedStateMachine):
         assert sum(here.statistics().leased for here in self.here) == len(self.live)
 
     @invariant()
-    def memory_holds_what_is_unfinished_and_nothing_else(self) -> None:
+    def memory_holds_unfinished_messages_only(self) -> None:
         total = 0
         for number, here in enumerate(self.here):
             chains = [each for _, each in here.jobs.spilled_chains]
             waiting = {offset for each in chains for offset in each.offsets[each.loaded :]}
             again = {offset for each in chains for offset in each.offsets[each.head :]}
             read = {each for each in self._unfinished(number) if each < here.position}
-            down = set(here.jobs.residency.down.offsets)
+            down = set(here.jobs.residency.unloaded.offsets)
             held = (read | again) - waiting - down
             window = here.jobs.window
             assert (window.jobs, window.spilled) == (len(held), len(waiting))

@@ -145,7 +145,7 @@ class FairnessMachine(RuleBasedStateMachine):
     # ---- the bounds -----------------------------------------------------------------------------
 
     @invariant()
-    def each_ready_key_is_served_before_so_many_others(self) -> None:
+    def each_ready_key_is_served_within_its_bound(self) -> None:
         for waiting in (each for keys in self.waiting for each in keys.values()):
             assert waiting.polls <= EVERY * waiting.others
 
@@ -157,7 +157,7 @@ class FairnessMachine(RuleBasedStateMachine):
 TestFairness = FairnessMachine.TestCase
 
 
-def test_a_key_waits_for_no_more_than_its_share_while_others_are_handed_back_for_ever() -> None:
+def test_a_key_waits_at_most_its_share_while_others_are_returned_forever() -> None:
     """The worst case for the main queue: the bound is nearly reached, but holds."""
     here = pipeline(
         rules(max_pull_batch=1000), messages=[keyed(n, f"{n % 20}") for n in range(400)]

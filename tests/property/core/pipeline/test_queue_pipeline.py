@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proxy.core.jobs.set_down import STUB_BYTES
 from proxy.core.jobs.spilled_chains import OFFSET_BYTES
+from proxy.core.jobs.unloaded import STUB_BYTES
 from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.order_key import MissingKey
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
@@ -346,21 +346,21 @@ class PipelineMachine(RuleBasedStateMachine):
             OFFSET_BYTES
             if offset in here.elsewhere
             else STUB_BYTES + _key_bytes(job)
-            if offset in here.set_down
+            if offset in here.unloaded
             else _held_bytes(job)
             for here in self.queues
             for offset, job in here.naive.jobs.items()
         )
 
     @invariant()
-    def what_is_spilled_is_unfinished_and_behind_its_limit(self) -> None:
+    def spilled_jobs_are_unfinished_and_beyond_the_limit(self) -> None:
         for here in self.queues:
             elsewhere = here.elsewhere
             assert elsewhere <= here.naive.jobs.keys()
             assert here.pipeline.statistics().spilled == len(elsewhere)
 
     @invariant()
-    def what_is_in_memory_is_bounded(self) -> None:
+    def memory_is_bounded(self) -> None:
         for here in self.queues:
             jobs = here.pipeline.jobs
             coming = [r for owner, r in here.refills if owner is here.pipeline]
@@ -406,7 +406,7 @@ class PipelineMachine(RuleBasedStateMachine):
             none_left = not here.naive.jobs  # all messages read were filtered
             leases = here.pull(1000, now_ns=self.now_ns, connection=1)
             self._settle(here, [(each.lease_id, "ack") for each in leases])
-            assert none_left or leases or here.copies or here.refills, "a job is in nobody's hands"
+            assert none_left or leases or here.copies or here.refills, "a job is stuck"
             while here.refills:
                 here.refill(0)
             while here.copies:

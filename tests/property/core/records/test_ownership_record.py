@@ -68,7 +68,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @settings(deadline=None)
 @given(records)
-def test_what_is_encoded_is_decoded(record: Record) -> None:
+def test_encoded_records_can_be_decoded(record: Record) -> None:
     assert decode(encode(record)) == record
 
 

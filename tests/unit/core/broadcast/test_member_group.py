@@ -14,12 +14,12 @@ from proxy.lane.lanes import MAX_MEMBERS, Lanes
 from testkit.lanes import GROUP, TOPIC, group_settings, make_lane
 
 
-def test_a_plain_client_id_stands_behind_the_name_of_its_group() -> None:
+def test_a_plain_client_id_follows_the_name_of_its_group() -> None:
     assert member_group("billing", "client-1") == "billing%client-1"
 
 
 @pytest.mark.parametrize("client", ["10.0.0.1@7", "x" * 200, "ü", "a%b", "\ud800"])
-def test_other_client_ids_stand_as_a_digest(client: str) -> None:
+def test_other_client_ids_become_a_digest(client: str) -> None:
     name = member_group("billing", client)
     assert name.startswith("billing%%")
     assert len(name) == len("billing%%") + 16
@@ -49,12 +49,12 @@ def test_each_client_of_a_broadcast_group_has_a_lane_of_its_own() -> None:
     assert {lane.name for lane in made} == {"billing", "billing%a", "billing%b"}
 
 
-def test_what_a_client_holds_is_found_by_either_name() -> None:
+def test_leases_of_a_client_are_found_by_either_name() -> None:
     made = lanes()
     first = made.serving(GROUP, None, "a")
     assert made.holder_of("billing%a", None) is first
     assert made.holder_of(GROUP, "a") is first
-    assert made.holder_of(GROUP, None) is None, "nobody has anything of the group itself"
+    assert made.holder_of(GROUP, None) is None, "no client holds leases of the group itself"
     assert made.holder_of(GROUP, "b") is None
 
 
@@ -70,7 +70,7 @@ def test_what_a_client_holds_is_found_by_either_name() -> None:
         (GROUP, "c", "'billing%c' is the name of another group: use a different clientId"),
     ],
 )
-def test_who_cannot_be_served_is_told_why(group: str, client: str | None, sentence: str) -> None:
+def test_refused_clients_get_the_reason(group: str, client: str | None, sentence: str) -> None:
     made = lanes()
     made.serving(GROUP, None, "a")
     made.add(group_settings("billing%c"))

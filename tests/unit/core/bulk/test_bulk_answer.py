@@ -29,7 +29,7 @@ def test_reads_of_a_queue_follow_each_other_until_its_end() -> None:
     assert (answer.has_news, answer.size_bytes) == (True, 150)
 
 
-def test_b1_a_jump_is_told_by_an_answer_without_records_of_that_queue() -> None:
+def test_b1_a_jump_is_reported_by_an_answer_without_records_of_that_queue() -> None:
     answer = BulkAnswer([5], max_bytes=4 * MIB)
     read = answer.next_read()
     assert read is not None
@@ -48,7 +48,7 @@ def test_b1_a_jump_is_told_by_an_answer_without_records_of_that_queue() -> None:
     assert (again.parts[0].next_offset, again.parts[0].chunks, again.has_news) == (500, [], True)
 
 
-def test_b4_records_of_another_life_of_the_topic_are_told_by_the_next_answer() -> None:
+def test_b4_records_of_another_life_of_the_topic_are_left_to_the_next_answer() -> None:
     answer = BulkAnswer([5], max_bytes=4 * MIB)
     first = answer.next_read()
     assert first is not None
@@ -85,7 +85,7 @@ def test_b2_an_answer_that_is_nearly_full_is_full() -> None:
         assert (answer.next_read() is not None) is more
 
 
-def test_b2_what_a_read_does_not_use_is_there_for_others() -> None:
+def test_b2_bytes_that_a_read_does_not_use_are_free_for_others() -> None:
     answer = BulkAnswer([0, 0], max_bytes=70_000)
     one, two = answer.next_read(), answer.next_read()
     assert one is not None

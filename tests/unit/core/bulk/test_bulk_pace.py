@@ -66,7 +66,7 @@ def test_a_portion_is_a_twentieth_of_a_second_but_not_tiny() -> None:
     assert BulkPace(20 * MB, None).take(3, 0, served_ns=None) == 3
 
 
-def test_a_reader_that_waits_as_long_as_it_is_told_then_gets_a_whole_portion() -> None:
+def test_after_the_wait_a_reader_gets_a_whole_portion() -> None:
     pace = BulkPace(MB, None)
     assert pace.take(WANTED, 0, served_ns=None) == 65_536
     assert pace.take(WANTED, 0, served_ns=None) == 0
@@ -98,7 +98,7 @@ def test_beside_clients_the_lower_rate_holds_and_a_second_after_the_other_one() 
     assert pace.take(WANTED, 5 * SECOND, served_ns=5 * SECOND - BESIDE_NS) == WANTED
 
 
-def test_what_was_read_without_a_limit_is_no_debt_when_clients_come() -> None:
+def test_earlier_reads_without_a_limit_are_no_debt() -> None:
     pace = BulkPace(None, 10 * MB)
     assert pace.take(WANTED, SECOND, served_ns=None) == WANTED
     pace.settle(WANTED, WANTED)
@@ -112,7 +112,7 @@ def test_what_was_read_without_a_limit_is_no_debt_when_clients_come() -> None:
         st.tuples(st.integers(0, SECOND), st.booleans(), st.integers(0, 10**7)), max_size=60
     ),
 )
-def test_who_waits_as_told_is_never_told_to_wait_again(
+def test_after_the_wait_a_reader_never_waits_again(
     alone: int | None, beside: int | None, steps: list[tuple[int, bool, int]]
 ) -> None:
     """Unless another reader was faster: otherwise a reader could wait forever."""

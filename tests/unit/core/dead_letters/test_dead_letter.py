@@ -68,7 +68,7 @@ def test_key_tag_body_and_the_users_properties_go_back_as_they_were(made: object
     assert new_id != ID
 
 
-def test_what_is_redriven_again_counts_and_keeps_its_first_id() -> None:
+def test_a_second_redrive_counts_and_keeps_the_first_id() -> None:
     first = sent_back(ours(), QUEUE)
     again = sent_back(ours(**first.properties), QUEUE)
 
@@ -77,7 +77,7 @@ def test_what_is_redriven_again_counts_and_keeps_its_first_id() -> None:
     assert again.properties[UNIQ_KEY] != first.properties[UNIQ_KEY]
 
 
-def test_one_that_is_sent_twice_has_one_id_and_two_have_two() -> None:
+def test_a_message_sent_twice_has_one_id_and_two_have_two() -> None:
     letter = ours()
     ids = [
         sent_back(each, queue).properties[UNIQ_KEY]

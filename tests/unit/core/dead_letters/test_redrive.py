@@ -95,7 +95,7 @@ def test_a_dead_letter_that_cannot_go_back_ends_it_and_may_be_passed_over() -> N
 
 
 @pytest.mark.parametrize("text", ["", "17", "broker-a_0", "broker-a_0@", "broker-b_0@1", "@1"])
-def test_what_is_to_be_passed_over_has_to_be_named_wholly(text: str) -> None:
+def test_a_dead_letter_to_skip_must_be_named_in_full(text: str) -> None:
     with pytest.raises(ValueError, match="is not a dead letter"):
         parse_skips([text], [QUEUE])
 
@@ -124,7 +124,7 @@ def test_a_stop_does_not_wait_for_a_broker_that_is_away() -> None:
     assert redrive.step(3) == End()
 
 
-def test_what_retention_deleted_is_told_and_passed() -> None:
+def test_dead_letters_deleted_by_retention_are_reported_and_skipped() -> None:
     redrive = begun(committed=1, low=4)
     assert redrive.note == f"retention deleted 3 dead letters of {QUEUE} before their redrive"
     read(redrive, [], next_offset=6, end=9)
@@ -133,7 +133,7 @@ def test_what_retention_deleted_is_told_and_passed() -> None:
     assert redrive.left == 3
 
 
-def test_a_queue_that_ends_below_what_was_redriven_begins_at_its_end() -> None:
+def test_a_queue_that_ends_below_its_progress_continues_at_its_end() -> None:
     redrive = begun(committed=7, end=3)
     assert redrive.note == f"{QUEUE} ends at 3, below its progress 7: it continues there"
     assert redrive.step(1) == Commit(QUEUE, 3)
@@ -148,7 +148,7 @@ def test_a_broker_that_shows_nothing_is_asked_again_later() -> None:
     assert redrive.reason == f"{QUEUE} returns nothing at its offset 0"
 
 
-def test_what_another_has_redriven_meanwhile_is_neither_sent_nor_set_back() -> None:
+def test_progress_of_another_redrive_is_neither_repeated_nor_reverted() -> None:
     """Its lock lapsed with a commit on its way."""
     redrive = begun()
     read(redrive, letters(0, 1), next_offset=2, end=2)
@@ -184,7 +184,7 @@ def test_a_commit_that_failed_is_tried_again_and_its_message_is_not() -> None:
     assert (redrive.step(now_ns), redrive.state) == (End(), RedriveState.DONE)
 
 
-def test_after_a_lapse_of_trust_it_asks_how_far_somebody_else_came() -> None:
+def test_after_a_lapse_of_trust_it_asks_for_the_progress_of_others() -> None:
     redrive = begun(end=3)
     read(redrive, letters(0, 1, 2), next_offset=3, end=3)
     send(redrive, 1, offset=0, doubtful=True)

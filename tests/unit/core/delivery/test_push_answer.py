@@ -92,16 +92,16 @@ def test_the_numbers_of_ddmq() -> None:
 
 
 @pytest.mark.parametrize("text", ['"0"', "0.0", "true", "false", "[0]", "{}"])
-def test_an_errno_that_is_no_whole_number_is_no_arrival(text: str) -> None:
+def test_an_errno_that_is_not_a_whole_number_is_a_failure(text: str) -> None:
     judgement = errno(f'{{"errno": {text}}}')
 
     assert "not a whole number" in (judgement.failure or "")
     assert not judgement.reject
 
 
-def test_what_says_that_it_is_json_has_to_be() -> None:
+def test_a_body_declared_as_json_must_be_json() -> None:
     for kind in ("application/json", "Application/JSON; charset=utf-8", "application/x+json"):
-        assert "says it is JSON" in (errno("<html>", kind).failure or "")
+        assert "is declared as JSON" in (errno("<html>", kind).failure or "")
     assert errno("<html>", "text/html") == Judgement()
     assert errno('{"errno": 7}', "text/html").failure == "errno 7"
 

@@ -34,7 +34,7 @@ def sent(rules: PushRules, message: PushedMessage) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(text, strict_parsing=True).items()}
 
 
-def test_json_carries_the_context_and_the_body_as_it_stands() -> None:
+def test_json_contains_the_context_and_the_unchanged_body() -> None:
     """Numbers keep their form: 1.10 stays 1.10, and a long one keeps its digits."""
     body = b'{"amount": 1.10, "id": 12345678901234567890123}'
     rules = replace(RULES, context=ALL)
@@ -62,7 +62,7 @@ def test_json_carries_the_context_and_the_body_as_it_stands() -> None:
     }
 
 
-def test_json_says_what_kind_of_body_is_no_json() -> None:
+def test_json_marks_the_kind_of_other_bodies() -> None:
     rules = replace(RULES, context=("key",))
 
     text = request_of(rules, replace(MESSAGE, body="größer".encode(), key=None), HERE, at_s=0)
@@ -156,7 +156,7 @@ def test_raw_is_the_body_with_the_context_in_headers() -> None:
     }
 
 
-def test_own_headers_stand_over_those_of_the_format() -> None:
+def test_own_headers_override_those_of_the_format() -> None:
     rules = replace(RULES, headers={"content-type": "application/cloudevents+json", "X-A": "b"})
 
     headers = request_of(rules, MESSAGE, HERE, at_s=0).headers

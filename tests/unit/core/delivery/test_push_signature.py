@@ -21,7 +21,7 @@ def test_time_id_and_content_are_signed_with_each_secret() -> None:
     assert text == f"t=17,v1={new},v1={old}"
 
 
-def test_a_request_signs_what_it_sends_with_the_id_as_its_header_has_it() -> None:
+def test_a_request_signs_its_content_with_the_id_of_its_header() -> None:
     message = PushedMessage(message_id="a ü")
     request = request_of(RULES, message, HERE, at_s=5)
 
@@ -34,7 +34,7 @@ def test_a_request_signs_what_it_sends_with_the_id_as_its_header_has_it() -> Non
     assert request.headers["Orderlane-Signature"] == expected
 
 
-def test_of_a_get_the_whole_query_is_signed() -> None:
+def test_a_get_is_signed_with_its_whole_query() -> None:
     rules = PushRules(RULES.urls, method="GET", format=Format.FORM, secrets=[b"s"])
     request = request_of(rules, PushedMessage(), HERE, at_s=5)
 

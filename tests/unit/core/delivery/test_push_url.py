@@ -20,7 +20,7 @@ from proxy.core.delivery.push_url import (
         ("http://receiver./x@y", "http://receiver:80"),
     ],
 )
-def test_a_url_names_what_a_connection_is_made_to(text: str, origin: str) -> None:
+def test_a_url_has_an_origin_for_connections(text: str, origin: str) -> None:
     assert parse_url(text).origin == origin
 
 
@@ -35,7 +35,7 @@ def test_a_url_names_what_a_connection_is_made_to(text: str, origin: str) -> Non
         *("http://receiver\n", "http://receiver/" + "a" * 2048),
     ],
 )
-def test_what_two_parsers_could_read_differently_is_no_url(text: str) -> None:
+def test_ambiguous_urls_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="should "):
         parse_url(text)
 
@@ -60,7 +60,7 @@ def test_what_two_parsers_could_read_differently_is_no_url(text: str) -> None:
         (("[::1]:8080",), "http://[0:0:0:0:0:0:0:1]:8080/x", False),
     ],
 )
-def test_a_message_may_name_what_the_list_says_and_nothing_else(
+def test_a_message_may_name_listed_hosts_only(
     hosts: tuple[str, ...], url: str, allowed: bool
 ) -> None:
     listed = AllowedHosts(frozenset(map(check_allowed_host, hosts)))
@@ -71,7 +71,7 @@ def test_a_message_may_name_what_the_list_says_and_nothing_else(
 @pytest.mark.parametrize(
     "text", ["", "*", "http://hooks", "hooks/x", "a b", "hooks:0", "*.*.com", "user@hooks"]
 )
-def test_what_is_no_host_cannot_be_allowed(text: str) -> None:
+def test_invalid_hosts_cannot_be_allowed(text: str) -> None:
     with pytest.raises(ValueError, match="should be a host"):
         check_allowed_host(text)
 

@@ -38,7 +38,7 @@ def test_attempts_that_were_under_way_beside_the_first_say_nothing_new() -> None
     assert (pause.again_ns, pause.reason) == (until, "refused")
 
 
-def test_any_answer_ends_it_and_the_next_time_begins_anew() -> None:
+def test_any_answer_ends_the_pause_and_the_next_one_starts_short() -> None:
     pause = TargetPause()
     for now in (0, 200 * MS, 900 * MS):
         pause.found_down("refused", began_ns=now, now_ns=now)

@@ -102,7 +102,7 @@ def test_a_share_far_below_one_a_second_lets_one_through_in_time() -> None:
     assert made.left(TOPIC, LATER) == 1, "no more than one is saved up"
 
 
-def test_who_waits_as_told_gets_a_portion_and_may_take_it_in_pieces() -> None:
+def test_after_the_wait_a_portion_is_available_in_pieces() -> None:
     made, _ = gate(80_000, owned=4)
     made.took(TOPIC, made.left(TOPIC, LATER) or 0)
     wait_ns = made.wait_ns(TOPIC, LATER)
@@ -148,7 +148,7 @@ def test_a_queue_counts_only_while_it_may_be_handed_out_from() -> None:
     assert made.wait_ns(TOPIC, LATER) is None, "a word will come before any time"
 
 
-def test_what_came_in_before_a_lapse_is_counted_and_nothing_after_it() -> None:
+def test_tokens_accrue_until_a_lapse_and_not_after_it() -> None:
     made = RateGate()
     made.limit(None, {TOPIC: 80}, now_ns=0)
     made.route(TOPIC, QUEUES, now_ns=0)
@@ -210,7 +210,7 @@ def wish(*, max_run: int = 1, many: bool = True) -> PullWish:
     return PullWish(HOLDER, None, 100, 1 << 30, many, max_run)
 
 
-def test_a_batch_is_never_larger_than_what_may_go_out() -> None:
+def test_a_batch_never_exceeds_the_rate() -> None:
     rates = RateGate()
     rates.limit(None, {TOPIC: 10}, now_ns=0)
     buffer = filled(rates, TOPIC)

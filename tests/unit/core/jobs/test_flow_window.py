@@ -7,7 +7,7 @@ def calm(window: FlowWindow) -> int:
     return window.room(demand=False)
 
 
-def test_what_is_left_of_a_budget_is_never_negative() -> None:
+def test_the_rest_of_a_budget_is_never_negative() -> None:
     assert Budget(10, used=4).left == 6
     assert Budget(10, used=14).left == 0
 
@@ -28,7 +28,7 @@ def test_past_half_of_it_only_clients_that_wait_have_a_queue_read_on() -> None:
     assert (window.pressed, calm(window), window.room(demand=True)) == (True, 0, 2)
 
 
-def test_spilled_jobs_take_eight_bytes_and_room_for_nobody_in_particular() -> None:
+def test_spilled_jobs_take_eight_bytes_and_a_place_each() -> None:
     window = FlowWindow(8, Budget(1000))
     window.admit(10)
     window.spill(3)

@@ -48,7 +48,7 @@ def test_empty_bytes_are_a_key_like_any_other() -> None:
     assert (chains.ready, len(chains.keys)) == (1, 1)
 
 
-def test_keys_are_compared_whole() -> None:
+def test_keys_are_compared_in_full() -> None:
     """257 keys have 257 chains, although any 8-bit hash of them collides."""
     chains = JobChains()
     submitted(chains, *(b"key-%d" % number for number in range(257)))

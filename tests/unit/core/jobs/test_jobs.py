@@ -31,7 +31,7 @@ def finish_next(jobs: Jobs) -> int:
     return job.offset
 
 
-def test_nothing_is_spilled_while_nobody_waits() -> None:
+def test_nothing_is_spilled_without_demand() -> None:
     jobs = jobs_of(*[b"a"] * 4)
     assert (jobs.residency.room(demand=False), jobs.spilled) == (0, 0)
 
@@ -70,7 +70,7 @@ def test_chains_that_are_being_read_are_not_shortened() -> None:
     assert [refill.offsets[0] for refill in jobs.residency.take_refills()] == [2]
 
 
-def test_what_an_earlier_owner_had_in_memory_takes_its_place_in_a_spilled_chain() -> None:
+def test_messages_that_an_earlier_owner_had_in_memory_keep_their_place_in_a_spilled_chain() -> None:
     before = Snapshot(Epoch(1), 1, 9, (1, 5), spilled={b"a": packed((3, 7))})
     jobs = jobs_of(resume=before)
     assert (jobs.position, jobs.knows(3), jobs.knows(5)) == (1, True, False)
@@ -84,7 +84,7 @@ def test_what_an_earlier_owner_had_in_memory_takes_its_place_in_a_spilled_chain(
     assert jobs.snapshot(Epoch(2), {}, {}).spilled == {b"a": packed((3, 5, 7))}
 
 
-def test_what_lies_below_a_reset_is_not_resumed() -> None:
+def test_state_below_a_reset_is_not_resumed() -> None:
     before = Snapshot(Epoch(1), 1, 9, spilled={b"a": packed((3, 7)), b"b": packed((2,))})
     jobs = Jobs(5, window=FlowWindow(8, Budget(99)), max_jobs_per_key=2, resume=before)
     assert (jobs.spilled, len(jobs.by_key), jobs.committable) == (1, 1, 7)
@@ -110,7 +110,7 @@ def test_the_only_long_chain_keeps_more_and_is_read_again_many_at_a_time() -> No
     assert jobs.residency.take_refills() == [Refill(b"a", tuple(range(512, 768)))]
 
 
-def test_with_little_memory_left_it_keeps_what_the_settings_say() -> None:
+def test_with_little_memory_left_it_keeps_the_configured_number() -> None:
     jobs = hot(1 << 40)
     jobs.window.memory.limit = jobs.window.memory.used + 400
     jobs.residency.room(demand=True)

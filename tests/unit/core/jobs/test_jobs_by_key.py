@@ -26,7 +26,7 @@ def test_a_key_counts_once_though_part_of_it_is_spilled() -> None:
     assert b"d" not in by_key
 
 
-def test_spilled_jobs_stand_behind_those_in_memory() -> None:
+def test_spilled_jobs_follow_those_in_memory() -> None:
     by_key = seen(in_memory={b"a": [1, 2]}, spilled={b"a": [3, 4, 5]})
 
     head = by_key.head(b"a")

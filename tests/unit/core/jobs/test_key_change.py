@@ -84,7 +84,7 @@ def test_a_second_change_begins_when_the_first_is_through() -> None:
     assert here.statistics().older == 0
 
 
-def test_of_what_is_in_memory_nothing_is_read_to_be_counted() -> None:
+def test_messages_in_memory_are_counted_without_reading() -> None:
     """Even if retention deleted it, it is known, and only its new key waits."""
     here = changed(counted=False)
     change = here.jobs.change
@@ -97,7 +97,7 @@ def test_of_what_is_in_memory_nothing_is_read_to_be_counted() -> None:
     assert offsets(lease(here)) == [2]
 
 
-def test_nobody_waits_for_a_spilled_message_that_the_broker_has_no_more() -> None:
+def test_a_deleted_spilled_message_is_not_waited_for() -> None:
     """It is never delivered, so nothing can precede it."""
     here = pipeline(
         rules("KEY", max_jobs=4, max_jobs_per_key=1),
@@ -117,7 +117,7 @@ def test_nobody_waits_for_a_spilled_message_that_the_broker_has_no_more() -> Non
     assert offsets(lease(here)) == [4]
 
 
-def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_said_so() -> None:
+def test_the_switch_is_above_all_copied_messages_even_unrecorded_ones() -> None:
     """Otherwise message and copy would have keys by different rules."""
     site = RekeyedSite()
     site.send([("a", "x")] * 4)
@@ -145,14 +145,14 @@ def test_the_switch_lies_behind_all_that_was_copied_also_by_an_owner_who_never_s
     site.finish()
 
 
-def test_what_waits_for_older_messages_is_not_retried() -> None:
+def test_a_message_that_waits_for_older_ones_is_not_retried() -> None:
     """Otherwise it would be offered in addition to the lease that it gets afterwards."""
     here = changed()
     here.on_messages([sent(2, "c", "x")], next_offset=3)
     job = here.head(b"x")
     assert job is not None
     with pytest.raises(WrongState, match="message 2 of key 'x' waits for older messages while"):
-        here.retry(job, anew=True)
+        here.retry(job, reset_attempts=True)
 
 
 def parked_while_the_order_key_changes() -> RekeyedSite:
@@ -176,7 +176,7 @@ def parked_while_the_order_key_changes() -> RekeyedSite:
     return site
 
 
-def waits_for_what_is_parked(site: RekeyedSite) -> None:
+def check_wait_for_parked_messages(site: RekeyedSite) -> None:
     """Check that the change lasts until "a" is redriven, without losses or overtaking."""
     assert site.pipeline.keys.record.before is not None
     for _ in range(4):
@@ -197,7 +197,7 @@ def test_older_messages_found_parked_are_waited_for(twin_is_recorded: bool) -> N
     site.commit()
     site.damage(0, 0, records=1)
     assert site.pipeline.parked[b"a"].by == "recovery"
-    waits_for_what_is_parked(site)
+    check_wait_for_parked_messages(site)
 
 
 @pytest.mark.parametrize("is_free", [False, True])
@@ -205,10 +205,10 @@ def test_older_messages_that_are_parked_are_waited_for_over_a_reset(is_free: boo
     site = parked_while_the_order_key_changes()
     site.reset(3, is_free=is_free)
     assert set(site.pipeline.parked) == {b"a"}
-    waits_for_what_is_parked(site)
+    check_wait_for_parked_messages(site)
 
 
-def test_a_change_is_over_with_a_reset_behind_it_if_what_is_parked_is_newer() -> None:
+def test_a_reset_past_the_switch_ends_a_change_if_parked_messages_are_newer() -> None:
     site = RekeyedSite()
     site.send([("a", "1")])
     site.read()

@@ -50,7 +50,7 @@ def test_a_value_counts_at_the_first_bound_that_is_not_below_it() -> None:
         ([0, S, 2 * S] * 10, {2.5: 10, 1.0: 10}),
     ],
 )
-def test_what_began_together_is_noted_together(
+def test_values_with_the_same_start_are_recorded_together(
     began_ns: list[int], expected: dict[float, int]
 ) -> None:
     histogram = Histogram()

@@ -50,7 +50,7 @@ def test_while_enough_is_left_nothing_is_cut() -> None:
     assert jobs.spilled == 0
 
 
-def test_what_clients_have_stays_and_a_key_too_long_for_a_record() -> None:
+def test_leased_jobs_and_keys_too_long_for_records_stay() -> None:
     memory = Budget(1_000)
     jobs = queue_of(memory, a=5, **{"x" * (LONGEST_KEY + 1): 5})
     first = jobs.chains.poll()
@@ -92,7 +92,7 @@ class _Watched:
     def spill_beyond(self, key: bytes, tail_bytes: int) -> None:
         raise AssertionError((key, tail_bytes))
 
-    def set_down(self, wanted_bytes: int) -> int:
+    def unload(self, wanted_bytes: int) -> int:
         return 0
 
 
@@ -107,7 +107,7 @@ def test_a_dropped_queue_is_asked_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_with_memory_full_only_what_is_spilled_at_once_comes_to_a_queue_with_something(
+def test_with_memory_full_only_messages_spilled_at_once_enter_a_queue_with_jobs(
     jobs: int,
 ) -> None:
     memory = Budget(100 * jobs)
@@ -119,7 +119,7 @@ def test_with_memory_full_only_what_is_spilled_at_once_comes_to_a_queue_with_som
     assert queue.residency.spill(b"a", queue.position)
 
 
-def test_little_memory_is_read_into_for_whoever_waits_alone() -> None:
+def test_little_memory_is_used_only_with_demand() -> None:
     memory = Budget(1_600)
     window = FlowWindow(100, memory)
     for _ in range(7):

@@ -57,7 +57,7 @@ def test_an_offset_finishes_once() -> None:
         tracker.finish(4)
 
 
-def test_a_stuck_offset_costs_no_memory_for_what_finishes_behind_it() -> None:
+def test_a_stuck_offset_costs_no_memory_for_finished_ones_behind_it() -> None:
     """The span between a stuck key and the read position is unlimited; memory is not."""
     tracker = started(0)
     for offset in range(1, 50_000):

@@ -30,7 +30,7 @@ def test_beyond_half_of_the_window_a_message_behind_others_of_its_key_is_spilled
     assert jobs.residency.take_refills() == [], "the first one of its key is in memory"
 
 
-def test_what_was_spilled_is_read_again_when_the_job_ahead_of_it_ends() -> None:
+def test_a_spilled_message_is_read_again_when_the_job_ahead_finishes() -> None:
     jobs = read(b"a", b"b", b"a")
     first = jobs.chains.poll()
     assert first is not None
@@ -39,7 +39,7 @@ def test_what_was_spilled_is_read_again_when_the_job_ahead_of_it_ends() -> None:
 
     assert jobs.residency.refills == [Refill(b"a", (2,))]
     assert jobs.residency.take_refills() == [Refill(b"a", (2,))]
-    assert jobs.residency.refills == [], "it is told once"
+    assert jobs.residency.refills == [], "reported once"
     assert (jobs.residency.being_read, jobs.residency.taken) == (1, 2)
 
 

@@ -61,7 +61,7 @@ class Site:
 @pytest.mark.parametrize("size", [14_000, 25_000])
 @pytest.mark.parametrize("part", [0.5, 0.9])
 def test_the_defaults_with_eight_queues_of_large_bodies(size: int, part: float) -> None:
-    """All at a 64th of the size: a GiB, 20,000 messages per queue. *part* is the stuck key's share."""
+    """All at a 64th of the size: 1 GiB, 20,000 messages per queue; *part* are of stuck keys."""
     memory = Budget((1 << 30) // SCALE)
     limits = rules(
         max_jobs=DEFAULTS.max_jobs // SCALE, max_jobs_per_key=DEFAULTS.max_jobs_per_key // SCALE

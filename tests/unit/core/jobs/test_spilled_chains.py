@@ -38,7 +38,7 @@ def test_a_chain_is_read_again_from_its_head_and_stays_until_its_jobs_have_finis
     assert (list(chains.keys), chains.waiting, chains.lowest) == ([], 0, None)
 
 
-def test_what_retention_deleted_meanwhile_is_gone_from_the_chain() -> None:
+def test_messages_deleted_by_retention_leave_the_chain() -> None:
     chains = spilled(1, 3, 5)
     chains.want(KEY, 2)
     chains.load(KEY, [3])
@@ -49,7 +49,7 @@ def test_what_retention_deleted_meanwhile_is_gone_from_the_chain() -> None:
     assert list(chains.keys) == []
 
 
-def test_jobs_put_back_stand_ahead_of_all_that_is_not_in_memory() -> None:
+def test_jobs_put_back_precede_all_others_outside_memory() -> None:
     chains = spilled(1, 3, 9)
     chains.want(KEY, 2)
     chains.load(KEY, [1, 3])
@@ -91,7 +91,7 @@ def test_finished_offsets_do_not_pile_up() -> None:
             assert len(chains._firsts.numbers) == 1
 
 
-def test_whoever_counts_what_waits_is_told_of_each_change() -> None:
+def test_each_change_of_the_waiting_jobs_is_reported() -> None:
     told: list[int] = []
     chains = SpilledChains(told.append)
     chains.append(KEY, (1, 3, 5))

@@ -7,29 +7,29 @@ SECOND = 1_000_000_000
 ORDERS, PAYMENTS = Topic("orders"), Topic("payments")
 
 
-def test_who_asked_a_moment_ago_counts_and_is_news_once() -> None:
+def test_a_recent_request_counts_and_is_reported_once() -> None:
     starvation = Starvation()
-    assert not starvation.lately(ORDERS, 5)
+    assert not starvation.asked_recently(ORDERS, 5)
     assert starvation.asks([ORDERS], 5)
     assert not starvation.asks([ORDERS], 6)
-    assert starvation.lately(ORDERS, 5 + 5 * SECOND)
-    assert not starvation.lately(ORDERS, 6 + 5 * SECOND)
+    assert starvation.asked_recently(ORDERS, 5 + 5 * SECOND)
+    assert not starvation.asked_recently(ORDERS, 6 + 5 * SECOND)
     assert starvation.asks([ORDERS], 6 + 5 * SECOND)
 
 
-def test_what_is_asked_of_one_topic_says_nothing_of_another() -> None:
+def test_demand_for_one_topic_does_not_affect_another() -> None:
     starvation = Starvation()
     starvation.asks([ORDERS], SECOND)
-    assert not starvation.lately(PAYMENTS, SECOND)
+    assert not starvation.asked_recently(PAYMENTS, SECOND)
     assert starvation.asks([ORDERS, PAYMENTS], SECOND), "news for one of them"
-    assert starvation.lately(PAYMENTS, SECOND)
+    assert starvation.asked_recently(PAYMENTS, SECOND)
     starvation.forget(PAYMENTS)
-    assert not starvation.lately(PAYMENTS, SECOND)
+    assert not starvation.asked_recently(PAYMENTS, SECOND)
     starvation.asks(None, SECOND)
-    assert starvation.lately(PAYMENTS, SECOND), "any topic will do"
+    assert starvation.asked_recently(PAYMENTS, SECOND), "any topic will do"
 
 
-def test_who_waits_does_so_for_its_topics_until_it_ends() -> None:
+def test_waiting_clients_count_for_their_topics_until_they_stop() -> None:
     starvation = Starvation()
     starvation.waits([ORDERS], 1)
     starvation.waits([ORDERS, PAYMENTS], 1)
@@ -42,7 +42,7 @@ def test_who_waits_does_so_for_its_topics_until_it_ends() -> None:
     assert not starvation.waiting(ORDERS)
 
 
-def test_an_oldest_message_that_stands_for_five_seconds_is_told() -> None:
+def test_an_oldest_message_that_does_not_move_for_five_seconds_is_noticed() -> None:
     patience = Patience()
     assert not patience.stands(7, 0)
     assert not patience.stands(7, 5 * SECOND - 1)
@@ -50,7 +50,7 @@ def test_an_oldest_message_that_stands_for_five_seconds_is_told() -> None:
     assert not patience.stands(8, 5 * SECOND)
 
 
-def test_a_full_window_is_read_past_once_its_oldest_message_was_seen_to_stand_still() -> None:
+def test_a_full_window_is_read_past_once_its_oldest_message_does_not_move() -> None:
     patience = Patience()
     assert not patience.over(in_vain=True, oldest=7, position=900, now_ns=SECOND)
     assert not patience.over(in_vain=True, oldest=7, position=900, now_ns=SECOND + PATIENCE_NS - 1)
@@ -58,7 +58,7 @@ def test_a_full_window_is_read_past_once_its_oldest_message_was_seen_to_stand_st
     assert patience.over(in_vain=True, oldest=7, position=950, now_ns=SECOND + PATIENCE_NS + 1)
 
 
-def test_it_is_not_while_all_that_was_read_ends_within_five_seconds() -> None:
+def test_a_window_that_finishes_within_five_seconds_is_not_read_past() -> None:
     patience = Patience()
     for step in range(20):
         now_ns, oldest = step * PATIENCE_NS, step * 40  # 200 a second
@@ -72,7 +72,7 @@ def test_it_is_not_while_all_that_was_read_ends_within_five_seconds() -> None:
     assert nothing_read, "all that is held was read by an owner before"
 
 
-def test_who_waits_in_vain_no_longer_or_anew_is_patient_again() -> None:
+def test_patience_restarts_after_a_wait_ends() -> None:
     patience = Patience()
     for now_ns in (0, PATIENCE_NS):
         over = patience.over(in_vain=True, oldest=7, position=900, now_ns=now_ns)

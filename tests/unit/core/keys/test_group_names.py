@@ -34,7 +34,7 @@ def test_of_a_group_that_is_taken_all_derived_names_are_legal(name: str, topic: 
 def test_a_name_without_room_for_its_dead_letters_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match=f"{length} characters: at most 122 are allowed"):
         check_group("g" * length)
-    with pytest.raises(ValidationError, match="stand in the topic %DLQ% with that name"):
+    with pytest.raises(ValidationError, match="dead-letter topic is %DLQ% followed by that name"):
         group_settings("g" * length)
     check_group("g" * MAX_GROUP_CHARS)
 

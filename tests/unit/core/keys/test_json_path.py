@@ -35,7 +35,7 @@ def test_a_value_is_found_as_text(path: str, text: str | None) -> None:
 @pytest.mark.parametrize(
     "path", ["", "$", "a.b", "$.", "$.a.", "$..a", "$.*", "$.a[*]", "$.a[-1]", "$.a[?@.b]", "$.a b"]
 )
-def test_other_paths_say_what_is_right(path: str) -> None:
+def test_other_paths_are_refused_with_an_example(path: str) -> None:
     with pytest.raises(ValueError, match=r"such as \$\.order\.id"):
         JsonPath(path)
 
@@ -49,6 +49,6 @@ def test_a_whole_number_is_one_key_however_it_is_written(number: str, text: str)
     assert canonical(orjson.loads(number)) == text.encode()
 
 
-def test_a_body_that_is_no_json_is_told() -> None:
+def test_a_body_that_is_not_json_is_refused() -> None:
     with pytest.raises(ValueError, match="the body is no JSON"):
         JsonPath("$.a").text_in(b"{")

@@ -19,16 +19,16 @@ def test_a_rule_that_the_queue_never_had_is_newer() -> None:
 
 def test_a_rule_that_the_queue_had_before_is_older() -> None:
     """So proxies with an old file do not revert a change."""
-    changed = FIRST.changed(rules("$.id"), since=7).through()
+    changed = FIRST.changed(rules("$.id"), since=7).completed()
     assert changed.is_newer_than(rules("KEY"))
     assert not changed.wants_change(rules("KEY"))
 
 
-def test_the_way_back_needs_a_higher_version_and_then_is_the_newest() -> None:
-    changed = FIRST.changed(rules("$.id"), since=7).through()
+def test_a_return_to_a_former_rule_needs_a_higher_version() -> None:
+    changed = FIRST.changed(rules("$.id"), since=7).completed()
     back = rules("KEY", order_key_version=1)
     assert changed.wants_change(back)
-    again = changed.changed(back, since=9).through()
+    again = changed.changed(back, since=9).completed()
     assert not again.is_newer_than(rules("KEY"))
     assert again.is_newer_than(rules("$.id"))
 
@@ -46,7 +46,7 @@ def test_the_policy_for_missing_keys_is_part_of_a_rule_where_keys_can_be_missing
 
 
 def test_a_pipeline_with_older_rules_goes_on_by_the_newer_ones_and_says_so() -> None:
-    newer = FIRST.changed(rules("$.id"), since=0).through()
+    newer = FIRST.changed(rules("$.id"), since=0).completed()
     here = pipeline(rules("KEY"), resume=Snapshot(Epoch(1), 0, 0, (), keys=newer))
     assert not here.key_change_due
-    assert "older than its order key, $.id" in here.statistics().key_change
+    assert "older than the order key in use, $.id" in here.statistics().key_change

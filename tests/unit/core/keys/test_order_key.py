@@ -77,7 +77,7 @@ def test_a_json_path_finds_its_value(rule: str, key: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("rule", ["", "id", "qid", "KEYS", " $.id"])
-def test_what_is_no_rule_is_refused_in_one_sentence(rule: str) -> None:
+def test_an_invalid_rule_is_refused_in_one_sentence(rule: str) -> None:
     with pytest.raises(
         ValueError,
         match="is neither QID nor KEY nor a JSON path such as",
@@ -225,7 +225,7 @@ def test_people_read_a_key_as_text_or_as_hex() -> None:
 
 
 @pytest.mark.parametrize("key", [b"a", "é".encode(), b"", QUEUE_CHAIN, b"0x", b"0xyz", b"0x61"])
-def test_what_people_write_is_the_key_that_was_shown(key: bytes) -> None:
+def test_a_shown_key_can_be_entered_again(key: bytes) -> None:
     text = key_text(key)
     assert text is not None
     assert compiled.key_of(text) == key

@@ -24,7 +24,7 @@ def attempts_of_next(queue: QueuePipeline, *, now_ns: int) -> list[int]:
     return found
 
 
-def test_what_was_given_back_behind_one_that_expires_is_no_attempt() -> None:
+def test_messages_returned_behind_an_expired_one_do_not_count_as_attempts() -> None:
     queue, run = run_of(4)
     queue.settle(released=[run[2].lease_id], now_ns=0)
     late_ns = run[0].deadline_ns
@@ -33,7 +33,7 @@ def test_what_was_given_back_behind_one_that_expires_is_no_attempt() -> None:
     assert attempts_of_next(queue, now_ns=late_ns) == [2, 2, 1, 1]
 
 
-def test_what_stands_behind_one_that_failed_in_a_run_that_expires_is_no_attempt() -> None:
+def test_messages_after_a_failed_one_in_an_expired_run_do_not_count_as_attempts() -> None:
     queue, run = run_of(3)
     queue.settle(nacked=[Nack(run[1].lease_id)], now_ns=0)
     late_ns = run[0].deadline_ns

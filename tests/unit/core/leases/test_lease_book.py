@@ -154,7 +154,7 @@ def leased_to(*holders: Holder) -> Lease:
         pytest.param([A, B, A], 3, {3}, False, id="anyone, when it went to and fro"),
     ],
 )
-def test_who_may_settle_by_offset(
+def test_connections_that_may_settle_by_offset(
     holders: list[Holder], connection: int, open_connections: set[int], counts: bool
 ) -> None:
     assert leased_to(*holders).may_be_settled_on(connection, open_connections) is counts
@@ -169,7 +169,7 @@ def test_a_job_that_a_client_of_an_owner_before_may_have_is_held_back_until_then
     assert (held.may_be_out(7), held.next_due_ns(), held.end_ns) == (False, None, 0)
 
 
-def test_what_a_hand_over_leaves_with_clients_is_told_in_ms_rounded_up() -> None:
+def test_leases_across_a_hand_over_are_listed_in_ms_rounded_up() -> None:
     held = book(held_back_ns={7: 3_000_000})
     granted(held, 1, deadline_ns=2_000_001)
 
@@ -178,7 +178,7 @@ def test_what_a_hand_over_leaves_with_clients_is_told_in_ms_rounded_up() -> None
     assert held.times_left_ms(3_000_000, with_live=True) == {}
 
 
-def test_the_leases_that_are_not_extended_are_told() -> None:
+def test_leases_that_are_not_extended_are_returned() -> None:
     held = book()
     alive, over = granted(held, 1, deadline_ns=10), granted(held, 2, deadline_ns=5)
 

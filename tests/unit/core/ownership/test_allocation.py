@@ -26,6 +26,6 @@ def test_the_order_and_repetition_of_the_members_does_not_matter() -> None:
     assert allocate("b", ["b", "a", "a"], QUEUES) == allocate("b", ["a", "b"], QUEUES)
 
 
-def test_who_is_no_member_gets_nothing() -> None:
+def test_others_than_members_get_nothing() -> None:
     assert allocate("x", ["a", "b"], QUEUES) == []
     assert allocate("x", [], QUEUES) == []

@@ -27,7 +27,7 @@ def test_the_first_look_says_nothing() -> None:
     assert looked((9e9, 1.0)) == []
 
 
-def test_standing_still() -> None:
+def test_a_pause_of_the_process() -> None:
     """Both clocks advance meanwhile."""
     (jump,) = looked((1, 101), (7.5, 107.5), (8, 108))
     assert jump == ClockJump(JumpKind.STOOD_STILL, int(7.5 * S), 6500)

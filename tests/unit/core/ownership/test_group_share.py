@@ -26,7 +26,7 @@ def look(
     )
 
 
-def test_what_is_missing_is_asked_of_its_broker_and_what_is_too_much_handed_over() -> None:
+def test_missing_queues_are_requested_from_their_broker_and_excess_ones_handed_over() -> None:
     assert TOPIC == ORDERS
     share = a_share()
     assert look(share, "a", "b")
@@ -37,7 +37,7 @@ def test_what_is_missing_is_asked_of_its_broker_and_what_is_too_much_handed_over
     assert share.settled(owned=set(QUEUES[4:]))
 
 
-def test_who_is_not_listed_keeps_what_it_has_and_is_not_settled() -> None:
+def test_an_unlisted_member_keeps_its_queues_and_is_not_settled() -> None:
     share = a_share()
     owned = {QUEUES[1]}
     assert not look(share, "a", "c", owned=owned)
@@ -46,7 +46,7 @@ def test_who_is_not_listed_keeps_what_it_has_and_is_not_settled() -> None:
     assert not share.settled(owned=owned)
 
 
-def test_somebody_who_just_joined_is_something_to_come() -> None:
+def test_a_new_member_keeps_the_group_unsettled() -> None:
     share = a_share()
     look(share, "a", "b", now_s=1)
     look(share, "a", "b", "c", now_s=2)
@@ -154,7 +154,7 @@ def test_more_members_than_queues_want_a_topic() -> None:
     assert set().union(*shares) == set(QUEUES)
 
 
-def test_what_nobody_wants_stays_where_it_is_and_what_nobody_has_is_shared() -> None:
+def test_unwanted_topics_stay_and_their_unowned_queues_are_shared() -> None:
     looks = Looks("b", owned=QUEUES[:1])
     looks.held_by_others = set(QUEUES[4:6])
     assert looks.look(Present(["a", "b"], [])) == {QUEUES[0], *QUEUES[6:]}

@@ -20,7 +20,7 @@ def ack_one(queue: QueuePipeline) -> None:
     queue.settle(acked=[each.lease_id], now_ns=0)
 
 
-def test_the_first_owner_begins_with_a_snapshot_and_goes_on_with_what_changed() -> None:
+def test_the_first_owner_begins_with_a_snapshot_and_continues_with_changes() -> None:
     queue = pipeline(messages=[keyed(0, "a"), keyed(1, "b"), keyed(2, "c")])
     records = Recording(queue, None)
     first = Snapshot(Epoch(1), 0, 3, (0, 1, 2), keys=KEYS)
@@ -53,7 +53,7 @@ def test_after_a_record_that_may_be_lost_everything_is_said_again() -> None:
     assert records.due(1) == [SnapshotPart(0, 1, again, serial=2)]
 
 
-def test_what_the_records_build_on_is_renewed_whoever_wrote_it() -> None:
+def test_the_base_of_the_records_is_renewed_even_if_an_earlier_owner_wrote_it() -> None:
     before = Snapshot(Epoch(1), 1, 4, (1, 3), keys=KEYS)
     queue = pipeline(epoch=5, resume=before, messages=[keyed(1, "a")])
     records = Recording(
@@ -78,7 +78,7 @@ def test_a_snapshot_is_written_in_any_case_if_it_is_asked_for() -> None:
 
 
 def kinds(count: int, *, ns_each: int = 1, messages: int = 1) -> list[str]:
-    """Return the records of *count* rounds, in each of which *messages* messages come and finish."""
+    """Return the records of *count* rounds with *messages* messages each, which all finish."""
     queue = pipeline(rules(max_jobs=count * messages + 1))
     records = Recording(queue, None)
     found = []

@@ -11,7 +11,7 @@ def test_those_of_the_first_look_count_at_once() -> None:
     assert members.settled
 
 
-def test_who_joins_counts_when_it_has_stayed() -> None:
+def test_a_new_member_counts_once_it_has_stayed() -> None:
     members = SteadyMembers(settle_ns=SECOND)
     members.counted(["a"], own="a", now_ns=SECOND)
     assert members.counted(["a", "b"], own="a", now_ns=2 * SECOND) == ["a"]
@@ -20,7 +20,7 @@ def test_who_joins_counts_when_it_has_stayed() -> None:
     assert members.settled
 
 
-def test_who_leaves_counts_no_more_and_begins_anew() -> None:
+def test_a_departed_member_no_longer_counts_and_starts_over() -> None:
     """However often it joins and leaves, the others keep their queues."""
     members = SteadyMembers(settle_ns=SECOND)
     members.counted(["a", "b", "c"], own="a", now_ns=SECOND)
@@ -50,7 +50,7 @@ def test_in_a_large_group_those_who_join_one_after_the_other_count_together() ->
     assert not members.settled
 
 
-def test_whoever_joins_a_large_group_watches_it_first() -> None:
+def test_a_new_member_of_a_large_group_watches_first() -> None:
     small, large = SteadyMembers(settle_ns=SECOND), SteadyMembers(settle_ns=SECOND)
     small.counted(["a", "b"], own="a", now_ns=SECOND)
     assert not small.watches(SECOND)

@@ -80,7 +80,7 @@ def test_copies_of_before_the_key_was_parked_have_ended() -> None:
     assert read(twin, *copies) == [2]
 
 
-def test_what_is_no_copy_is_passed_over() -> None:
+def test_other_messages_than_copies_are_skipped() -> None:
     twin = twin_of(a=ParkedKey(0, EPOCH))
 
     assert read(twin, message(0, key="a")) == []
@@ -101,7 +101,7 @@ def test_a_redriven_copy_is_read_as_the_message_that_it_is_of() -> None:
     assert (job.offset, twin.intake.origin_offset(Job(0, b"a"), first)) == (0, 3)
 
 
-def test_reading_goes_on_whoever_wants_the_copies() -> None:
+def test_reading_continues_without_demand() -> None:
     twin = twin_of(a=ParkedKey(0, EPOCH))
 
     assert twin.room() == twin.room(demand=True) == rules().max_jobs

@@ -62,7 +62,7 @@ def test_a_key_is_not_parked_while_nothing_of_it_is_unfinished() -> None:
     assert not site.pipeline.parking.park(b"a")
 
 
-def test_what_a_client_has_is_copied_only_once_its_lease_has_ended() -> None:
+def test_a_leased_message_is_copied_only_after_its_lease_has_ended() -> None:
     site = ParkingSite()
     site.sent += ["a", "a"]
     site.read()
@@ -76,7 +76,7 @@ def test_what_a_client_has_is_copied_only_once_its_lease_has_ended() -> None:
     assert len(site.pipeline.to_copy(b"a", jobs=9, body_bytes=99)) == 2
 
 
-def test_what_is_being_dead_lettered_is_not_copied_and_the_rest_only_behind_it() -> None:
+def test_a_message_being_dead_lettered_is_not_copied_and_the_rest_only_after_it() -> None:
     site = ParkingSite()
     site.sent += ["a", "a"]
     site.read()
@@ -110,7 +110,7 @@ def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
     assert (figures.unfinished, figures.retrying, figures.blocked) == (0, 0, 0)
 
 
-def test_what_is_being_copied_is_not_spilled_meanwhile() -> None:
+def test_messages_being_copied_are_not_spilled() -> None:
     site = ParkingSite()
     site.pipeline.on_messages([keyed(each, "a") for each in range(4)], next_offset=4)
     assert site.pipeline.parking.park(b"a")
@@ -147,7 +147,7 @@ def _crowded(keys: str, *, done: int) -> ParkingSite:
 @pytest.mark.parametrize(
     ("keys", "done"), [("aaabcdef", 0), ("aaaaaaaabcdef", 4)], ids=["new", "read again"]
 )
-def test_what_others_displace_while_it_is_copied_is_copied_once_more(keys: str, done: int) -> None:
+def test_messages_spilled_while_being_copied_are_copied_again(keys: str, done: int) -> None:
     """P3: it is not in memory any more, and without a new copy its successors would be skipped."""
     site = _crowded(keys, done=done)
     run = site.pipeline.to_copy(b"a", jobs=2, body_bytes=1000)
@@ -160,7 +160,7 @@ def test_what_others_displace_while_it_is_copied_is_copied_once_more(keys: str, 
     assert (site.pipeline.jobs.residency.taken, site.pipeline.jobs.spilled) == (0, 0)
 
 
-def test_another_rate_counts_no_hand_outs_anew() -> None:
+def test_a_change_of_rate_does_not_reset_deliveries() -> None:
     site = parked("a")
     twin = site.twin
     assert twin is not None
@@ -188,7 +188,7 @@ def test_a_stopped_redrive_is_stopping_until_its_client_is_done() -> None:
     assert not twin.redrives.stopping
 
 
-def test_what_follows_lost_messages_of_a_parked_key_is_no_repeat_of_them() -> None:
+def test_successors_of_lost_messages_of_a_parked_key_are_not_repeats() -> None:
     """P3: their copies exist, and new messages have their offsets."""
     site = parked("a", "a", "a")
     twin = site.twin
@@ -234,7 +234,7 @@ async def test_a_parked_key_is_copied_once_an_answer_was_never_written() -> None
     assert len(site.pipeline.to_copy(b"a", jobs=9, body_bytes=99)) == 1
 
 
-def test_what_finishes_counts_while_nobody_else_can_own_the_queue() -> None:
+def test_finished_messages_count_while_ownership_is_certain() -> None:
     site = parked("a")
     queue, twin = site.pipeline, site.twin
     assert twin is not None

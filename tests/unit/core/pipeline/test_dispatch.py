@@ -19,7 +19,7 @@ from proxy.lane.topic_rules import rules_of
 from proxy.settings.groups import TopicSettings
 from testkit.messages import keyed, message
 from testkit.pipelines import HOLDER, KEYS, MS, offsets, queue
-from tests.unit.core.pipeline.parts import LEASE_NS, Parts, parts
+from tests.unit.core.pipeline.components import LEASE_NS, Components, components
 
 ONCE = RetryPolicy((10,), 1, OnExhausted.DEAD_LETTER)
 
@@ -34,13 +34,13 @@ def sent(offset: int, key: str, **body: Any) -> StoredMessage:
     return message(offset, key=key, body=orjson.dumps(body))
 
 
-def ack(here: Parts, *offsets: int) -> None:
+def ack(here: Components, *offsets: int) -> None:
     leases = [lease for lease in here.leases if lease.job.offset in offsets]
     here.settlement.settle([each.lease_id for each in leases], (), (), 0)
 
 
 def test_ready_jobs_of_distinct_keys_are_leased_in_order_until_the_deadline() -> None:
-    here = parts(messages=[keyed(0, "a"), keyed(1, "a"), keyed(2, "b"), keyed(3, "c")])
+    here = components(messages=[keyed(0, "a"), keyed(1, "a"), keyed(2, "b"), keyed(3, "c")])
     leases = here.lease(2, now_ns=7)
 
     assert offsets(leases) == [0, 2]
@@ -49,15 +49,15 @@ def test_ready_jobs_of_distinct_keys_are_leased_in_order_until_the_deadline() ->
     assert here.leases.at(0) is leases[0]
 
 
-def test_the_last_job_may_be_longer_than_what_is_left_and_none_comes_behind_it() -> None:
-    here = parts(messages=[message(n, key=f"k{n}", body=b"x" * 1000) for n in range(3)])
+def test_the_last_job_may_exceed_the_remaining_bytes_and_none_follows() -> None:
+    here = components(messages=[message(n, key=f"k{n}", body=b"x" * 1000) for n in range(3)])
 
     assert offsets(here.dispatch.lease(9, 1200, 0, HOLDER, 1)) == [0, 1]
 
 
 def test_successors_go_first_but_not_for_ever() -> None:
     """One key is always busy, and others have not begun."""
-    here = parts(messages=[*(keyed(n, "a") for n in range(20)), keyed(20, "b")])
+    here = components(messages=[*(keyed(n, "a") for n in range(20)), keyed(20, "b")])
     seen = []
     while (latest := offsets(here.lease(1))) != [20]:
         seen += latest
@@ -66,8 +66,8 @@ def test_successors_go_first_but_not_for_ever() -> None:
     assert seen == list(range(REACTIVATION_BURST + 1))
 
 
-def test_what_is_offered_again_goes_first_but_not_for_ever() -> None:
-    here = parts(messages=[keyed(n, f"k{n}") for n in range(2)])
+def test_jobs_offered_again_go_first_but_not_forever() -> None:
+    here = components(messages=[keyed(n, f"k{n}") for n in range(2)])
     seen = []
     while (latest := here.lease(1)) and latest[0].job.offset == 0:
         seen += latest
@@ -78,7 +78,7 @@ def test_what_is_offered_again_goes_first_but_not_for_ever() -> None:
 
 
 def test_the_job_of_a_paused_key_is_set_aside_and_others_go_on() -> None:
-    here = parts(messages=[keyed(0, "a"), keyed(1, "b")])
+    here = components(messages=[keyed(0, "a"), keyed(1, "b")])
     here.pauses.pause(queue(), b"a", PausedKey(0))
 
     assert offsets(here.lease()) == [1]
@@ -86,7 +86,7 @@ def test_the_job_of_a_paused_key_is_set_aside_and_others_go_on() -> None:
 
 
 def test_a_job_that_a_client_of_the_owner_before_may_have_waits_until_then() -> None:
-    here = parts(held_back_ns={0: 5 * MS}, messages=[keyed(0, "a"), keyed(1, "b")])
+    here = components(held_back_ns={0: 5 * MS}, messages=[keyed(0, "a"), keyed(1, "b")])
 
     assert offsets(here.lease(now_ns=4 * MS)) == [1]
     assert here.leases.due_ns(0) == 5 * MS
@@ -94,19 +94,19 @@ def test_a_job_that_a_client_of_the_owner_before_may_have_waits_until_then() -> 
     assert offsets(here.lease(now_ns=5 * MS)) == [0]
 
 
-def test_what_an_owner_before_had_given_up_is_given_up_at_its_turn() -> None:
+def test_a_message_given_up_by_an_earlier_owner_is_given_up_at_its_turn() -> None:
     resume = Snapshot(Epoch(1), 0, 2, (0, 1), {0: 1}, keys=KEYS)
-    here = parts(retry=ONCE, resume=resume, messages=[keyed(0, "a"), keyed(1, "b")])
+    here = components(retry=ONCE, resume=resume, messages=[keyed(0, "a"), keyed(1, "b")])
 
     assert offsets(here.lease()) == [1]
     (job,) = here.dispatch.unreported.take().dead_letters
     assert (job.offset, job.reason) == (0, "its deliveries were used up before its owner ended")
-    assert here.dispatch.unreported.noted is None
+    assert here.dispatch.unreported.pending is None
 
 
-def test_what_a_filter_drops_finishes_and_the_next_of_its_key_has_its_turn() -> None:
+def test_a_filtered_message_finishes_and_the_next_of_its_key_has_its_turn() -> None:
     wanted = acting(filter={"where": "body.wanted"})
-    here = parts(wanted, messages=[sent(0, "a", wanted=False), sent(1, "a", wanted=True)])
+    here = components(wanted, messages=[sent(0, "a", wanted=False), sent(1, "a", wanted=True)])
 
     assert offsets(here.lease()) == [1]
     effects = here.dispatch.unreported.take()
@@ -115,7 +115,9 @@ def test_what_a_filter_drops_finishes_and_the_next_of_its_key_has_its_turn() -> 
 
 
 def test_a_job_on_which_an_action_fails_has_used_a_hand_out_up_and_waits_for_its_retry() -> None:
-    here = parts(acting(transform={"to": "body.n"}), messages=[sent(0, "a"), sent(1, "b", n=1)])
+    here = components(
+        acting(transform={"to": "body.n"}), messages=[sent(0, "a"), sent(1, "b", n=1)]
+    )
     (lease,) = here.lease()
 
     assert (lease.job.offset, lease.body) == (1, b"1")
@@ -127,7 +129,7 @@ def test_a_job_on_which_an_action_fails_has_used_a_hand_out_up_and_waits_for_its
 
 def test_a_pull_ends_when_it_has_looked_at_enough() -> None:
     wanted = acting(filter={"where": "body.wanted"})
-    here = parts(wanted, messages=[sent(n, f"k{n}", wanted=True) for n in range(3)])
+    here = components(wanted, messages=[sent(n, f"k{n}", wanted=True) for n in range(3)])
     work = Budget(2)
     here.dispatch.share_work(work)
 
@@ -136,10 +138,10 @@ def test_a_pull_ends_when_it_has_looked_at_enough() -> None:
     assert offsets(here.lease()) == [2]
 
 
-def test_runs_grow_in_turn_and_by_what_never_failed_alone() -> None:
+def test_runs_grow_in_turn_by_messages_that_never_failed() -> None:
     """Key a at offsets 0, 2, 4, key b at 1, 3, 5; 3 failed under an earlier owner."""
     resume = Snapshot(Epoch(1), 0, 6, tuple(range(6)), {3: 1}, keys=KEYS)
-    here = parts(resume=resume, messages=[keyed(n, "ab"[n % 2]) for n in range(6)])
+    here = components(resume=resume, messages=[keyed(n, "ab"[n % 2]) for n in range(6)])
     firsts = here.lease()
     leases = here.dispatch.lengthen(firsts, max_run=9, max_jobs=9, max_bytes=1 << 60)
 
@@ -150,7 +152,7 @@ def test_runs_grow_in_turn_and_by_what_never_failed_alone() -> None:
 
 
 def test_places_that_are_left_go_to_one_run_after_the_other() -> None:
-    here = parts(messages=[keyed(n, "ab"[n % 2]) for n in range(8)])
+    here = components(messages=[keyed(n, "ab"[n % 2]) for n in range(8)])
     leases = here.dispatch.lengthen(here.lease(), max_run=4, max_jobs=3, max_bytes=1 << 60)
 
     assert offsets(leases) == [0, 2, 4, 1, 3]
@@ -158,19 +160,19 @@ def test_places_that_are_left_go_to_one_run_after_the_other() -> None:
 
 def test_a_job_that_failed_before_goes_alone() -> None:
     resume = Snapshot(Epoch(1), 0, 2, (0, 1), {0: 1}, keys=KEYS)
-    here = parts(resume=resume, messages=[keyed(0, "a"), keyed(1, "a")])
+    here = components(resume=resume, messages=[keyed(0, "a"), keyed(1, "a")])
     firsts = here.lease()
     assert here.dispatch.lengthen(firsts, max_run=9, max_jobs=9, max_bytes=1 << 60) == firsts
 
 
 def test_where_one_failure_is_the_last_each_message_goes_alone() -> None:
-    here = parts(retry=ONCE, messages=[keyed(0, "a"), keyed(1, "a")])
+    here = components(retry=ONCE, messages=[keyed(0, "a"), keyed(1, "a")])
     firsts = here.lease()
     assert here.dispatch.lengthen(firsts, max_run=9, max_jobs=9, max_bytes=1 << 60) == firsts
 
 
 def test_hand_outs_are_measured_and_hot_keys_counted() -> None:
-    here = parts()
+    here = components()
     here.observed.now.set(3)
     here.read(keyed(0, "a"), keyed(1, "b"))
     here.lease(now_ns=1_000_003)

@@ -11,7 +11,7 @@ def test_each_event_has_effects_of_its_own() -> None:
     assert second == Effects()
 
 
-def test_the_outcomes_stand_in_histories_under_these_names() -> None:
+def test_histories_name_outcomes_so() -> None:
     names = ["ok", "filtered", "dlq", "parked", "skipped", "deleted"]
     assert [outcome.value for outcome in Outcome] == names
 
@@ -21,7 +21,7 @@ def test_a_plain_nack_follows_the_retry_intervals_of_its_group() -> None:
     assert (nack.retry_after_ms, nack.reject) == (None, False)
 
 
-def test_effects_that_nobody_looked_at_are_none() -> None:
+def test_untouched_effects_are_empty() -> None:
     effects = Effects()
     assert effects == Effects()
     assert effects.plain

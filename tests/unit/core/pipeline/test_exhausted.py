@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.ids import Epoch
 from proxy.core.keys.retry_policy import OnExhausted, RetryPolicy
@@ -33,7 +33,7 @@ def book(on_exhausted: OnExhausted) -> LeaseBook:
 
 
 def parking(jobs: Jobs, *, by: OnExhausted = OnExhausted.PARK, **parked: ParkedKey) -> Parking:
-    listed = Noted({key.encode(): each for key, each in parked.items()})
+    listed = TrackedDict({key.encode(): each for key, each in parked.items()})
     return Parking(jobs, book(by), listed, Epoch(7))
 
 
@@ -96,7 +96,7 @@ def test_a_key_that_leaves_is_held_until_the_records_say_so() -> None:
 
 
 def redrives(**parked: ParkedKey) -> Redrives:
-    listed = Noted({key.encode(): each for key, each in parked.items()})
+    listed = TrackedDict({key.encode(): each for key, each in parked.items()})
     jobs = jobs_of(*listed, spill_all=True)
     return Redrives(jobs, book(OnExhausted.PARK), listed, Epoch(7))
 

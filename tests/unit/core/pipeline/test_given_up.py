@@ -31,12 +31,12 @@ def resumed(attempts: int, **retry: Any) -> QueuePipeline:
 def test_it_is_a_dead_letter_at_its_turn_and_its_key_goes_on() -> None:
     queue = resumed(2)
     assert offsets(lease(queue)) == [2]
-    effects = queue.take_acted()
+    effects = queue.take_unreported()
     assert effects is not None
     (job,) = effects.dead_letters
     assert (job.offset, job.attempts) == (0, 2)
     assert job.reason == "its deliveries were used up before its owner ended"
-    assert (queue.take_acted(), offsets(lease(queue))) == (None, [])
+    assert (queue.take_unreported(), offsets(lease(queue))) == (None, [])
     assert queue.dead_lettered(job).finished == [(0, Outcome.DEAD_LETTERED)]
     assert offsets(lease(queue)) == [1]
 
@@ -48,13 +48,13 @@ def test_it_is_a_dead_letter_at_its_turn_and_its_key_goes_on() -> None:
         (2, {"on_exhausted": OnExhausted.BLOCK}),
     ],
 )
-def test_what_was_not_given_up_is_handed_out(attempts: int, retry: dict[str, Any]) -> None:
+def test_a_message_not_given_up_is_delivered(attempts: int, retry: dict[str, Any]) -> None:
     queue = resumed(attempts, **retry)
     assert [(each.job.offset, each.job.attempts) for each in lease(queue)] == [
         (0, attempts + 1),
         (2, 1),
     ]
-    assert queue.take_acted() is None
+    assert queue.take_unreported() is None
 
 
 def test_a_limit_that_was_raised_meanwhile_has_it_handed_out() -> None:
@@ -77,10 +77,10 @@ def test_it_waits_for_a_client_that_may_have_it_from_the_owner_before() -> None:
     last = Snapshot(Epoch(1), 0, 1, (0,), {0: 2}, leases={0: 5}, keys=KEYS)
     policy = RetryPolicy((10,), 2, OnExhausted.DEAD_LETTER)
     queue = pipeline(rules(retry=policy), epoch=2, resume=last, messages=[keyed(0, "a")])
-    assert (lease(queue, now_ns=1 * MS), queue.take_acted()) == ([], None)
+    assert (lease(queue, now_ns=1 * MS), queue.take_unreported()) == ([], None)
     queue.on_time(now_ns=6 * MS)
     assert lease(queue, now_ns=6 * MS) == []
-    assert queue.take_acted() is not None
+    assert queue.take_unreported() is not None
 
 
 class Site(ParkingSite):

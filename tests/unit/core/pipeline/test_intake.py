@@ -15,14 +15,14 @@ from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from proxy.core.records.record import Snapshot
 from testkit.messages import held_bytes, keyed, message
 from testkit.pipelines import KEYS, MS, Budgets, queue
-from tests.unit.core.pipeline.parts import Parts, parts
+from tests.unit.core.pipeline.components import Components, components
 
 RETRY = RetryPolicy((100,), 9, OnExhausted.BLOCK)
 
 
 def test_of_each_key_the_first_message_is_ready_and_the_others_wait_in_its_chain() -> None:
     messages = [keyed(0, "a"), keyed(1, "b"), keyed(2, "a")]
-    here = parts(messages=messages)
+    here = components(messages=messages)
 
     assert [job.state for job in here.jobs.by_key.in_memory(b"a")] == [READY, CHAINED]
     assert here.head("b").state is READY
@@ -31,23 +31,23 @@ def test_of_each_key_the_first_message_is_ready_and_the_others_wait_in_its_chain
     assert here.jobs.window.used_bytes == taken
 
 
-def test_what_was_read_before_is_passed_over() -> None:
-    here = parts(messages=[keyed(0, "a"), keyed(1, "b")])
+def test_messages_read_before_are_skipped() -> None:
+    here = components(messages=[keyed(0, "a"), keyed(1, "b")])
     effects = here.intake.read([keyed(1, "b"), keyed(2, "c")], next_offset=3)
 
     assert (here.jobs.unfinished, here.jobs.position, effects.finished) == (3, 3, [])
 
 
-def test_what_an_owner_before_had_finished_is_no_job_and_attempts_go_on() -> None:
+def test_messages_finished_by_an_earlier_owner_are_not_jobs_and_attempts_continue() -> None:
     resume = Snapshot(Epoch(1), 0, 4, (0, 2), {2: 3}, keys=KEYS)
-    here = parts(resume=resume, messages=[keyed(n, f"k{n}") for n in range(4)])
+    here = components(resume=resume, messages=[keyed(n, f"k{n}") for n in range(4)])
 
     assert here.jobs.unspilled() == [0, 2]
     assert (here.head("k0").attempts, here.head("k2").attempts) == (0, 3)
 
 
 def test_a_message_with_another_tag_is_finished_as_it_is_read() -> None:
-    here = parts(tags=frozenset({"x"}))
+    here = components(tags=frozenset({"x"}))
     messages = [keyed(0, "a", tag="y"), keyed(1, "a", tag="x")]
     effects = here.intake.read(messages, next_offset=2)
 
@@ -57,15 +57,15 @@ def test_a_message_with_another_tag_is_finished_as_it_is_read() -> None:
 
 
 def test_other_rules_count_from_the_next_message_on() -> None:
-    here = parts(messages=[keyed(0, "a", tag="y")])
-    here.intake.change_rules(parts(tags=frozenset({"x"})).wanted)
+    here = components(messages=[keyed(0, "a", tag="y")])
+    here.intake.change_rules(components(tags=frozenset({"x"})).wanted)
     effects = here.intake.read([keyed(1, "b", tag="y")], next_offset=2)
 
     assert (here.jobs.unspilled(), effects.finished) == ([0], [(1, Outcome.FILTERED)])
 
 
 def test_a_message_without_its_key_waits_behind_all_others_without_one() -> None:
-    here = parts(missing_key=MissingKey.BY_QUEUE)
+    here = components(missing_key=MissingKey.BY_QUEUE)
     effects = here.intake.read([message(0), message(1)], next_offset=2)
 
     assert [job.offset for job in here.jobs.by_key.in_memory(QUEUE_CHAIN)] == [0, 1]
@@ -73,7 +73,7 @@ def test_a_message_without_its_key_waits_behind_all_others_without_one() -> None
 
 
 def test_a_message_without_its_key_is_ready_at_once_where_it_needs_no_order() -> None:
-    here = parts(missing_key=MissingKey.UNORDERED)
+    here = components(missing_key=MissingKey.UNORDERED)
     effects = here.intake.read([message(0), message(1)], next_offset=2)
 
     assert [job.key for job in here.jobs.chains.ready_jobs()] == [None, None]
@@ -81,7 +81,7 @@ def test_a_message_without_its_key_is_ready_at_once_where_it_needs_no_order() ->
 
 
 def test_a_message_without_its_key_is_given_up_where_the_policy_says_so() -> None:
-    here = parts(missing_key=MissingKey.DEAD_LETTER)
+    here = components(missing_key=MissingKey.DEAD_LETTER)
     effects = here.intake.read([message(0)], next_offset=1)
 
     (job,) = effects.dead_letters
@@ -91,7 +91,7 @@ def test_a_message_without_its_key_is_given_up_where_the_policy_says_so() -> Non
 
 
 def test_reading_stops_at_the_first_message_that_the_window_has_no_room_for() -> None:
-    here = parts(max_jobs=2)
+    here = components(max_jobs=2)
     here.intake.read([keyed(n, f"k{n}") for n in range(4)], next_offset=4)
 
     assert (here.jobs.unfinished, here.jobs.position) == (2, 2)
@@ -99,7 +99,7 @@ def test_reading_stops_at_the_first_message_that_the_window_has_no_room_for() ->
 
 def test_with_memory_full_a_queue_that_offers_something_takes_in_known_keys_alone() -> None:
     first = keyed(0, "a")
-    here = parts(budgets=Budgets(memory=Budget(held_bytes(first, "a"))), messages=[first])
+    here = components(budgets=Budgets(memory=Budget(held_bytes(first, "a"))), messages=[first])
     here.intake.read([keyed(1, "a"), keyed(2, "b"), keyed(3, "a")], next_offset=4)
 
     assert (here.jobs.by_key.backlog(b"a"), here.jobs.by_key.backlog(b"b")) == (2, 0)
@@ -107,23 +107,23 @@ def test_with_memory_full_a_queue_that_offers_something_takes_in_known_keys_alon
 
 
 def test_many_ready_jobs_pause_reading_until_few_are_left() -> None:
-    intake = parts().intake
+    intake = components().intake
 
     rooms = [intake.room(ready=ready, demand=True) > 0 for ready in (2047, 2048, 1025, 1024, 2047)]
     assert rooms == [True, False, False, True, True]
 
 
 def test_for_a_paused_queue_nothing_is_read_past_the_half_of_its_window() -> None:
-    here = parts(max_jobs=8, messages=[keyed(n, f"k{n}") for n in range(4)])
+    here = components(max_jobs=8, messages=[keyed(n, f"k{n}") for n in range(4)])
     assert here.intake.room(ready=4, demand=True) == 4
 
     here.pauses.pause(queue(), EVERYTHING, PausedKey(0))
     assert here.intake.room(ready=4, demand=True) == 0
 
 
-def test_it_says_for_want_of_what_nothing_is_read() -> None:
+def test_it_names_the_resource_that_pauses_reading() -> None:
     budgets = Budgets()
-    here = parts(max_jobs=2, budgets=budgets, messages=[keyed(0, "a")])
+    here = components(max_jobs=2, budgets=budgets, messages=[keyed(0, "a")])
     assert here.intake.paused_by == ""
     here.read(keyed(1, "b"))
     assert here.intake.paused_by == "jobs"
@@ -131,9 +131,9 @@ def test_it_says_for_want_of_what_nothing_is_read() -> None:
     assert here.intake.paused_by == "memory"
 
 
-def spilled() -> tuple[Parts, Refill]:
+def spilled() -> tuple[Components, Refill]:
     """Return key a at offsets 0 to 3, the last two of which are spilled, and read again."""
-    here = parts(max_jobs=8, max_jobs_per_key=2, messages=[keyed(n, "a") for n in range(4)])
+    here = components(max_jobs=8, max_jobs_per_key=2, messages=[keyed(n, "a") for n in range(4)])
     here.intake.room(ready=1, demand=True)
     assert here.jobs.spilled == 2
     (first,) = here.lease()
@@ -160,21 +160,21 @@ def test_a_spilled_message_that_is_gone_is_finished_as_deleted() -> None:
     assert here.jobs.by_key.backlog(b"a") == 2
 
 
-def set_down() -> tuple[Parts, Refill]:
+def unloaded() -> tuple[Components, Refill]:
     """Return a job that failed and was unloaded for lack of room; its retry is due."""
-    here = parts(max_jobs=1, retry=RETRY, messages=[keyed(0, "a")])
+    here = components(max_jobs=1, retry=RETRY, messages=[keyed(0, "a")])
     (lease,) = here.lease()
     here.settlement.settle((), [Nack(lease.lease_id)], (), 0)
     here.intake.room(ready=0, demand=True)
     job = lease.job
-    assert (job.message, here.jobs.residency.down.has(job)) == (None, True)
+    assert (job.message, here.jobs.residency.unloaded.has(job)) == (None, True)
     here.settlement.on_time(100 * MS)
     (refill,) = here.jobs.residency.take_refills()
     return here, refill
 
 
-def test_a_job_that_was_set_down_is_offered_once_its_message_is_back() -> None:
-    here, refill = set_down()
+def test_an_unloaded_job_is_offered_once_its_message_is_back() -> None:
+    here, refill = unloaded()
     assert not here.intake.offers
     effects = here.intake.refilled(refill, [keyed(0, "a")])
 
@@ -183,8 +183,8 @@ def test_a_job_that_was_set_down_is_offered_once_its_message_is_back() -> None:
     assert (again.job.attempts, again.body) == (2, b"xyz")
 
 
-def test_a_job_that_was_set_down_ends_as_deleted_if_its_message_is_gone() -> None:
-    here, refill = set_down()
+def test_an_unloaded_job_ends_as_deleted_if_its_message_is_gone() -> None:
+    here, refill = unloaded()
     effects = here.intake.refilled(refill, [])
 
     assert (effects.finished, effects.gone) == ([(0, Outcome.DELETED)], {0: b"a"})
@@ -194,6 +194,6 @@ def test_a_job_that_was_set_down_ends_as_deleted_if_its_message_is_gone() -> Non
 @pytest.mark.parametrize("key", ["a", None])
 def test_a_job_counts_its_message_with_all_that_is_around_it(key: str | None) -> None:
     each = message(7, key=key, body=b"0123456789")
-    job = parts().intake.job(each, None if key is None else key.encode())
+    job = components().intake.job(each, None if key is None else key.encode())
 
     assert (job.offset, job.body_bytes, job.held_bytes) == (7, 10, held_bytes(each, key))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import Budget, FlowWindow
 from proxy.core.keys.key_rules import KeyRecord
 from proxy.core.pipeline.key_switch import KeySwitch
@@ -16,7 +16,7 @@ OLD, NEW = rules("KEY"), rules("$.id")
 def switch(*, read: int = 0, record: KeyRecord | None = None, is_twin: bool = False) -> KeySwitch:
     """Return the switch of a queue that was read up to *read*, with all messages finished."""
     jobs = Jobs(read, window=FlowWindow(8, Budget(1000)), max_jobs_per_key=2)
-    return KeySwitch(jobs, OLD, record, Noted(), is_twin=is_twin)
+    return KeySwitch(jobs, OLD, record, TrackedDict(), is_twin=is_twin)
 
 
 def test_the_first_rules_are_no_change() -> None:

@@ -41,7 +41,7 @@ def test_a_key_without_messages_and_one_with_some() -> None:
     assert not ready.blocked
 
 
-def test_a_leased_one_tells_who_has_it_for_how_long_and_whether_that_is_too_long() -> None:
+def test_a_leased_key_shows_its_holder_the_time_left_and_whether_it_is_overdue() -> None:
     one = queue("a")
     [out] = lease(one)
     ends_ns = out.deadline_ns
@@ -71,7 +71,7 @@ def test_a_failed_one_waits_for_its_retry_and_one_given_up_for_its_dead_letter()
     assert (view(one).state, view(one).blocked) == (KeyState.DEAD_LETTERING, True)
 
 
-def test_a_paused_key_and_a_paused_queue_say_who_did_it_and_why() -> None:
+def test_a_paused_key_and_a_paused_queue_show_actor_and_reason() -> None:
     for paused in (b"a", EVERYTHING):
         one = queue("a")
         one.pause(paused, HOW)
@@ -84,7 +84,7 @@ def test_a_paused_key_and_a_paused_queue_say_who_did_it_and_why() -> None:
         )
 
 
-def test_what_a_client_has_of_a_paused_key_is_shown_as_leased() -> None:
+def test_a_leased_message_of_a_paused_key_is_shown_as_leased() -> None:
     one = queue("a")
     lease(one)
     one.pause(b"a", HOW)

@@ -14,18 +14,18 @@ from proxy.core.records.record import Snapshot
 from proxy.errors import WrongState
 from testkit.messages import keyed
 from testkit.pipelines import KEYS, MS, offsets
-from tests.unit.core.pipeline.parts import Parts, parts
+from tests.unit.core.pipeline.components import Components, components
 
 WHY = Skip("audit-1", b"a")
 RETRY = RetryPolicy((100,), 9, OnExhausted.DEAD_LETTER)
 
 
-def one_key() -> Parts:
+def one_key() -> Components:
     """Return key a at offsets 0 and 1."""
-    return parts(retry=RETRY, messages=[keyed(0, "a"), keyed(1, "a")])
+    return components(retry=RETRY, messages=[keyed(0, "a"), keyed(1, "a")])
 
 
-def failed(*, reject: bool = False) -> Parts:
+def failed(*, reject: bool = False) -> Components:
     """Return the same after a client failed on the first message."""
     here = one_key()
     (lease,) = here.lease()
@@ -49,24 +49,24 @@ def test_a_ready_message_may_be_skipped_out_of_its_turn() -> None:
     assert offsets(here.lease()) == [1]
 
 
-def test_what_a_client_has_is_refused_and_the_client_named() -> None:
+def test_a_leased_message_is_refused_and_its_client_named() -> None:
     here = one_key()
     (lease,) = here.lease()
 
     with pytest.raises(WrongState, match=rf"leased to client client-1 \(lease {lease.lease_id}\)"):
         here.operator.skip(lease.job, WHY)
     with pytest.raises(WrongState, match="wait for its verdict, or revoke the lease"):
-        here.operator.retry(lease.job, anew=True)
+        here.operator.retry(lease.job, reset_attempts=True)
 
 
-def test_what_a_client_of_the_owner_before_may_have_is_refused() -> None:
-    here = parts(held_back_ns={0: 5}, messages=[keyed(0, "a")])
+def test_a_message_that_a_client_of_the_previous_owner_may_hold_is_refused() -> None:
+    here = components(held_back_ns={0: 5}, messages=[keyed(0, "a")])
 
-    with pytest.raises(WrongState, match="a client of the owner before"):
+    with pytest.raises(WrongState, match="a client of the previous owner"):
         here.operator.skip(here.head("a"), WHY)
 
 
-def test_what_is_being_dead_lettered_is_refused() -> None:
+def test_a_message_being_dead_lettered_is_refused() -> None:
     here = failed(reject=True)
 
     with pytest.raises(WrongState, match="being written to the dead letters"):
@@ -77,7 +77,7 @@ def test_a_retry_takes_the_job_out_of_its_wait_until_it_is_offered_again() -> No
     here = failed()
     job = here.head("a")
 
-    assert here.operator.retry(job, anew=False) == 1
+    assert here.operator.retry(job, reset_attempts=False) == 1
     assert (here.operator.has_taken(job), here.leases.due_ns(0)) == (True, None)
     here.settlement.on_time(100 * MS)
     assert here.lease() == []
@@ -94,24 +94,24 @@ def test_a_retry_may_forget_the_hand_outs_so_far() -> None:
     here = failed()
     job = here.head("a")
 
-    assert here.operator.retry(job, anew=True) == 1
+    assert here.operator.retry(job, reset_attempts=True) == 1
     assert (job.attempts, here.leases.attempts) == (0, {0: 0})
     here.operator.count_attempts(job, 1)
     assert (job.attempts, here.leases.attempts) == (1, {0: 1})
 
 
-def test_what_waits_for_no_retry_cannot_be_hastened_but_may_begin_anew() -> None:
+def test_a_message_that_waits_for_no_retry_cannot_be_hastened_but_may_be_reset() -> None:
     here = one_key()
 
     with pytest.raises(WrongState, match="does not wait for a retry"):
-        here.operator.retry(here.head("a"), anew=False)
-    assert here.operator.retry(here.head("a"), anew=True) == 0
+        here.operator.retry(here.head("a"), reset_attempts=False)
+    assert here.operator.retry(here.head("a"), reset_attempts=True) == 0
 
 
 def test_a_job_that_ended_meanwhile_is_not_offered_again() -> None:
     here = failed()
     job = here.head("a")
-    here.operator.retry(job, anew=False)
+    here.operator.retry(job, reset_attempts=False)
     here.settlement.finish(job, Outcome.SKIPPED, Effects())
     here.operator.offer_again(job)
 
@@ -119,18 +119,18 @@ def test_a_job_that_ended_meanwhile_is_not_offered_again() -> None:
     assert offsets(here.lease()) == [1]
 
 
-def test_a_message_that_is_not_in_memory_may_be_skipped_where_it_stands() -> None:
+def test_a_message_outside_memory_may_be_skipped() -> None:
     spilled = {b"a": packed((1, 2))}
     resume = Snapshot(Epoch(1), 0, 9, (0,), {1: 3}, spilled=spilled, keys=KEYS)
-    here, effects = parts(resume=resume), Effects()
+    here, effects = components(resume=resume), Effects()
     here.operator.skip_stored(WHY, effects)
 
     assert (effects.finished, effects.skips) == ([(1, Outcome.SKIPPED)], {1: WHY})
     assert (here.jobs.by_key.first_stored(b"a"), here.leases.attempts) == (2, {})
 
 
-def test_a_message_that_is_read_again_is_no_head_yet_and_one_without_messages_has_none() -> None:
-    here = parts(max_jobs=2, max_jobs_per_key=1, messages=[keyed(0, "a"), keyed(1, "a")])
+def test_a_message_being_read_again_is_not_a_head_and_an_empty_key_has_none() -> None:
+    here = components(max_jobs=2, max_jobs_per_key=1, messages=[keyed(0, "a"), keyed(1, "a")])
     assert here.intake.room(ready=1, demand=True) == 1
     (lease,) = here.lease()
     here.settlement.settle([lease.lease_id], (), (), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.pipeline.pauses import Pauses
 from proxy.core.records.paused_key import EVERYTHING, PausedKey
 from testkit.pipelines import queue
@@ -12,7 +12,7 @@ HOW = PausedKey(1, "ada", "so")
 
 
 def test_a_key_is_paused_once_and_resumed_once() -> None:
-    pauses = Pauses(Noted())
+    pauses = Pauses(TrackedDict())
 
     assert pauses.pause(queue(), b"a", HOW)
     assert not pauses.pause(queue(), b"a", PausedKey(2))
@@ -21,10 +21,10 @@ def test_a_key_is_paused_once_and_resumed_once() -> None:
     assert pauses.resume(queue(), b"a") is None
 
 
-def test_the_group_is_told_which_queue_is_paused_as_a_whole() -> None:
-    pauses = Pauses(Noted())
+def test_the_group_lists_queues_paused_as_a_whole() -> None:
+    pauses = Pauses(TrackedDict())
     told: dict[object, PausedKey] = {}
-    pauses.tell(told)
+    pauses.register_in(told)
 
     pauses.pause(queue(), b"a", HOW)
     assert (told, pauses.whole) == ({}, None)
@@ -35,7 +35,7 @@ def test_the_group_is_told_which_queue_is_paused_as_a_whole() -> None:
 
 
 def test_a_job_is_set_aside_only_while_its_key_is_paused() -> None:
-    pauses = Pauses(Noted({b"a": HOW}))
+    pauses = Pauses(TrackedDict({b"a": HOW}))
     paused, other, unordered = Job(1, b"a"), Job(2, b"b"), Job(3, None)
 
     assert [pauses.set_aside(job) for job in (paused, other, unordered)] == [True, False, False]
@@ -47,7 +47,7 @@ def test_a_job_is_set_aside_only_while_its_key_is_paused() -> None:
 
 
 def test_a_job_that_an_operator_took_is_set_aside_no_longer() -> None:
-    pauses = Pauses(Noted({b"a": HOW}))
+    pauses = Pauses(TrackedDict({b"a": HOW}))
     first, second = Job(1, b"a"), Job(2, b"a")
     pauses.set_aside(first)
 
@@ -58,7 +58,7 @@ def test_a_job_that_an_operator_took_is_set_aside_no_longer() -> None:
 
 
 def test_a_twin_is_paused_with_its_queue_but_sets_its_own_jobs_aside() -> None:
-    pauses = Pauses(Noted())
+    pauses = Pauses(TrackedDict())
     twins = Pauses(pauses.keys)
     pauses.pause(queue(), b"a", HOW)
 

@@ -128,7 +128,7 @@ def test_a_lease_runs_for_the_visibility_timeout() -> None:
     assert (each.deadline_ns, queue.next_due_ns(100)) == (107, 107)
 
 
-def test_a_job_handed_back_again_and_again_starves_nobody() -> None:
+def test_a_job_returned_again_and_again_starves_no_other() -> None:
     queue = pipeline(messages=[keyed(0, "back"), *(keyed(n, f"k{n}") for n in range(1, 4))])
     order = []
     for _ in range(3 * (REACTIVATION_BURST + 1) + 1):
@@ -294,7 +294,7 @@ def test_an_extension_runs_from_now_and_one_visibility_timeout_at_most() -> None
     assert queue.next_due_ns(0) == 150 * MS
 
 
-def test_what_is_not_held_any_more_is_named() -> None:
+def test_leases_no_longer_held_are_returned() -> None:
     queue, lease_id = extensible()
     assert queue.extend([lease_id, LeaseId(99)], ms=1, now_ns=0) == [99]
     assert queue.extend([lease_id], ms=1, now_ns=100 * MS) == [lease_id]
@@ -361,8 +361,8 @@ def test_the_next_owner_repeats_nothing_and_goes_on_counting() -> None:
     assert (offsets(leases), [each.job.attempts for each in leases]) == ([1, 3, 4, 5], [2, 1, 1, 1])
 
 
-def test_what_an_owner_has_not_come_to_it_passes_on_unchanged() -> None:
-    """Two hand-overs in a row: the second owner had no time to read everything that the first read."""
+def test_an_owner_passes_on_unread_state_unchanged() -> None:
+    """Two hand-overs in a row: the second owner had no time to read all that the first had."""
     before = Snapshot(Epoch(1), 1, 9, (1, 4, 7), {4: 2, 7: 3}, keys=KEYS)
     second = pipeline(epoch=2, start=1, resume=before, messages=[keyed(1, "a"), keyed(2, "b")])
     (each,) = lease(second)
@@ -381,7 +381,7 @@ def test_an_owner_begins_at_the_base_of_the_record_if_the_stored_offset_is_below
     assert second.snapshot() == Snapshot(Epoch(2), base=7, read=9, unfinished=(7,), keys=KEYS)
 
 
-def test_a_closed_queue_gives_back_what_it_held_and_hands_nothing_out() -> None:
+def test_a_closed_queue_frees_its_memory_and_delivers_nothing() -> None:
     budgets = Budgets()
     queue = pipeline(budgets=budgets, messages=[keyed(0, "a"), keyed(1, "b"), keyed(2, "c")])
     (each,) = lease(queue, 1)

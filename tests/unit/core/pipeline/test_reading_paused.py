@@ -49,7 +49,7 @@ def test_with_memory_full_a_queue_reads_on_only_while_it_has_nothing_to_offer() 
     owned = pipeline(budgets=budgets)
     budgets.memory.used = 3_000  # of another queue
     owned.on_messages([keyed(n, f"k{n}") for n in range(3)], next_offset=3)
-    assert (owned.position, owned.ready) == (1, 1), "one, for nobody else has it"
+    assert (owned.position, owned.ready) == (1, 1), "one, because no other is ready"
     assert owned.room(demand=True) == 0
     lease(owned)
     room = owned.room(demand=True)
@@ -70,7 +70,7 @@ def test_with_memory_full_a_queue_that_is_paused_reads_one_message_at_most() -> 
     assert owned.position == 1
 
 
-def test_properties_and_keys_count_as_what_is_held() -> None:
+def test_properties_and_keys_count_as_memory() -> None:
     budgets = Budgets()
     plain = message(0, body=b"xyz", key="k")
     long = message(1, body=b"xyz", key="k", colour="x" * 30_000)
@@ -91,7 +91,7 @@ def test_a_body_that_was_compressed_counts_as_it_is_held() -> None:
     ("body_bytes", "property_bytes", "keys"),
     [(10, 0, 100), (200, 0, 1_000), (5_000, 0, 1_000), (10, 3_000, 1_000)],
 )
-def test_what_is_counted_is_what_the_process_holds(
+def test_counted_memory_matches_the_process(
     body_bytes: int, property_bytes: int, keys: int
 ) -> None:
     long = {"long": "y" * property_bytes} if property_bytes else {}

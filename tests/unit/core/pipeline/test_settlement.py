@@ -13,29 +13,29 @@ from proxy.core.pipeline.effects import Effects
 from proxy.core.records.paused_key import PausedKey
 from testkit.messages import keyed
 from testkit.pipelines import HOLDER, MS, offsets, queue
-from tests.unit.core.pipeline.parts import LEASE_NS, Parts, parts
+from tests.unit.core.pipeline.components import LEASE_NS, Components, components
 
 TWICE = RetryPolicy((10,), 2, OnExhausted.DEAD_LETTER)
 
 
-def two_keys() -> Parts:
+def two_keys() -> Components:
     """Return key a at offsets 0 and 2, key b at 1."""
-    return parts(retry=TWICE, messages=[keyed(n, "ab"[n % 2]) for n in range(3)])
+    return components(retry=TWICE, messages=[keyed(n, "ab"[n % 2]) for n in range(3)])
 
 
-def run_of(here: Parts, jobs: int) -> list[Lease]:
+def run_of(here: Components, jobs: int) -> list[Lease]:
     """Lease the first run."""
     return here.dispatch.lengthen(here.lease(), max_run=jobs, max_jobs=9, max_bytes=1 << 60)
 
 
-def one_run() -> tuple[Parts, list[Lease]]:
+def one_run() -> tuple[Components, list[Lease]]:
     """Return three messages of a key, leased in one run."""
-    here = parts(retry=TWICE, messages=[keyed(n, "a") for n in range(3)])
+    here = components(retry=TWICE, messages=[keyed(n, "a") for n in range(3)])
     return here, run_of(here, 3)
 
 
 def settle(
-    here: Parts,
+    here: Components,
     *,
     acked: list[Lease] | None = None,
     nacked: list[Lease] | None = None,
@@ -98,7 +98,7 @@ def test_a_job_whose_hand_outs_are_used_up_is_given_up() -> None:
     assert (here.exhausted.under_way, here.leases.waiting) == ({0}, 0)
 
 
-def test_what_is_released_counts_as_no_hand_out_and_is_offered_at_once() -> None:
+def test_a_released_message_does_not_count_as_delivered_and_is_offered_at_once() -> None:
     here = two_keys()
     first, _ = here.lease()
     effects = settle(here, released=[first])
@@ -137,8 +137,8 @@ def test_a_revoked_lease_ends_with_its_run_as_if_it_had_expired() -> None:
     assert here.settlement.revoke(second.lease_id, 1).fenced == [second.lease_id]
 
 
-def test_it_is_told_when_no_client_of_the_owner_before_has_a_job_any_more() -> None:
-    here = parts(held_back_ns={0: 5, 1: 9}, messages=[keyed(0, "a"), keyed(1, "b")])
+def test_the_strategy_is_notified_when_no_client_of_the_previous_owner_holds_a_job() -> None:
+    here = components(held_back_ns={0: 5, 1: 9}, messages=[keyed(0, "a"), keyed(1, "b")])
     with patch.object(here.exhausted, "held_back_no_more") as told:
         here.settlement.on_time(5)
 
@@ -159,7 +159,7 @@ def test_in_a_run_an_ack_waits_for_those_ahead() -> None:
     assert list(here.leases) == [third]
 
 
-def test_what_stands_behind_the_first_that_fails_in_a_run_goes_back_unhandled() -> None:
+def test_messages_after_the_first_failure_in_a_run_are_returned_unhandled() -> None:
     here, (first, second, third) = one_run()
     effects = settle(here, acked=[first, third], nacked=[second])
 
@@ -209,7 +209,7 @@ def test_a_verdict_by_offset_counts_for_the_connection_that_holds_the_lease() ->
 # ---- running jobs that no client has ------------------------------------------------------------
 
 
-def test_what_is_withdrawn_is_neither_offered_nor_retried_nor_set_aside() -> None:
+def test_a_withdrawn_job_is_neither_offered_nor_retried_nor_set_aside() -> None:
     here = two_keys()
     here.pauses.pause(queue(), b"b", PausedKey(0))
     (first,) = here.lease()

@@ -24,7 +24,7 @@ GARBAGE = Unreadable("not an ownership record: its kind is x")
         pytest.param(
             [(4, GARBAGE), (5, Delta(Epoch(1), 2, 7, 20, after=4))],
             "record 5: it follows record 4, which is missing",
-            id="a delta that nobody can read, and one behind it",
+            id="an unreadable delta, and one behind it",
         ),
         pytest.param(
             [(4, GARBAGE), (5, Delta(Epoch(1), 2, 7, 20))],
@@ -70,22 +70,22 @@ def test_damaged_records_leave_the_last_state_that_adds_up(
     assert waited == 10 * SECOND  # the handed-over leases are unknown
 
 
-def test_a_clean_end_behind_something_unreadable_is_none() -> None:
+def test_a_clean_end_after_an_unreadable_record_does_not_count() -> None:
     """The unreadable record may have been a snapshot that named live leases."""
     last = replay([*KEPT, (4, GARBAGE), (5, Clean(Epoch(1)))])
     assert last is not None
     assert not last.clean
 
 
-def test_a_delta_that_links_up_counts_whatever_stands_between() -> None:
-    """Records of another proxy are there; it may have been an owner, so they still count as damage."""
+def test_a_delta_that_links_up_counts_despite_records_in_between() -> None:
+    """Records of another proxy, perhaps an owner, are there, so they still count as damage."""
     last = replay([*KEPT, (4, GARBAGE), (5, Delta(Epoch(1), 2, 12, 30, left=(5,), after=3))])
     assert last is not None
     assert last.snapshot is not None
     assert (last.snapshot.read, last.damage is None) == (30, False)
 
 
-def test_a_snapshot_of_a_later_owner_mends_all() -> None:
+def test_a_snapshot_of_a_later_owner_repairs_damage() -> None:
     again = Snapshot(Epoch(5), 7, 30)
     last = replay([*KEPT, (4, GARBAGE), (5, own(period=2)), (6, whole(again))])
     assert last == LastOwner(Epoch(5), own(period=2), again, clean=False, snapshot_at=6, last_at=6)
@@ -160,7 +160,7 @@ def test_a_part_that_is_there_twice_takes_nothing_away(tries: list[SnapshotPart]
     assert (last.snapshot, last.damage) == (NEWER, None)
 
 
-def test_parts_of_two_snapshots_are_none() -> None:
+def test_parts_of_two_snapshots_do_not_form_one() -> None:
     """The newer one was never completed, so the state before it counts."""
     mixed = [*KEPT, (4, LATE[0]), (5, CUT[1]), (6, CUT[2])]
     last = replay(mixed)
@@ -169,7 +169,7 @@ def test_parts_of_two_snapshots_are_none() -> None:
 
 
 @pytest.mark.parametrize("late", [[SnapshotPart(0, 1, FIRST, serial=1)], LATE])
-def test_a_late_snapshot_is_told_though_the_newer_one_begins_ahead_of_what_was_read(
+def test_a_late_snapshot_is_detected_even_if_the_newer_one_begins_before_the_records_read(
     late: list[SnapshotPart],
 ) -> None:
     """Then more records are read, and that snapshot is found complete."""
@@ -188,7 +188,7 @@ def test_a_snapshot_whose_beginning_is_missing_leaves_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("end", [0, 3, 5, 6, 13, 40])
-def test_of_a_queue_that_lost_its_tail_is_kept_what_is_left(end: int) -> None:
+def test_a_queue_that_lost_its_end_keeps_the_rest(end: int) -> None:
     known = Snapshot(
         Epoch(1),
         5,
@@ -210,4 +210,4 @@ def test_of_a_queue_that_lost_its_tail_is_kept_what_is_left(end: int) -> None:
         key: chain for key, chain in chains.items() if chain
     }
     assert left.leases == {}, "the lock is not unlocked before these end"
-    assert left.parked == (known.parked if end else {}), "nothing left: it was made anew"
+    assert left.parked == (known.parked if end else {}), "nothing left: a new queue"

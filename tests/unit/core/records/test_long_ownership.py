@@ -25,7 +25,7 @@ def told(epoch: int, period: int, read: int) -> Record:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_snapshot_tells_whose_period_it_is_of(clean: bool) -> None:
+def test_a_snapshot_names_the_owner_of_its_period(clean: bool) -> None:
     """The record that began it is older than everything the broker keeps."""
     records = [(90, told(4, 7, 30)), (91, Delta(Epoch(4), 90, 2, 31, after=90))]
     records += [(92, Clean(Epoch(4)))] if clean else []
@@ -34,7 +34,7 @@ def test_a_snapshot_tells_whose_period_it_is_of(clean: bool) -> None:
     )
 
 
-def test_nobody_believes_that_of_a_snapshot_ahead_of_which_there_is_more() -> None:
+def test_the_owner_in_a_snapshot_is_ignored_if_other_records_precede_it() -> None:
     """It may be a late one: its successor may be in records that were not read."""
     assert replay([(90, told(4, 7, 30))], begins=False) is None
 
@@ -60,7 +60,7 @@ def test_in_a_parked_twin_the_later_period_counts_whatever_the_epoch() -> None:
     assert (last.epoch, last.own.period, last.snapshot_at) == (53, 8, 91)
 
 
-def test_who_builds_on_something_older_than_a_late_snapshot_does_not_build_on_that() -> None:
+def test_deltas_on_an_older_snapshot_do_not_build_on_a_late_one() -> None:
     """Retention deleted everything ahead of the late one, including the base of the owner's
     records.
     """

@@ -174,7 +174,7 @@ def test_a_record_is_one_json_object_and_read_back(record: Record, body: bytes) 
          "Recursion|'trust_ms'"),
     ],
 )  # fmt: skip
-def test_what_is_no_record_is_a_value_error_that_says_why(body: bytes, why: str) -> None:
+def test_an_invalid_record_is_a_value_error_with_a_reason(body: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=f"^not an ownership record: .*({why})"):
         decode(body)
 
@@ -182,7 +182,7 @@ def test_what_is_no_record_is_a_value_error_that_says_why(body: bytes, why: str)
 # ---- finished messages --------------------------------------------------------------------------
 
 
-def test_unread_is_what_the_next_owner_has_to_read() -> None:
+def test_unread_messages_must_be_read_by_the_next_owner() -> None:
     snapshot = Snapshot(Epoch(1), 10, 15, (10, 13), spilled={b"k": packed((12,))})
     assert [offset for offset in range(8, 17) if snapshot.unread(offset)] == [8, 9, 10, 13, 15, 16]
 
@@ -236,8 +236,8 @@ def test_a_new_owner_is_not_clean_because_the_one_before_was() -> None:
     assert (last.epoch, last.clean) == (3, False)
 
 
-def test_what_was_finished_once_stays_finished_over_a_crash() -> None:
-    """A crash of the next owner must not bring back messages that a clean one recorded as finished."""
+def test_finished_messages_stay_finished_over_a_crash() -> None:
+    """A crash of the next owner must not bring back messages recorded as finished."""
     snapshot = Snapshot(Epoch(1), 2, 9, (2, 5))
     last = replay([(1, own()), (2, whole(snapshot)), (3, Clean(Epoch(1))), (4, own(period=2))])
     assert last == LastOwner(
@@ -349,7 +349,7 @@ def test_the_wait_after_an_unclean_end(
 
 
 @pytest.mark.parametrize("broker_start_ms", [1, 2])
-def test_nobody_waits_after_a_clean_end(broker_start_ms: int) -> None:
+def test_the_next_owner_does_not_wait_after_a_clean_end(broker_start_ms: int) -> None:
     last = LastOwner(Epoch(1), own(longest_lease_s=99), None, clean=True)
     assert last.wait_ns(broker_start_ms=broker_start_ms, broker_lock_expiry_s=10) == 0
 
@@ -380,7 +380,7 @@ def test_waits_do_not_feed_themselves(restarted: bool) -> None:
     assert longest_s == (10 if restarted else 0)
 
 
-def test_what_the_last_owner_waited_for_is_waited_for_still() -> None:
+def test_the_wait_of_the_last_owner_continues() -> None:
     """A lease of an earlier period, longer than any of the last owner's own."""
     last = LastOwner(Epoch(2), replace(own(), hold_ms=60_000), None, clean=False)
     assert last.wait_ns(broker_start_ms=2, broker_lock_expiry_s=10) == 60_000_000_000
@@ -410,7 +410,7 @@ def test_a_long_key_in_a_record_of_an_older_proxy_is_the_one_that_is_known_now()
     assert found.spilled == {key: packed([5])}
 
 
-def test_notes_stand_beside_what_they_are_of_so_older_readers_pass_them_over() -> None:
+def test_notes_are_a_separate_field_that_older_readers_ignore() -> None:
     kept = Snapshot(
         Epoch(1),
         0,

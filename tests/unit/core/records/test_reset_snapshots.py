@@ -37,7 +37,7 @@ def test_nothing_is_older_after_a_reset() -> None:
     assert (moved.keys.before, moved.unfinished, moved.base, moved.read) == (None, (), 1, 1)
 
 
-def test_what_is_paused_stays_so_over_a_reset() -> None:
+def test_pauses_survive_a_reset() -> None:
     here = pipeline(rules("KEY"), messages=[keyed(0, "a")])
     how = PausedKey(5, "ann", "why")
     here.pause(b"a", how)

@@ -33,7 +33,7 @@ def test_how_near_is_near(kept_ms: int, margin_s: float, near_ms: float) -> None
         pytest.param(400, False, id="written since the broker was asked"),
     ],
 )
-def test_what_stands_in_the_last_file_is_safe(place: int, renewed: bool) -> None:
+def test_records_in_the_last_file_are_safe(place: int, renewed: bool) -> None:
     assert is_to_be_renewed(place, LogRange(begin=100, end=350, file_bytes=100)) is renewed
 
 

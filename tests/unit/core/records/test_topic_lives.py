@@ -40,7 +40,7 @@ def test_a_topic_that_changes_stays_in_its_life() -> None:
     assert topics.life(ORDERS) == life
 
 
-def test_a_topic_of_before_lives_were_told_is_in_life_0_and_its_next_one_is_not() -> None:
+def test_a_topic_older_than_lives_is_in_life_0_and_its_successor_is_not() -> None:
     topics = Topics()
     topics.put(TopicConfig(topic=ORDERS), now_ms=5)
     table = topics.to_table()
@@ -68,7 +68,7 @@ def test_a_record_says_in_which_life_its_owner_began_and_where() -> None:
     assert b"life" not in encode(own(life=None))
 
 
-def test_records_say_where_the_last_message_stands_that_was_read() -> None:
+def test_records_contain_the_place_of_the_last_message_read() -> None:
     anchor = Anchor(8, 12_345)
     (part,) = parts(Snapshot(Epoch(0), 9, 9, anchor=anchor), own(life=None))
     delta = Delta(Epoch(0), 1, 12, 12, after=1, anchor=Anchor(11, 23_456))
@@ -127,4 +127,4 @@ def test_a_change_of_the_order_key_is_over_in_the_next_life() -> None:
     last = replayed(own(life=7), *parts(Snapshot(Epoch(0), 4, 9, keys=keys), own(life=7)))
     now = last.in_life(8).snapshot
     assert now is not None
-    assert now.keys == keys.begun_anew(0)
+    assert now.keys == keys.reset_to(0)

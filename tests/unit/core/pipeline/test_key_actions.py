@@ -52,7 +52,7 @@ def test_nothing_of_a_paused_key_is_handed_out_and_its_order_is_kept() -> None:
     assert queue.resume(b"a") is None
 
 
-def test_what_clients_have_of_a_paused_key_they_may_finish() -> None:
+def test_clients_may_finish_their_messages_of_a_paused_key() -> None:
     queue = two_keys()
     first, _ = lease(queue)
     queue.pause(b"a", HOW)
@@ -81,7 +81,7 @@ def test_a_key_is_paused_before_it_has_messages() -> None:
     assert offsets(lease(queue)) == [1]
 
 
-def test_a_paused_queue_hands_out_nothing_and_reads_no_more_than_fits() -> None:
+def test_a_paused_queue_delivers_nothing_and_reads_only_into_free_room() -> None:
     queue = two_keys(max_jobs=10)
     queue.pause(EVERYTHING, HOW)
     assert (lease(queue), queue.ready) == ([], 0)
@@ -91,7 +91,7 @@ def test_a_paused_queue_hands_out_nothing_and_reads_no_more_than_fits() -> None:
     assert offsets(lease(queue)) == [0, 1]
 
 
-def test_what_is_paused_stands_in_the_records_of_every_owner() -> None:
+def test_pauses_are_in_the_records_of_every_owner() -> None:
     queue = two_keys()
     records = Recording(queue, None)
     write(records, 0)
@@ -131,7 +131,7 @@ def test_a_message_that_failed_or_is_paused_may_be_skipped() -> None:
     assert offsets(lease(queue)) == [4]
 
 
-def test_what_a_client_has_is_not_skipped() -> None:
+def test_a_leased_message_is_not_skipped() -> None:
     queue = two_keys()
     first, _ = lease(queue)
     with pytest.raises(WrongState, match=r"message 0 of key 'a' is leased to client client-1 "):
@@ -146,22 +146,22 @@ def test_a_retry_comes_at_once_if_it_is_asked_for() -> None:
     queue = two_keys()
     first, _ = lease(queue)
     queue.settle(nacked=[Nack(first.lease_id, retry_after_ms=10_000)], now_ns=0)
-    assert queue.retry(first.job, anew=False) == 1
+    assert queue.retry(first.job, reset_attempts=False) == 1
     queue.offer_again(first.job)
     (again,) = lease(queue)
     assert (again.job.offset, again.job.attempts) == (0, 2)
     queue.settle(nacked=[Nack(again.lease_id)], now_ns=0)
-    assert queue.retry(again.job, anew=True) == 2
+    assert queue.retry(again.job, reset_attempts=True) == 2
     queue.offer_again(again.job)
     (third,) = lease(queue)
     assert third.job.attempts == 1
 
 
-def test_what_waits_for_no_retry_cannot_be_hastened() -> None:
+def test_a_message_that_waits_for_no_retry_cannot_be_hastened() -> None:
     queue = two_keys()
     with pytest.raises(WrongState, match="message 0 of key 'a' does not wait for a retry: it is"):
-        queue.retry(head(queue), anew=False)
-    assert queue.retry(head(queue), anew=True) == 0
+        queue.retry(head(queue), reset_attempts=False)
+    assert queue.retry(head(queue), reset_attempts=True) == 0
     queue.offer_again(head(queue))
     assert sorted(offsets(lease(queue))) == [0, 1]
 
@@ -174,9 +174,9 @@ def test_two_retries_at_once_offer_a_message_once() -> None:
     """Each waits for a record between its two steps."""
     queue = two_keys()
     job = head(queue)
-    queue.retry(job, anew=True)
+    queue.retry(job, reset_attempts=True)
     with pytest.raises(WrongState, match="message 0 of key 'a' is being retried by another"):
-        queue.retry(job, anew=True)
+        queue.retry(job, reset_attempts=True)
     with pytest.raises(WrongState, match="being retried"):
         queue.skip(job, WHY)
     queue.offer_again(job)

@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.access.rights import Act, Right, Rule, allowed
+from proxy.core.access.rights import Access, Right, Rule, allowed
 
 PULL = frozenset({Right.PULL})
 BILLING = Rule(("billing",), PULL, ("billing*",), ("orders", "payments"))
 
 
-def pull(group: str, *topics: str) -> Act:
-    return Act(Right.PULL, group, topics)
+def pull(group: str, *topics: str) -> Access:
+    return Access(Right.PULL, group, topics)
 
 
-def test_without_rules_everybody_may_do_everything() -> None:
-    assert allowed("anybody", Act(Right.ADMIN, None), [])
+def test_without_rules_every_principal_may_do_everything() -> None:
+    assert allowed("anybody", Access(Right.ADMIN, None), [])
 
 
 @pytest.mark.parametrize(
@@ -24,18 +24,18 @@ def test_without_rules_everybody_may_do_everything() -> None:
         ("billing", pull("archive", "orders"), False),
         ("billing", pull("billing", "orders", "salaries"), False),
         ("billing", pull("billing"), False),
-        ("billing", Act(Right.PRODUCE, None, ("orders",)), False),
-        ("billing", Act(Right.BULK, "billing", ("orders",)), False),
+        ("billing", Access(Right.PRODUCE, None, ("orders",)), False),
+        ("billing", Access(Right.BULK, "billing", ("orders",)), False),
         ("billing2", pull("billing", "orders"), False),
         ("Billing", pull("billing", "orders"), False),
         ("", pull("billing", "orders"), False),
     ],
 )
-def test_what_no_rule_lets_is_refused(principal: str, act: Act, may: bool) -> None:
+def test_requests_without_a_rule_are_refused(principal: str, act: Access, may: bool) -> None:
     assert allowed(principal, act, [BILLING]) is may
 
 
-def test_several_rules_let_what_each_lets_and_no_group_gains_by_another_ones_topics() -> None:
+def test_rules_add_up_but_grant_no_group_the_topics_of_another() -> None:
     rules = [
         Rule(("*",), PULL, ("a",), ("one",)),
         Rule(("*",), PULL, ("b",), ("two",)),
@@ -87,5 +87,5 @@ def test_topics_that_begin_with_a_percent_sign_have_to_be_named_so(
 ) -> None:
     rules = [Rule(("p",), frozenset(Right), ("*",), patterns)]
     for right in Right:
-        assert allowed("p", Act(right, "billing", ("%DLQ%billing",)), rules) is may
+        assert allowed("p", Access(right, "billing", ("%DLQ%billing",)), rules) is may
     assert allowed("p", pull("g", "in%the-middle"), [Rule(("p",), PULL)])

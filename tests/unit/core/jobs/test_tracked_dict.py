@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.jobs.changes import Noted
+from proxy.core.jobs.tracked_dict import TrackedDict
 
 
-def test_what_is_set_or_taken_out_is_noted_until_somebody_takes_the_note() -> None:
-    noted: Noted[str, int] = Noted({"a": 1, "b": 2, "c": 3})
+def test_set_and_removed_keys_are_tracked_until_cleared() -> None:
+    noted: TrackedDict[str, int] = TrackedDict({"a": 1, "b": 2, "c": 3})
     assert not noted.changed
     noted["a"] = 5
     del noted["b"]
@@ -28,4 +28,4 @@ def test_what_is_set_or_taken_out_is_noted_until_somebody_takes_the_note() -> No
 @pytest.mark.parametrize("way", ["clear", "popitem", "setdefault", "update"])
 def test_no_other_way_of_changing_it_goes_unnoted(way: str) -> None:
     with pytest.raises(TypeError, match="key by key"):
-        getattr(Noted({"a": 1}), way)("a")
+        getattr(TrackedDict({"a": 1}), way)("a")

@@ -14,7 +14,7 @@ V = TypeVar("V")
 _NONE: Any = object()
 
 
-class Noted(dict[K, V]):
+class TrackedDict(dict[K, V]):
     """A dictionary whose ``changed`` holds the keys set or removed since it was last cleared. Only
     the mutating methods defined here are supported.
     """

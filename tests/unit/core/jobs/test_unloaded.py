@@ -45,7 +45,7 @@ def read_again(queue: QueuePipeline, effects: Effects, *, gone: bool = False) ->
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_full_window_of_keys_that_nobody_can_have_is_read_past(paused: bool) -> None:
+def test_a_full_window_of_undeliverable_keys_is_read_past(paused: bool) -> None:
     queue = full(paused=paused)
     assert queue.room() == 0
     assert queue.room(demand=True) > 0
@@ -54,11 +54,11 @@ def test_a_full_window_of_keys_that_nobody_can_have_is_read_past(paused: bool) -
     assert (queue.committable, queue.jobs.unfinished) == (0, 5)
 
 
-def test_what_is_set_down_comes_back_when_its_retry_is_due_with_all_that_was_known() -> None:
+def test_an_unloaded_job_comes_back_complete_when_its_retry_is_due() -> None:
     budgets = Budgets()
     queue = full(budgets)
     queue.room(demand=True)
-    down = [job for job in queue.jobs.chains.heads() if queue.jobs.residency.down.has(job)]
+    down = [job for job in queue.jobs.chains.heads() if queue.jobs.residency.unloaded.has(job)]
     assert down
     assert all(job.message is None for job in down)
     key = down[0].key or b""
@@ -85,18 +85,18 @@ def test_a_resumed_key_comes_back() -> None:
     assert sorted(offsets(lease(queue))) == list(range(PLACES))
 
 
-def test_one_that_is_skipped_or_retried_meanwhile() -> None:
+def test_an_unloaded_job_may_be_skipped_or_retried() -> None:
     budgets = Budgets()
     queue = full(budgets)
     queue.room(demand=True)
     skipped, *others = [
-        job for job in queue.jobs.chains.heads() if queue.jobs.residency.down.has(job)
+        job for job in queue.jobs.chains.heads() if queue.jobs.residency.unloaded.has(job)
     ]
     effects = queue.skip(skipped, Skip("audit", skipped.key or b"", None))
     assert effects.finished == [(skipped.offset, Outcome.SKIPPED)]
     for job in [*others, *queue.leases.retrying()]:
         if queue.leases.due_ns(job.offset) is not None:
-            queue.retry(job, anew=False)
+            queue.retry(job, reset_attempts=False)
             read_again(queue, queue.offer_again(job))
     leases = lease(queue)
     assert sorted(offsets(leases)) == sorted({*range(PLACES)} - {skipped.offset})
@@ -104,7 +104,7 @@ def test_one_that_is_skipped_or_retried_meanwhile() -> None:
     assert budgets.memory.used == 0
 
 
-def test_one_that_is_skipped_while_it_is_read_is_not_handed_out() -> None:
+def test_a_job_skipped_while_it_is_read_is_not_delivered() -> None:
     queue = full()
     queue.room(demand=True)
     effects = queue.on_time(now_ns=100 * MS)
@@ -116,7 +116,7 @@ def test_one_that_is_skipped_while_it_is_read_is_not_handed_out() -> None:
     assert refill.offsets[0] not in offsets(lease(queue, now_ns=100 * MS))
 
 
-def test_one_that_retention_took_meanwhile_has_ended() -> None:
+def test_a_job_deleted_by_retention_meanwhile_has_ended() -> None:
     budgets = Budgets()
     queue = full(budgets)
     queue.room(demand=True)
@@ -126,7 +126,7 @@ def test_one_that_retention_took_meanwhile_has_ended() -> None:
     assert queue.leases.attempts.keys().isdisjoint(offset for offset, _ in gone)
 
 
-def test_one_that_is_paused_while_it_is_read_stays() -> None:
+def test_a_job_paused_while_it_is_read_stays() -> None:
     queue = full()
     queue.room(demand=True)
     effects = queue.on_time(now_ns=100 * MS)
@@ -139,7 +139,7 @@ def test_one_that_is_paused_while_it_is_read_stays() -> None:
     assert offsets(lease(queue, now_ns=100 * MS)) == [effects.refills[0].offsets[0]]
 
 
-def test_those_that_are_due_leave_some_places_to_what_was_never_read() -> None:
+def test_due_jobs_leave_places_for_new_messages() -> None:
     queue = pipeline(rules(max_jobs=16, retry=RETRY))
     now_ns, at = 0, 0
     for _ in range(12):

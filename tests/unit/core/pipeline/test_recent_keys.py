@@ -23,7 +23,7 @@ def test_no_count_is_too_high_and_none_too_low_by_more_than_a_256th_of_all(
         assert 0 <= keys.count(key) - counts.get(key, 0) <= total / 256
 
 
-def test_what_is_older_than_two_minutes_is_forgotten() -> None:
+def test_deliveries_older_than_two_minutes_are_forgotten() -> None:
     hot = HotKeys()
     hot.note([b"a", None], now_ns=0)
     hot.note([b"a", b"b"], now_ns=MINUTE_NS)

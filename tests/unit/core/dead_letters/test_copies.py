@@ -71,7 +71,7 @@ def _others(stored: StoredMessage) -> dict[str, str]:
 
 
 @given(pairs=_PAIRS, body=st.binary(min_size=1, max_size=50), form=st.sampled_from(Form))
-def test_a_copy_gives_back_what_was_sent(
+def test_a_copy_returns_the_original_message(
     pairs: list[tuple[tuple[bytes, int], tuple[bytes, int]]], body: bytes, form: Form
 ) -> None:
     texts = ((name * many, text * more) for (name, many), (text, more) in pairs)
@@ -112,7 +112,7 @@ def test_a_compressed_body_comes_back_plain_and_is_copied_compressed(
     assert (again.body, again.properties) == (plain, back.properties)
 
 
-def test_what_is_plain_stands_beside_what_the_gateway_knows() -> None:
+def test_plain_properties_stay_next_to_those_of_the_gateway() -> None:
     stored = message(7, body=b"body", key="k", tag="red", colour="blue", WAIT="false")
     copy = copied(stored, ABOUT, to=TWIN)
 
@@ -147,7 +147,7 @@ def test_the_shortest_copy_has_no_body_and_says_how_long_it_was() -> None:
 
 
 @pytest.mark.parametrize("how", ["p!", "b9999:0", "b:", "q1:0", "b3:x", "z3:0", "pabc"])
-def test_what_only_looks_like_a_copy_is_taken_as_it_is(how: str) -> None:
+def test_a_message_that_only_resembles_a_copy_stays_unchanged(how: str) -> None:
     raw = b"ORDERLANE_SENT\x01%s\x02UNIQ_KEY\x01ID\x02" % how.encode()
     back = as_sent(message(5, body=b"body", raw_properties=raw))
     assert (back.body, back.raw_properties) == (b"body", raw)

@@ -38,7 +38,7 @@ def test_other_groups_are_none_of_its_clients(other: str) -> None:
     assert clients_of(BILLING, [(Group(other), ORDERS)], topics) == {}
 
 
-def test_what_belongs_to_a_client_is_only_what_exists_and_nothing_of_another() -> None:
+def test_belongings_are_existing_topics_of_one_client_only() -> None:
     parked = parked_topic(A, ORDERS)
     mine = {ownership_topic(A, ORDERS), ownership_topic(A, parked), parked, Topic(f"%DLQ%{A}")}
     others = {ORDERS, ownership_topic(B, ORDERS), parked_topic(B, ORDERS), Topic(f"%DLQ%{B}")}

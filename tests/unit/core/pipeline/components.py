@@ -9,8 +9,8 @@ from typing import Any
 from broker_core.remoting.message import StoredMessage
 from proxy.actions.document import Subject
 from proxy.core.jobs.chains import Job
-from proxy.core.jobs.changes import Noted
 from proxy.core.jobs.jobs import Jobs
+from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.jobs.window import FlowWindow
 from proxy.core.keys.topic_rules import TopicRules
 from proxy.core.leases.failures import Failures
@@ -31,7 +31,7 @@ LEASE_NS = 5000 * MS
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """All components; ``wanted`` are the rules of their topic."""
 
     wanted: TopicRules
@@ -60,7 +60,7 @@ class Parts:
         return job
 
 
-def parts(
+def components(
     wanted: TopicRules | None = None,
     *,
     resume: Snapshot | None = None,
@@ -68,7 +68,7 @@ def parts(
     held_back_ns: dict[int, int] | None = None,
     messages: Iterable[StoredMessage] = (),
     **others: Any,
-) -> Parts:
+) -> Components:
     """Return components that have read *messages*; *others* are rules in addition to the message
     key.
     """
@@ -82,8 +82,8 @@ def parts(
     )
     failures = Failures(wanted.retry, {} if resume is None else resume.attempts)
     leases = LeaseBook(budgets.leases, budgets.memory, failures, held_back_ns=held_back_ns or {})
-    keys = KeySwitch(jobs, wanted, None, Noted(), is_twin=False)
-    pauses, exhausted = Pauses(Noted()), DeadLetters()
+    keys = KeySwitch(jobs, wanted, None, TrackedDict(), is_twin=False)
+    pauses, exhausted = Pauses(TrackedDict()), DeadLetters()
     observed = Observations(jobs.chains)
     settlement = Settlement(jobs, leases, pauses, exhausted, observed)
     operator = OperatorActions(jobs, leases, exhausted, settlement)
@@ -98,7 +98,7 @@ def parts(
         observed,
         subject_of=lambda job: _subject(job, intake),
     )
-    made = Parts(
+    made = Components(
         wanted,
         jobs,
         leases,

@@ -25,7 +25,7 @@ HOW = PausedKey(1)
 acts = st.one_of(
     st.tuples(st.just("pause"), st.sampled_from([*KEYS, EVERYTHING])),
     st.tuples(st.just("resume"), st.sampled_from([*KEYS, EVERYTHING])),
-    st.tuples(st.sampled_from(["skip", "retry", "anew"]), st.sampled_from(KEYS)),
+    st.tuples(st.sampled_from(["skip", "retry", "reset"]), st.sampled_from(KEYS)),
     st.tuples(st.sampled_from(["pull", "pull", "ack", "nack", "release"]), st.integers(1, 4)),
     st.tuples(st.just("wait"), st.integers(1, 60)),
     st.tuples(st.sampled_from(["recorded", "crash"]), st.none()),
@@ -55,7 +55,7 @@ class Model:
                 assert (self.queue.resume(key) is not None) is (about in self.paused)
                 self.queue.resumed(key)
                 self.paused.discard(about)
-            case "skip" | "retry" | "anew":
+            case "skip" | "retry" | "reset":
                 self.act(what, about)
             case "wait":
                 self.now_ns += about * MS
@@ -87,7 +87,7 @@ class Model:
                 self.queue.skip(job, Skip("audit", key.encode()))
                 self.left[key].pop(0)
             else:
-                self.queue.retry(job, anew=what == "anew")
+                self.queue.retry(job, reset_attempts=what == "reset")
                 self.hastened.append(job)
         except WrongState:
             assert out or what == "retry"

@@ -117,7 +117,7 @@ class Site:
         self.saw(self.pipeline.on_time(now_ns=self.now_ns))
         wish = PullWish(HOLDER, None, number, 1 << 30, max_run=1 + 3 * (number % 2))
         batches = self.buffer.lease(wish, now_ns=self.now_ns)
-        for of, effects in self.buffer.take_acted():
+        for of, effects in self.buffer.take_unreported():
             assert of is self.pipeline
             assert effects.failed_actions or effects.finished or effects.dead_letters
             self.saw(effects)

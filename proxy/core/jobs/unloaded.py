@@ -21,7 +21,7 @@ STUB_BYTES = 512
 _OTHERS = 8
 
 
-class SetDown:
+class UnloadedJobs:
     """Jobs of one queue that cannot be delivered now, loaded and unloaded."""
 
     def __init__(self, window: FlowWindow) -> None:
@@ -76,12 +76,12 @@ class SetDown:
 
     # ---- setting down ---------------------------------------------------------------------------
 
-    def nobody_has(self, job: Job, *, paused: bool) -> None:
+    def note_waiting(self, job: Job, *, paused: bool) -> None:
         """Note that *job* waits for its retry or, if *paused*, for an operator."""
         if job.message is not None:
             (self._paused if paused else self._retrying)[job.offset] = job
 
-    def somebody_may_have(self, job: Job) -> None:
+    def note_available(self, job: Job) -> None:
         """Note that *job* no longer waits."""
         self._retrying.pop(job.offset, None)
         self._paused.pop(job.offset, None)
@@ -121,7 +121,7 @@ class SetDown:
             return None
         offset, job = self._due.popitem(last=False)
         self._asked[offset] = job
-        return Refill(job.key or b"", (offset,), set_down=True)
+        return Refill(job.key or b"", (offset,), unloaded=True)
 
     def came(self, offset: int, as_read: Job | None) -> Job | None:
         """Restore the job at *offset* with the message of *as_read*; None if that was deleted.
@@ -137,7 +137,7 @@ class SetDown:
 
     def forget(self, job: Job) -> bool:
         """Remove *job*, which finishes or is back; return False if it was not unloaded."""
-        self.somebody_may_have(job)
+        self.note_available(job)
         if not self.has(job):
             return False
         del self._down[job.offset]

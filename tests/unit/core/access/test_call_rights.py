@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.access.rights import Act, Right
+from proxy.core.access.rights import Access, Right
 from proxy.downstream.port.call_rights import acts_of
 from thrift_idl import consumer, producer
 
@@ -20,12 +20,12 @@ MESSAGE = producer.Message(topic="orders")
 PLACES = {"orders": {"b_0": 1}}
 
 
-def pull(group: str, *topics: str) -> Act:
-    return Act(Right.PULL, group, topics)
+def pull(group: str, *topics: str) -> Access:
+    return Access(Right.PULL, group, topics)
 
 
-def bulk(*topics: str) -> Act:
-    return Act(Right.BULK, G, topics)
+def bulk(*topics: str) -> Access:
+    return Access(Right.BULK, G, topics)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def bulk(*topics: str) -> Act:
         ("fetch", consumer.FetchRequest("c", G, "", PLACES), {bulk("orders")}),
         ("ack", consumer.AckResult("c", G, "", PLACES), {bulk("orders")}),
         ("ranges", consumer.RangesRequest(G, ["orders"]), {bulk("orders")}),
-        ("sendSync", MESSAGE, {Act(Right.PRODUCE, None, ("orders",))}),
-        ("sendAsync", MESSAGE, {Act(Right.PRODUCE, None, ("orders",))}),
-        ("sendBatchSync", MESSAGE, {Act(Right.PRODUCE, None, ("orders",))}),
+        ("sendSync", MESSAGE, {Access(Right.PRODUCE, None, ("orders",))}),
+        ("sendAsync", MESSAGE, {Access(Right.PRODUCE, None, ("orders",))}),
+        ("sendBatchSync", MESSAGE, {Access(Right.PRODUCE, None, ("orders",))}),
         (
             "sendDelaySync",
             producer.DelayMessage(topic="orders", action=1),
-            {Act(Right.PRODUCE, None, ("orders",))},
+            {Access(Right.PRODUCE, None, ("orders",))},
         ),
     ],
 )
-def test_the_acts_of_a_call(method: str, request_: Any, acts: set[Act]) -> None:
+def test_the_rights_that_a_call_needs(method: str, request_: Any, acts: set[Access]) -> None:
     assert set(acts_of(method, request_, lambda _group: ["a", "b"])) == acts

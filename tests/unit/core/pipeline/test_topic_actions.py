@@ -71,13 +71,13 @@ def arguments(rules: TopicRules, *, of: QueueName | None = None) -> dict[str, An
 
 
 def acted(of: QueuePipeline) -> Effects:
-    effects = of.take_acted()
+    effects = of.take_unreported()
     assert effects is not None
-    assert of.take_acted() is None, "told once"
+    assert of.take_unreported() is None, "told once"
     return effects
 
 
-def test_what_a_filter_drops_finishes_and_its_key_goes_on() -> None:
+def test_a_filtered_message_finishes_and_its_key_continues() -> None:
     here = pipeline(acting(WANTED), messages=[sent(n, wanted=n == 2) for n in range(3)])
     assert offsets(lease(here)) == [2]
     effects = acted(here)
@@ -96,7 +96,7 @@ def test_a_client_gets_the_body_that_was_made_and_the_job_keeps_its_own() -> Non
     assert orjson.loads(each.job.message.body) == {"n": 12, "wanted": True}
     assert budgets.memory.used == before + 2
     here.settle(released=[each.lease_id], now_ns=0)
-    assert (budgets.memory.used, here.take_acted()) == (before, None)
+    assert (budgets.memory.used, here.take_unreported()) == (before, None)
     (again,) = lease(here)
     assert again.body == b"12"
     here.settle(acked=[again.lease_id], now_ns=0)
@@ -188,7 +188,7 @@ def test_an_action_fails_after_its_client_has_failed() -> None:
 # ---- runs ---------------------------------------------------------------------------------------
 
 
-def test_a_run_ends_before_what_an_action_does_not_let_pass() -> None:
+def test_a_run_ends_before_a_message_that_an_action_stops() -> None:
     messages = [sent(0), sent(1), sent(2, wanted=False), sent(3), sent(4, wanted=None), sent(5)]
     here = pipeline(acting(WANTED, NUMBER), messages=messages)
 
@@ -256,19 +256,19 @@ def buffer_of(*pipelines: QueuePipeline) -> GroupBuffer:
     return buffer
 
 
-def test_one_pull_looks_at_so_many_messages_and_the_next_goes_on() -> None:
+def test_one_pull_stops_at_its_work_limit_and_the_next_continues() -> None:
     backlog = [sent(n, f"k{n}", wanted=n >= 600) for n in range(601)]
     here = pipeline(acting(WANTED), messages=backlog)
     buffer = buffer_of(here)
     for looked in (MAX_WORK, MAX_WORK, 600 - 2 * MAX_WORK):
         batches = buffer.lease(wish(), now_ns=0)
-        ((of, effects),) = buffer.take_acted()
+        ((of, effects),) = buffer.take_unreported()
         assert (of, len(effects.finished)) == (here, looked)
     assert [offsets(batch.leases) for batch in batches] == [[600]]
-    assert buffer.take_acted() == []
+    assert buffer.take_unreported() == []
 
 
-def test_what_goes_on_counts_too_and_long_bodies_count_more() -> None:
+def test_passed_messages_count_as_work_and_long_bodies_count_more() -> None:
     long = "x" * (9 * BYTES_OF_WORK)
     messages = [sent(n, f"k{n}", wanted=long) for n in range(400)]
     here = pipeline(acting({"filter": {"where": "type(body.n) == 'number' && `true`"}}))
@@ -277,7 +277,7 @@ def test_what_goes_on_counts_too_and_long_bodies_count_more() -> None:
     assert len(batch.leases) == -(-MAX_WORK // 10)
 
 
-def test_a_queue_whose_filter_drops_all_takes_no_turn_from_other_queues_and_topics() -> None:
+def test_a_queue_whose_filter_drops_everything_costs_others_no_turn() -> None:
     dropping = pipeline(acting(WANTED), of=queue(0))
     dropping.on_messages([sent(n, f"k{n}", wanted=False) for n in range(5000)], next_offset=5000)
     other_topic = pipeline(acting(), of=queue(0, topic=Topic("refunds")))
@@ -289,7 +289,7 @@ def test_a_queue_whose_filter_drops_all_takes_no_turn_from_other_queues_and_topi
     for _ in range(6):
         batches = buffer.lease(wish(max_jobs=10), now_ns=0)
         given.append(sum(len(batch.leases) for batch in batches))
-        for of, _effects in buffer.take_acted():
+        for of, _effects in buffer.take_unreported():
             buffer.refresh(of)
     assert given.count(0) <= 3, given
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.jobs.refills import MAX_MESSAGES, Refill, RefillRound, how_many
+from proxy.core.jobs.refills import MAX_MESSAGES, Refill, RefillPass, how_many
 from testkit.messages import keyed
 
 _KEYS = st.lists(st.sets(st.integers(0, 600), min_size=1, max_size=30), min_size=1, max_size=8)
@@ -28,11 +28,11 @@ def _refills(wanted: list[set[int]]) -> list[Refill]:
     st.integers(1, 1 << 20),
     st.lists(st.integers(1, MAX_MESSAGES), min_size=1),
 )
-def test_each_refill_gets_what_is_there_of_it_once_and_as_soon_as_it_was_read(
+def test_each_refill_gets_its_existing_messages_once_and_as_soon_as_possible(
     wanted: list[set[int]], gone: set[int], record_bytes: int, answers: list[int]
 ) -> None:
     refills = _refills(wanted)
-    under_way, complete, reads = RefillRound(refills), [], 0
+    under_way, complete, reads = RefillPass(refills), [], 0
     while (due := under_way.next_read(record_bytes)) is not None:
         offset, most = due
         assert 1 <= most <= MAX_MESSAGES
@@ -55,15 +55,15 @@ def test_chains_of_small_records_that_interleave_are_read_in_few_requests(
 ) -> None:
     refills = [Refill(b"%d" % key, tuple(range(key, keys * each, keys))) for key in range(keys)]
     few = refills[: max(1, keys // 8)]  # messages between them are read through
-    under_way, reads = RefillRound(few), 0
+    under_way, reads = RefillPass(few), 0
     while (due := under_way.next_read(200)) is not None:
         under_way.was_read([], sum(due))
         reads += 1
     assert reads <= keys * each // (MAX_MESSAGES - keys) + 1
 
 
-def test_large_records_that_nobody_wants_are_not_read() -> None:
-    under_way = RefillRound([Refill(b"a", (0, 2, 50))])
+def test_unwanted_large_records_are_not_read() -> None:
+    under_way = RefillPass([Refill(b"a", (0, 2, 50))])
     reads = []
     while (due := under_way.next_read(1 << 20)) is not None:
         reads.append(due)
@@ -72,7 +72,7 @@ def test_large_records_that_nobody_wants_are_not_read() -> None:
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=200), st.integers(1, 1 << 22))
-def test_a_pass_takes_at_least_one_refill_and_of_large_records_no_more_than_its_bytes(
+def test_a_pass_has_at_least_one_refill_and_limits_the_bytes_of_large_records(
     sizes: list[int], record_bytes: int
 ) -> None:
     wanted = [Refill(b"%d" % n, tuple(range(size))) for n, size in enumerate(sizes)]
