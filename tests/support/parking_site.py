@@ -121,7 +121,7 @@ class ParkingSite:
             self._find_parked()
         self.recording = Recording(self.pipeline, last)
         self.twin: TwinPipeline | None = None
-        self._saw(self.pipeline, self.pipeline.on_time(now_ns=self.now_ns))
+        self.apply_effects(self.pipeline, self.pipeline.on_time(now_ns=self.now_ns))
 
     def _arguments(
         self, name: QueueName, epoch: int, last: LastOwner | None, *, start: int
@@ -193,7 +193,7 @@ class ParkingSite:
         )
         self.pipeline.open_twin(self.twin)
         self.twin_recording = Recording(self.twin, last)
-        self._saw(self.twin, self.twin.on_time(now_ns=self.now_ns))
+        self.apply_effects(self.twin, self.twin.on_time(now_ns=self.now_ns))
 
     # ---- steps of the owner ---------------------------------------------------------------------
 
@@ -202,16 +202,18 @@ class ParkingSite:
         at = self.pipeline.position
         room = min(2, self.pipeline.room(demand=True))
         if self.pipeline.refills_due:
-            self._saw(self.pipeline, self.pipeline.take_refills())
+            self.apply_effects(self.pipeline, self.pipeline.take_refills())
         messages = [self.stored(each) for each in range(at, len(self.sent))[:room]]
         if messages:
-            self._saw(self.pipeline, self.pipeline.on_messages(messages, next_offset=at))
+            self.apply_effects(self.pipeline, self.pipeline.on_messages(messages, next_offset=at))
 
     def read_twin(self) -> None:
         """Read one or two copies."""
         if self.twin is not None:
             at = self.twin.position
-            self._saw(self.twin, self.twin.on_messages(self.copies[at : at + 2], next_offset=at))
+            self.apply_effects(
+                self.twin, self.twin.on_messages(self.copies[at : at + 2], next_offset=at)
+            )
 
     def refill(self) -> None:
         """Complete the oldest read of spilled messages."""
@@ -222,20 +224,20 @@ class ParkingSite:
                 if pipeline is self.twin
                 else [self.stored(each) for each in refill.offsets]
             )
-            self._saw(pipeline, pipeline.refilled(refill, found))
+            self.apply_effects(pipeline, pipeline.refilled(refill, found))
 
     def record(self) -> None:
         """Write the periodic records of both queues."""
-        self._write(0)
+        self.write_record(0)
         if self.twin is not None:
-            self._write(1)
+            self.write_record(1)
         self.durable |= self.done_now
 
     def record_parked(self) -> None:
         """Write the record that lists newly parked keys."""
         new = self.pipeline.parked.keys() - self.pipeline.parking.recorded
         if new:
-            self._write(0)
+            self.write_record(0)
             self.pipeline.parking.is_recorded(new)
             self.open_twin()
 
@@ -261,7 +263,7 @@ class ParkingSite:
                     self.pipeline.parking.look_again([key])
                 else:
                     self.twin.copies_end_at(len(self.copies))
-                    self._saw(self.pipeline, self.pipeline.copied(jobs))
+                    self.apply_effects(self.pipeline, self.pipeline.copied(jobs))
                 return
 
     def leave(self, *, until: int) -> None:
@@ -276,14 +278,14 @@ class ParkingSite:
         if self.pipeline.leave() or self.pipeline.parking.leaving:
             assert self.twin is not None
             keys = set(self.pipeline.parking.leaving)
-            self._write(0)
+            self.write_record(0)
             self.asked -= keys
             if until > 0:
                 self.twin.redrives.forget(keys)
             if until > 1:
-                self._write(1)
+                self.write_record(1)
             if until > 2:
-                self._saw(self.pipeline, self.pipeline.left(keys))
+                self.apply_effects(self.pipeline, self.pipeline.left(keys))
 
     def redrive(self, key: str) -> None:
         """Redrive a key as an operator."""
@@ -293,12 +295,12 @@ class ParkingSite:
         """Redrive a key that may be invalid UTF-8, as an operator."""
         if self.twin is not None and key in self.pipeline.parking.recorded:
             self.asked.add(key)
-            self._saw(self.twin, self.twin.redrive(key))
+            self.apply_effects(self.twin, self.twin.redrive(key))
 
     def stop(self, key: str) -> None:
         """Stop a redrive as an operator."""
         if self.twin is not None:
-            self._saw(self.twin, self.twin.stop(key.encode()))
+            self.apply_effects(self.twin, self.twin.stop(key.encode()))
 
     def park(self, key: str) -> None:
         """Park a key as an operator."""
@@ -317,7 +319,7 @@ class ParkingSite:
                         assert lease.job.key in self.asked, f"{lease}: nobody asked for it"
                     self._judge(pipeline, lease)
                     self.leases.append((pipeline, lease))
-                self._saw(pipeline, pipeline.take_unreported() or Effects())
+                self.apply_effects(pipeline, pipeline.take_unreported() or Effects())
 
     def retry(self, key: str) -> None:
         """Reset the attempts of the first message of *key*, as if it had never failed."""
@@ -329,13 +331,13 @@ class ParkingSite:
         with suppress(WrongState):
             job = pipeline.head(name)
             if job is not None:
-                pipeline.retry(job, anew=True)
+                pipeline.retry(job, reset_attempts=True)
                 self.hastened.append((pipeline, job))
 
     def retry_recorded(self) -> None:
         """Record the retry."""
         for pipeline, job in self.hastened:
-            self._saw(pipeline, pipeline.offer_again(job))
+            self.apply_effects(pipeline, pipeline.offer_again(job))
         self.hastened.clear()
 
     def settle(self) -> None:
@@ -349,15 +351,17 @@ class ParkingSite:
             return
         if key in self.broken:
             nack = Nack(lease.lease_id)
-            self._saw(pipeline, pipeline.settle(nacked=[nack], now_ns=self.now_ns))
+            self.apply_effects(pipeline, pipeline.settle(nacked=[nack], now_ns=self.now_ns))
         else:
             self.done.add(offset)
             self.done_now.add(offset)
-            self._saw(pipeline, pipeline.settle(acked=[lease.lease_id], now_ns=self.now_ns))
+            self.apply_effects(
+                pipeline, pipeline.settle(acked=[lease.lease_id], now_ns=self.now_ns)
+            )
         self.now_ns += 2 * MS
         for each in (self.pipeline, self.twin):
             if each is not None:
-                self._saw(each, each.on_time(now_ns=self.now_ns))
+                self.apply_effects(each, each.on_time(now_ns=self.now_ns))
 
     def finish(self) -> None:
         """Repair and redrive all keys; all messages must finish."""
@@ -406,7 +410,8 @@ class ParkingSite:
             offset = int(self.copies[offset].properties["ORDERLANE_OFFSET"])
         return offset, self.sent[offset]
 
-    def _write(self, which: int) -> None:
+    def write_record(self, which: int) -> None:
+        """Write the due records of the queue (0) or its twin (1), if any."""
         recording = self.twin_recording if which else self.recording
         log = self.logs[which]
         has_news = recording.has_news(self.now_ns)
@@ -420,6 +425,7 @@ class ParkingSite:
             assert last.snapshot is not None
             assert last.snapshot.parked == pipeline.parked
 
-    def _saw(self, pipeline: QueuePipeline, effects: Effects) -> None:
+    def apply_effects(self, pipeline: QueuePipeline, effects: Effects) -> None:
+        """Collect the refills of *effects*."""
         assert not effects.dead_letters
         self.refills += [(pipeline, refill) for refill in effects.refills]

@@ -48,7 +48,7 @@ class RekeyedSite(ParkingSite):
         self.version += 1
         for each in (self.pipeline, self.twin):
             if each is not None:
-                self._saw(each, each.change_rules(self.wanted_rules()))
+                self.apply_effects(each, each.change_rules(self.wanted_rules()))
 
     def plan(self) -> None:
         """Choose the switch offset."""
@@ -58,15 +58,15 @@ class RekeyedSite(ParkingSite):
     def begin_change(self) -> None:
         """Record the beginning of the change."""
         if self.pipeline.keys.planned:
-            self._write(0)
-            self._saw(self.pipeline, self.pipeline.key_change_recorded())
+            self.write_record(0)
+            self.apply_effects(self.pipeline, self.pipeline.key_change_recorded())
 
     def count(self, most: int) -> None:
         """Count older messages; those that are not in memory are read again."""
         change = self.pipeline.jobs.change
         if change is not None and (asked := change.to_count(most)):
             found = {offset: self.stored(offset) for offset in change.to_read(asked)}
-            self._saw(self.pipeline, self.pipeline.older_counted(asked, found))
+            self.apply_effects(self.pipeline, self.pipeline.older_counted(asked, found))
 
     def read_copies(self) -> None:
         """Check the copies in the twin."""
@@ -79,7 +79,7 @@ class RekeyedSite(ParkingSite):
                 parked, key = record.before.chain_of(copy), record.rule.chain_of(copy)
                 if parked is not None:
                     found.setdefault(parked, set()).update([] if key is None else [key])
-        self._saw(self.pipeline, self.pipeline.older_copies_read(found))
+        self.apply_effects(self.pipeline, self.pipeline.older_copies_read(found))
 
     def finish(self) -> None:
         """Finish the change too."""
@@ -94,14 +94,14 @@ class RekeyedSite(ParkingSite):
         self.count(3)
         super().refill()
 
-    def _saw(self, pipeline: QueuePipeline, effects: Effects) -> None:
+    def apply_effects(self, pipeline: QueuePipeline, effects: Effects) -> None:
         dead = list(effects.dead_letters)
         effects.dead_letters.clear()  # they are confirmed here
-        super()._saw(pipeline, effects)
+        super().apply_effects(pipeline, effects)
         for job in dead:
             self.done.add(job.offset)
             self.done_now.add(job.offset)
-            self._saw(pipeline, pipeline.dead_lettered(job))
+            self.apply_effects(pipeline, pipeline.dead_lettered(job))
 
     # ---- judging --------------------------------------------------------------------------------
 

@@ -127,11 +127,13 @@ def test_properties_and_order_keys_count_in_an_answer_over_all_its_queues(
 
 
 def test_a_queue_whose_trust_lapsed_holds_up_no_other() -> None:
-    buffer, (lapsed, other) = filled((TOPIC, 0), (TOPIC, 1))
-    lapsed.trusted_until_ns = 10
+    buffer, (other,) = filled((TOPIC, 1))
+    messages = [keyed(offset, f"k{offset}") for offset in range(4)]
+    lapsed = pipeline(of=queue(0), trusted_until_ns=10, messages=messages)
+    buffer.add(lapsed)
     (batch,) = buffer.lease(wish(), now_ns=10)
     assert batch.pipeline is other
-    lapsed.trusted_until_ns = 20
+    lapsed.trust_until(20)
     buffer.refresh(lapsed)
     assert offsets(buffer.lease(wish(), now_ns=10)[0].leases) == [0, 1, 2, 3]
 

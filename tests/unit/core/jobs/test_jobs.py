@@ -112,6 +112,6 @@ def test_the_only_long_chain_keeps_more_and_is_read_again_many_at_a_time() -> No
 
 def test_with_little_memory_left_it_keeps_the_configured_number() -> None:
     jobs = hot(1 << 40)
-    jobs.window.memory.limit = jobs.window.memory.used + 400
+    jobs.window.memory.resize(jobs.window.memory.used + 400)
     jobs.residency.room(demand=True)
     assert jobs.spilled == 2_000 - 2

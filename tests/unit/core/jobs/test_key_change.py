@@ -193,7 +193,7 @@ def test_older_messages_found_parked_are_waited_for(twin_is_recorded: bool) -> N
     site = parked_while_the_order_key_changes()
     if twin_is_recorded:
         site.read_twin()
-        site._write(1)
+        site.write_record(1)
     site.commit()
     site.damage(0, 0, records=1)
     assert site.pipeline.parked[b"a"].by == "recovery"

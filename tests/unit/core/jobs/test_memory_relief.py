@@ -13,12 +13,13 @@ from proxy.core.jobs.window import Budget, FlowWindow
 def queue_of(memory: Budget, **chains: int) -> Jobs:
     """Return a queue with that many jobs of a hundred bytes for each key, none of them spilled."""
     jobs = Jobs(0, window=FlowWindow(10_000, memory), max_jobs_per_key=64)
-    limit, memory.limit = memory.limit, 1 << 40
+    limit = memory.limit
+    memory.resize(1 << 40)
     for key, count in chains.items():
         for _ in range(count):
             jobs.admit(Job(jobs.position, key.encode(), held_bytes=100))
     jobs.advance(jobs.position)
-    memory.limit = limit
+    memory.resize(limit)
     return jobs
 
 

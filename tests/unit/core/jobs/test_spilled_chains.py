@@ -88,7 +88,7 @@ def test_finished_offsets_do_not_pile_up() -> None:
             chains.finish(KEY)
         if (chain := chains.of(KEY)) is not None:
             assert len(chain.offsets) <= max(2 * chain.unfinished, chain.unfinished + 1025)
-            assert len(chains._firsts.numbers) == 1
+            assert chains.lowest == chain.offsets[chain.head]
 
 
 def test_each_change_of_the_waiting_jobs_is_reported() -> None:

@@ -10,6 +10,7 @@ from proxy.core.keys.ids import LeaseId
 from proxy.core.keys.retry_policy import RetryPolicy
 from proxy.core.leases.failures import Failures
 from proxy.core.leases.lease_book import Holder, Lease, LeaseBook, Plain
+from tests.support.allocations import allocated_by
 
 A, B = Holder(1, "a"), Holder(2, "b")
 
@@ -123,11 +124,14 @@ def test_ids_are_not_used_again_within_a_period() -> None:
 def test_a_lease_that_lives_long_costs_no_memory_for_those_that_ended() -> None:
     held = book()
     stuck = granted(held, 0, deadline_ns=5)
-    for offset in range(1, 20_000):
-        lease = granted(held, offset, deadline_ns=10 + offset)
-        held.extend(lease, 11 + offset)
-        held.end(lease)
-    assert len(held._deadlines) < 2_000
+
+    def pass_by() -> None:
+        for offset in range(1, 20_000):
+            lease = granted(held, offset, deadline_ns=10 + offset)
+            held.extend(lease, 11 + offset)
+            held.end(lease)
+
+    assert allocated_by(pass_by) < 500_000
     assert held.expired(5) == [[stuck]]
 
 

@@ -23,7 +23,7 @@ def test_a_redrive_with_a_rate_hands_out_one_by_one() -> None:
     twin = site.twin
     assert twin is not None
     site.redrive("a")
-    site._saw(twin, twin.redrive(b"b", rate=10))
+    site.apply_effects(twin, twin.redrive(b"b", rate=10))
     site.refill()
     site.refill()
     assert twin.ready == 2
@@ -38,7 +38,7 @@ def test_a_redrive_with_a_rate_hands_out_one_by_one() -> None:
 def test_a_rate_survives_its_owner_and_ends_with_the_redrive() -> None:
     site = parked("a")
     assert site.twin is not None
-    site._saw(site.twin, site.twin.redrive(b"a", rate=2.5))
+    site.apply_effects(site.twin, site.twin.redrive(b"a", rate=2.5))
     site.record()
     site.begin()
     site.open_twin()
@@ -98,7 +98,7 @@ def test_a_message_being_dead_lettered_is_not_copied_and_the_rest_only_after_it(
 def test_a_failed_job_that_was_copied_waits_for_no_retry_any_more() -> None:
     """Otherwise the queue's figures would not add up until then."""
     site = ParkingSite()
-    site.sent += ["a"]
+    site.put("a")
     site.read()
     (held,) = lease(site.pipeline, holder=HOLDER)
     nack = Nack(held.lease_id, retry_after_ms=60_000)
@@ -130,12 +130,12 @@ def _crowded(keys: str, *, done: int) -> ParkingSite:
 
     def read(begin: int, end: int) -> None:
         messages = [site.stored(each) for each in range(begin, end)]
-        site._saw(site.pipeline, site.pipeline.on_messages(messages, next_offset=end))
+        site.apply_effects(site.pipeline, site.pipeline.on_messages(messages, next_offset=end))
 
     read(0, 7)
     for offset in range(done):
         (held,) = lease(site.pipeline)
-        site._saw(site.pipeline, site.pipeline.settle(acked=[held.lease_id], now_ns=1))
+        site.apply_effects(site.pipeline, site.pipeline.settle(acked=[held.lease_id], now_ns=1))
         site.done.add(offset)
         site.refill()
     read(7, len(keys))
@@ -154,7 +154,7 @@ def test_messages_spilled_while_being_copied_are_copied_again(keys: str, done: i
     assert [job.offset for job in run] == [done, done + 1]
     site.copy(heard=False)
     site.pipeline.room(demand=True)
-    site._saw(site.pipeline, site.pipeline.copied(run))
+    site.apply_effects(site.pipeline, site.pipeline.copied(run))
     assert site.pipeline.committable == site.pipeline.jobs.by_key.lowest(b"a") == done + 1
     site.finish()
     assert (site.pipeline.jobs.residency.taken, site.pipeline.jobs.spilled) == (0, 0)
@@ -194,7 +194,7 @@ def test_successors_of_lost_messages_of_a_parked_key_are_not_repeats() -> None:
     twin = site.twin
     assert twin is not None
     twin.redrives.origin_lost(1)
-    site._write(1)
+    site.write_record(1)
     site.logs[0].append(parts(site.pipeline.snapshot().cut_at(1)))
     site.sent[1:] = ["a", "a"]
     site.begin()
@@ -223,7 +223,7 @@ async def test_a_stopped_redrive_ends_with_an_answer_that_was_never_written() ->
 async def test_a_parked_key_is_copied_once_an_answer_was_never_written() -> None:
     """No other event in its queue would trigger the copying."""
     site = ParkingSite()
-    site.sent += ["a"]
+    site.put("a")
     site.read()
     held = lease(site.pipeline)
     site.park("a")
@@ -267,7 +267,7 @@ def killed_while_a_key_leaves() -> ParkingSite:
 
 def test_a_key_that_had_left_when_its_owner_was_killed_is_not_redriven_once_more() -> None:
     site = killed_while_a_key_leaves()
-    site.sent += ["a"]
+    site.put("a")
     site.read()
     site.park("a")
     site.record_parked()
@@ -306,7 +306,7 @@ def test_no_key_leaves_a_queue_that_is_being_reset() -> None:
 
 def test_a_key_that_had_left_holds_up_no_commit_of_the_twin() -> None:
     site = killed_while_a_key_leaves()
-    site.sent += ["b"]
+    site.put("b")
     site.read()
     site.park("b")
     site.record_parked()

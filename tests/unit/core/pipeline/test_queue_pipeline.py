@@ -148,9 +148,9 @@ def test_a_waiting_take_over_says_when_it_may_begin() -> None:
     assert (offsets(lease(queue, now_ns=50)), queue.next_due_ns(60)) == ([0], 50 + 5000 * MS)
 
 
-def test_a_retry_that_is_due_before_the_take_over_ends_comes_first() -> None:
-    queue = nacked(pipeline(messages=[keyed(0, "a")]), retry_after_ms=1)
-    queue.hold_until_ns = 5 * MS
+def test_a_job_held_back_for_less_than_the_take_over_is_due_first() -> None:
+    before = Snapshot(Epoch(1), 0, 1, (0,), leases={0: 1})
+    queue = pipeline(epoch=2, resume=before, hold_until_ns=5 * MS, messages=[keyed(0, "a")])
     assert queue.next_due_ns(0) == MS
 
 
@@ -311,7 +311,7 @@ def test_no_extension_once_trust_has_lapsed() -> None:
     queue, lease_id = extensible(trusted_until_ns=50 * MS)
     assert queue.extend([lease_id], ms=60, now_ns=50 * MS - 1) == []
     assert queue.extend([lease_id], ms=90, now_ns=50 * MS) == [lease_id]
-    queue.trusted_until_ns = 60 * MS
+    queue.trust_until(60 * MS)
     assert queue.extend([lease_id], ms=90, now_ns=50 * MS) == []
 
 

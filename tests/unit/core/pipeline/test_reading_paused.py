@@ -47,7 +47,7 @@ def test_to_look_spills_nothing() -> None:
 def test_with_memory_full_a_queue_reads_on_only_while_it_has_nothing_to_offer() -> None:
     budgets = Budgets(memory=Budget(3_000))
     owned = pipeline(budgets=budgets)
-    budgets.memory.used = 3_000  # of another queue
+    budgets.memory.take(3_000)  # by another queue
     owned.on_messages([keyed(n, f"k{n}") for n in range(3)], next_offset=3)
     assert (owned.position, owned.ready) == (1, 1), "one, because no other is ready"
     assert owned.room(demand=True) == 0
@@ -63,7 +63,7 @@ def test_with_memory_full_a_queue_that_is_paused_reads_one_message_at_most() -> 
     budgets = Budgets(memory=Budget(3_000))
     owned = pipeline(budgets=budgets)
     owned.pause(EVERYTHING, PausedKey(0))
-    budgets.memory.used = 3_000
+    budgets.memory.take(3_000)
     for _ in range(3):
         some = [keyed(n, f"k{n}") for n in range(owned.position, owned.position + 3)]
         owned.on_messages(some, next_offset=some[-1].queue_offset + 1)
