@@ -68,7 +68,7 @@ class Job:
             raise JobStateError(f"{self}: {target.name} is reached only from {source.name}")
         self.state = target
 
-    # ---- hand-outs; caller: lease book, failures, settlement -------------------------------------
+    # ---- deliveries; caller: lease book, failures, settlement -----------------------------------
 
     def hand_out(self, connection: int) -> None:
         """Count a delivery to *connection*."""

@@ -256,7 +256,7 @@ class Jobs:
         jobs = chain(self._tracker.started(), (job for job in again if job.refilled))
         return {job.offset: job.message for job in jobs if job.message is not None}
 
-    # ---- looking; caller: commits, records, statistics ------------------------------------------
+    # ---- queries; caller: commits, records, statistics ------------------------------------------
 
     @property
     def quiet(self) -> bool:

@@ -62,7 +62,7 @@ class KeyChange:
         self._all_opened = False
         self.recount(unfinished, in_memory)
 
-    # ---- what waits -----------------------------------------------------------------------------
+    # ---- waiting jobs ---------------------------------------------------------------------------
 
     def waits(self, job: Job) -> bool:
         """Return True if *job*, first in its chain, waits for older messages."""

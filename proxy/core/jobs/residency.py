@@ -162,7 +162,7 @@ class Residency:
         memory = self._memory
         self._scarce = memory.used * 2 >= memory.limit
 
-    # ---- spilling what is read ------------------------------------------------------------------
+    # ---- spilling new messages ------------------------------------------------------------------
 
     def spill(self, key: bytes | None, offset: int) -> bool:
         """Spill the message just read behind others of its key, or return False to ``admit`` it."""
@@ -193,7 +193,7 @@ class Residency:
             return True
         return in_memory >= self._most_of_a_key(len(self._chains.keys))
 
-    # ---- reading again ---------------------------------------------------------------------------
+    # ---- refills ---------------------------------------------------------------------------------
 
     def take_refills(self) -> list[Refill]:
         """Return the refills to read, each only once."""
@@ -289,7 +289,7 @@ class Residency:
         if not self.unloaded or not self.unloaded.forget(job):
             self.window.leave(job.held_bytes)
 
-    # ---- spilling what is there -----------------------------------------------------------------
+    # ---- spilling jobs in memory ----------------------------------------------------------------
 
     def _most_of_a_key(self, chains: int) -> int:
         return self.window.most_of_a_key(chains, least=self._max_jobs_per_key)

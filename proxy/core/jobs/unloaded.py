@@ -74,7 +74,7 @@ class UnloadedJobs:
         """Return True if *job* is unloaded."""
         return job.offset in self._down and self._down[job.offset][0] is job
 
-    # ---- setting down ---------------------------------------------------------------------------
+    # ---- unloading ------------------------------------------------------------------------------
 
     def note_waiting(self, job: Job, *, paused: bool) -> None:
         """Note that *job* waits for its retry or, if *paused*, for an operator."""
@@ -105,7 +105,7 @@ class UnloadedJobs:
         self._window.keep(stub)
         return max(0, job.held_bytes - stub)
 
-    # ---- coming back ----------------------------------------------------------------------------
+    # ---- restoring ------------------------------------------------------------------------------
 
     def want(self, job: Job) -> bool:
         """Read the message of *job* again once there is room; False if it is not unloaded."""

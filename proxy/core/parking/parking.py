@@ -58,7 +58,7 @@ class Parking:
         for key in parked:
             jobs.chains.hold(key)
 
-    # ---- what is given up; caller: settlement, dispatch, pipeline -------------------------------
+    # ---- jobs given up; caller: settlement, dispatch, pipeline ----------------------------------
 
     def give_up(self, job: Job, effects: Effects) -> None:
         """Park the key of *job* if the policy says so and it is possible, or dead-letter *job*."""

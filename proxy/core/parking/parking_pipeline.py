@@ -144,7 +144,7 @@ class ParkingPipeline(QueuePipeline):
         self.parking.left(keys)
         return self._concluded(Effects())
 
-    # ---- both together --------------------------------------------------------------------------
+    # ---- queue and twin -------------------------------------------------------------------------
 
     @property
     def copies_known(self) -> bool:

@@ -51,7 +51,7 @@ class Redrives:
             self._pace(key, parked[key].rate)
             self._want(key)
 
-    # ---- what is given up; caller: settlement, dispatch -----------------------------------------
+    # ---- jobs given up; caller: settlement, dispatch --------------------------------------------
 
     def give_up(self, job: Job, effects: Effects) -> None:
         """Stop the redrive of the job's key: copies are not copied again, the job stays in its

@@ -185,7 +185,7 @@ class Intake:
         """Return the offset of the original message, even for a parked copy."""
         return job.offset
 
-    # ---- reading again --------------------------------------------------------------------------
+    # ---- refills --------------------------------------------------------------------------------
 
     def refilled(self, refill: Refill, messages: Iterable[StoredMessage]) -> Effects:
         """Admit spilled messages that were read again; deleted ones are finished."""

@@ -93,7 +93,7 @@ class Judge:
         if offset not in self.deliveries:
             assert self.first.get(key, -1) < offset, "first hand-outs of a key in queue order"
             self.first[key] = offset
-        assert offset not in self.durable(), "what is finished and written down stays finished"
+        assert offset not in self.durable(), "recorded messages stay finished"
         self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
         self.live[epoch, given.lease_id] = given
 

@@ -190,7 +190,7 @@ def test_a_group_is_paused_while_one_of_its_queues_here_is_as_a_whole() -> None:
     buffer.remove(second)
     assert buffer.paused_whole is None
     second.pause(EVERYTHING, ann)
-    assert buffer.paused_whole is None, "somebody else's by now"
+    assert buffer.paused_whole is None, "its new owner's pause does not count"
 
 
 def test_a_queue_that_comes_paused_says_so_of_its_group() -> None:

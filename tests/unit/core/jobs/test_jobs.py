@@ -75,7 +75,7 @@ def test_messages_that_an_earlier_owner_had_in_memory_keep_their_place_in_a_spil
     jobs = jobs_of(resume=before)
     assert (jobs.position, jobs.knows(3), jobs.knows(5)) == (1, True, False)
     read(jobs, 1, b"a")
-    assert jobs.residency.take_refills() == [], "what stands ahead may not be read yet"
+    assert jobs.residency.take_refills() == [], "earlier jobs may not be read yet"
     read(jobs, 5, b"a")
     jobs.advance(9)
     assert finish_next(jobs) == 1

@@ -159,7 +159,7 @@ def test_unwanted_topics_stay_and_their_unowned_queues_are_shared() -> None:
     looks.held_by_others = set(QUEUES[4:6])
     assert looks.look(Present(["a", "b"], [])) == {QUEUES[0], *QUEUES[6:]}
     looks.look(Present(["a", "b"], []))
-    assert looks.settled, "what others keep of it is nothing to come"
+    assert looks.settled, "queues kept by others are not pending"
     looks.held_by_others.clear()
     assert looks.look(Present(["a", "b"], [])) == {QUEUES[0], *QUEUES[4:]}
 

@@ -27,7 +27,7 @@ def test_untouched_effects_are_empty() -> None:
     assert effects.plain
     assert (effects.nacked, effects.skips, effects.missing_keys) == ([], {}, 0)
     assert not effects.plain
-    assert effects == Effects(), "what was looked at did not happen"
+    assert effects == Effects(), "accessed lists are still empty"
     effects.fenced.append(7)
     assert effects != Effects()
     assert repr(effects) == "Effects(fenced=[7])"

@@ -73,7 +73,7 @@ def arguments(rules: TopicRules, *, of: QueueName | None = None) -> dict[str, An
 def acted(of: QueuePipeline) -> Effects:
     effects = of.take_unreported()
     assert effects is not None
-    assert of.take_unreported() is None, "told once"
+    assert of.take_unreported() is None, "reported once"
     return effects
 
 
@@ -112,7 +112,7 @@ def test_a_queue_that_is_lost_with_made_bodies_in_hand_gives_their_memory_back()
 
 
 def test_an_answer_is_as_long_as_the_bodies_that_were_made() -> None:
-    """Not as the bodies that the broker has."""
+    """The stored bodies do not count."""
     here = pipeline(acting(NUMBER), messages=[sent(n, f"k{n}") for n in range(9)])
     four = 4 * (BESIDE_BYTES + len("1") + len("KEYS=k0;") + len("k0"))
     assert len(here.lease(max_jobs=100, max_bytes=four, now_ns=0, holder=HOLDER)) == 4
