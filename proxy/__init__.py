@@ -1,5 +1,5 @@
-"""The consumer proxy: reads queues under their orderly locks and serves their jobs key by key.
+"""The consumer proxy: reads queues under their orderly locks and delivers their jobs key by key.
 
-Belongs here: everything between brokers (reached through ``broker_core.client`` alone) and clients.
-Never here: knowledge of which broker it talks to.
+It contains everything between brokers (reached only through ``broker_core.client``) and clients,
+and never depends on the kind of broker.
 """

@@ -1,4 +1,4 @@
-"""The composition root of a proxy: builds the parts, joins them, starts and stops them in order."""
+"""The composition root of a proxy: creates, connects, starts and stops its components in order."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ from proxy.upstream.records.recorder import Recorder
 
 _log = structlog.get_logger("proxy")
 
-#: Who waits for room or for the end of leases is told no more often.
+#: Minimum interval between ``settled`` signals, in s.
 _SETTLED_WITHIN_S = 0.005
 
 
 class Proxy:
-    """One consumer proxy. ``start``, then ``close`` (which drains); both once."""
+    """One consumer proxy. Call ``start``, then ``close`` (which drains), once each."""
 
     def __init__(
         self,
@@ -82,8 +82,13 @@ class Proxy:
         file: SettingsFile | None = None,
         spans: Spans | None = None,
     ) -> None:
-        """*file* is where *settings* came from: its groups are read again when it changes. *spans*:
-        where they go, if not where the settings say.
+        """Create the components.
+
+        Args:
+            settings: The settings of the process.
+            history: Records deliveries for checks, if given.
+            file: The source of *settings*; its groups are reloaded when it changes.
+            spans: Receives spans instead of the exporter in the settings.
         """
         self.settings = settings
         self._secrets = secrets_of(settings)
@@ -123,17 +128,17 @@ class Proxy:
 
     @property
     def lanes(self) -> Lanes:
-        """Its groups."""
+        """Lanes of its groups."""
         return self._lanes
 
     @property
     def client_id(self) -> str:
-        """Name of this process among the members of its groups; new in every process."""
+        """Name of this process as a member of its groups; new for every process."""
         return self._client.client_id
 
     @property
     def context(self) -> UpstreamContext:
-        """What its parts that face brokers share."""
+        """Context shared by the components that face brokers."""
         return self._context
 
     @property
@@ -143,15 +148,15 @@ class Proxy:
 
     @property
     def servers(self) -> tuple[ThriftServer, AdminHttp]:
-        """What serves clients, for whoever hands connections over."""
+        """The two servers for clients, which also take passed connections."""
         return self._thrift, self._http
 
     def reload(self) -> None:
-        """Read the settings file again, now."""
+        """Read the settings file again now."""
         self._configuration.reload()
 
     def parking(self, group: Group, queue: QueueName) -> Parking | None:
-        """The parked keys of *queue*, if this proxy owns it."""
+        """Return the parked keys of *queue*; None if this proxy does not own it."""
         ownership = self._ownerships.get(group)
         return None if ownership is None else ownership.parking(queue)
 
@@ -160,7 +165,7 @@ class Proxy:
             yield from ownership.parkings()
 
     async def start(self) -> Addresses:
-        """Listen and serve. Raises OrderlaneError if a port or a certificate cannot be had."""
+        """Listen and serve. Raises OrderlaneError if a port or a certificate is not available."""
         await self._client.start()
         self._configuration.start(self.settings.groups)
         recording = self._context.recorder.run(
@@ -188,10 +193,10 @@ class Proxy:
         return at
 
     async def close(self) -> None:
-        """Drain: hand every queue over, answer what waits, then end."""
+        """Drain: hand over all queues, answer waiting requests, then stop."""
         self._draining = True
         if self._served:
-            _log.info("proxy drains: it hands its queues over, and waits for what clients hold")
+            _log.info("proxy drains: it waits for leased messages and hands its queues over")
         self._history.write("term")
         await self._configuration.close()
         self._thrift.stop_listening()
@@ -221,33 +226,33 @@ class Proxy:
         if self._served:
             _log.info("proxy stopped")
 
-    # ---- joints: what one part wants of another -------------------------------------------------
+    # ---- callbacks between components -----------------------------------------------------------
 
     def on_ready(self, lane: GroupLane) -> None:
-        """Jobs may have become ready."""
+        """Serve waiting clients: jobs may have become ready."""
         self._consumers.dispatch(lane)
         self._deliveries.dispatch(lane)
 
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
-        """A job is given up."""
+        """Send *job* to the dead-letter topic."""
         self._dead_letters.store(lane, pipeline, job)
 
     def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
-        """Spilled messages have to be read again."""
+        """Read spilled messages again."""
         self._refills.read(lane, pipeline, refill)
 
     def on_parking(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
-        """Something may be to do about parked keys."""
+        """Continue parking or redriving keys."""
         if (ownership := self._ownerships.get(lane.name)) is not None:
             ownership.on_parking(pipeline)
 
     def on_wanted(self, lane: GroupLane) -> None:
-        """A client came for a topic of a group that this proxy does not take part in yet."""
+        """Join a group: a client asked for one of its topics."""
         if (ownership := self._ownerships.get(lane.name)) is not None:
             ownership.wake()
 
     def on_settled(self) -> None:
-        """Memory was freed, or a lease ended: with each ack, so not each is worth a word."""
+        """Signal freed memory or an ended lease, at a limited rate: it happens with each ack."""
         self._context.settled.fire_soon(_SETTLED_WITHIN_S)
 
     def _topics_of(self, group: str) -> list[str]:
@@ -271,14 +276,14 @@ class Proxy:
             on_broker_lost=self._on_broker_lost,
             credentials=credentials_of(settings.broker_account, self._secrets),
             tls=broker_context(settings.broker_tls),
-            sends_create_topics=False,  # the producer service does, at all brokers
+            sends_create_topics=False,  # the producer service creates topics, at all brokers
         )
 
     def _make_context(self) -> UpstreamContext:
         settings, log = self.settings, OwnershipLog(self._client)
         return UpstreamContext(
             client=self._client,
-            # Once its locks must have ended, a proxy that hangs is no member either.
+            # Once its locks must have expired, a hanging proxy also leaves the groups.
             membership=Membership(self._client, expiry_s=settings.lock.broker_lock_expiry_s),
             settings=settings,
             history=self._history,
@@ -328,7 +333,7 @@ class Proxy:
         follow_group(self._lanes, lane, self._consumers.topics_changed)
 
     async def _give_up(self, lane: GroupLane) -> None:
-        """The group was removed: hand its queues over, and keep nothing of it."""
+        """Hand over the queues of a removed group and forget it."""
         await give_up_clients(self._lanes, lane, self._give_up)
         self._deliveries.forget(lane)
         self._consumers.group_removed(lane.name)
@@ -336,7 +341,7 @@ class Proxy:
         await self._forget(lane)
 
     async def _forget(self, lane: GroupLane) -> None:
-        """Nothing is owned or wanted of it. One of the same name may come while this goes on."""
+        """Forget a group without queues. A group of the same name may be added meanwhile."""
         ownership = self._ownerships.pop(lane.name)
         lane.close()
         self._bulk.forget(lane.name)
@@ -356,7 +361,9 @@ class Proxy:
             deliveries=self._deliveries.figures,
             limits=self._load.figures,
         )
-        doors = Doors(self._thrift.stop_listening, self._thrift.close, self._listening.open_doors)
+        doors = Doors(
+            self._thrift.stop_listening, self._thrift.close, self._listening.open_client_ports
+        )
         self._connections = HttpConnections(self.settings.limits, self._load)
         return AdminHttp(
             connections=self._connections,
@@ -398,13 +405,15 @@ class Proxy:
         }
 
     async def _not_ready(self) -> str | None:
-        """Once it has reached a nameserver it stays ready. When these are away, all proxies would
-        be taken out of service together, though they go on with the routes that they know.
+        """Return why the proxy is not ready, or None.
+
+        Once it has reached a nameserver it stays ready. If the nameservers fail, all proxies would
+        otherwise leave service together, although they still have routes.
         """
         if self._draining:
             return "it is draining"
         if self._context.away:
-            return f"it was drained by a person: {self._context.away}"
+            return f"it was drained by an operator: {self._context.away}"
         if not self._reached_nameserver:
             try:
                 await self._client.topics()

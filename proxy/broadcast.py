@@ -1,4 +1,6 @@
-"""Clients of broadcast groups at one proxy: they follow their group, and are left once gone."""
+"""Clients of broadcast groups at one proxy: they follow their group's settings, and are forgotten
+once away.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _log = structlog.get_logger("broadcast")
 
 
 def follow_group(lanes: Lanes, lane: GroupLane, changed: Callable[[GroupLane], None]) -> None:
-    """The settings of *lane* changed: those of its clients do; *changed* is told of each."""
+    """Apply new settings of *lane* to the lanes of its clients; *changed* is called for each."""
     for member in lanes.members(lane.name):
         member.apply(member_settings(lane.settings, member.name))
         changed(member)
@@ -23,7 +25,7 @@ def follow_group(lanes: Lanes, lane: GroupLane, changed: Callable[[GroupLane], N
 async def leave_clients(
     lanes: Lanes, forget: Callable[[GroupLane], Awaitable[None]], *, leave_after_s: float
 ) -> None:
-    """Keep nothing of clients that were not here for so long. Runs until it is cancelled."""
+    """Forget clients away for longer than *leave_after_s*. Runs until cancelled."""
     while True:
         await asyncio.sleep(leave_after_s)
         for lane in lanes.members():
@@ -32,16 +34,18 @@ async def leave_clients(
             try:
                 if lanes.leave_member(lane):
                     await forget(lane)
-            except Exception:  # the next client, and the next round, have nothing to do with it
-                _log.exception("client of a broadcast group not left", group=lane.name)
+            except Exception:  # other clients and later passes are not affected
+                _log.exception(
+                    "cannot forget a client of a broadcast group; retrying", group=lane.name
+                )
 
 
 async def give_up_clients(
     lanes: Lanes, lane: GroupLane, give_up: Callable[[GroupLane], Awaitable[None]]
 ) -> None:
-    """The group of *lane* was removed: its clients go first."""
+    """Give up the clients of the removed group of *lane*, before the group itself."""
     for member in lanes.members(lane.name):
         if lanes.retire(member.name) is None:
-            continue  # it was left meanwhile
+            continue  # forgotten meanwhile
         await give_up(member)
         lanes.drop(member.name)

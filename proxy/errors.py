@@ -1,46 +1,46 @@
-"""Errors of the proxy. Few on purpose: a new one needs a caller that handles it differently."""
+"""Errors of the proxy. A new one needs a caller that handles it differently."""
 
 from __future__ import annotations
 
 
 class OrderlaneError(Exception):
-    """Base of what a person may read: one sentence with what was wrong, where, what is right."""
+    """Base of errors for people: one sentence that says what is wrong, where, and what is right."""
 
 
 class SettingsError(OrderlaneError):
-    """A settings file, an environment variable or an option is wrong."""
+    """An invalid settings file, environment variable or option."""
 
 
 class JobStateError(Exception):
-    """A job was moved against its life cycle: a bug on our side, never a client's doing."""
+    """An invalid transition in a job's life cycle: a bug in the proxy, never a client's error."""
 
 
 class UnknownName(OrderlaneError):
-    """A group or topic that does not exist here; the message names what does."""
+    """An unknown group or topic; the message lists the known ones."""
 
 
 class Refused(OrderlaneError):
-    """A request that is understood and not served; the message says why."""
+    """A valid request that is not supported or not allowed here; the message says why."""
 
 
 class NotAllowed(OrderlaneError):
-    """A request of someone who has not shown a valid token."""
+    """A request without a valid token."""
 
 
 class Forbidden(NotAllowed):
-    """A request of someone who is known, and may not do that."""
+    """A request that the principal's access rules do not allow."""
 
 
 class WrongState(OrderlaneError):
-    """What is asked cannot be done as things are now; the message says how they are."""
+    """A request that is impossible in the current state; the message describes the state."""
 
 
 class Unavailable(OrderlaneError):
-    """What it takes does not answer now, so nothing was changed; the same may be asked again."""
+    """A required service does not answer; nothing was changed and the request may be retried."""
 
 
 class Overloaded(OrderlaneError):
-    """More is asked than *limit*, a setting, lets; the same may be asked again after a while."""
+    """A request over *limit*, a setting; it may be retried later."""
 
     def __init__(self, limit: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -48,7 +48,7 @@ class Overloaded(OrderlaneError):
 
 
 class OwnedElsewhere(OrderlaneError):
-    """Other proxies own what was asked for; *addresses* are those of their HTTP ports."""
+    """A request for queues of other proxies; *addresses* are their HTTP addresses."""
 
     def __init__(self, sentence: str, *, addresses: tuple[str, ...]) -> None:
         super().__init__(sentence)

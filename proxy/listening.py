@@ -1,4 +1,4 @@
-"""The ports of a proxy: where they are, and the certificates that they show."""
+"""The listening ports of a proxy and their certificates."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from proxy.net.tls import port_context
 from proxy.settings.proxy_settings import ListenSettings
 from proxy.settings.types import at_port, host_port
 
-#: Listens on host and port, returns the port.
+#: Listens on host and port; returns the port.
 _Listen = Callable[[str, int], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a running proxy listens, as host:port."""
+    """Listening addresses of a running proxy, as host:port."""
 
     thrift: str
     http: str
@@ -30,38 +30,44 @@ class Addresses:
 
 
 class Listening:
-    """Opens the ports of *settings*. Raises OrderlaneError if a certificate cannot be had."""
+    """Opens the ports of *settings*. Raises OrderlaneError if a certificate is not available."""
 
     def __init__(self, settings: ListenSettings, thrift: ThriftServer) -> None:
         self._settings = settings
         self._thrift = thrift
-        self._doors: dict[str, str] = {}  # where clients come, by setting
+        self._client_addresses: dict[str, str] = {}  # client addresses, by setting
         self._tls: dict[str, LiveContext] = {}
 
     async def open(self, admin: AdminHttp) -> Addresses:
-        """Listen, *admin* too. Raises OrderlaneError if a port or a certificate cannot be had."""
+        """Listen, including *admin*. Raises OrderlaneError if a port or certificate is not
+        available.
+        """
         listen = self._settings
         for setting, files in (("listen.tls", listen.tls), ("listen.http_tls", listen.http_tls)):
             if files is not None:
-                # Probes have no certificate: on the HTTP port it is looked at where one is shown.
+                # The HTTP port accepts connections without a certificate, as probes have none.
                 optional = setting == "listen.http_tls"
                 self._tls[setting] = port_context(files, setting, optional=optional)
-        self._doors = {"listen.thrift": listen.thrift}
+        self._client_addresses = {"listen.thrift": listen.thrift}
         if listen.producer is not None:
-            self._doors["listen.producer"] = listen.producer
-        await self.open_doors()
+            self._client_addresses["listen.producer"] = listen.producer
+        await self.open_client_ports()
         on_http = partial(admin.listen, tls=self._context("listen.http_tls"))
         http = await self._listen("listen.http", listen.http, on_http)
-        return Addresses(self._doors["listen.thrift"], http, self._doors.get("listen.producer"))
+        return Addresses(
+            self._client_addresses["listen.thrift"],
+            http,
+            self._client_addresses.get("listen.producer"),
+        )
 
-    async def open_doors(self) -> None:
-        """Listen for clients; at the same ports again, if it did before."""
+    async def open_client_ports(self) -> None:
+        """Listen for clients; on the same ports as before when reopened."""
         on_thrift = partial(self._thrift.listen, tls=self._context("listen.tls"))
-        for setting, address in self._doors.items():
-            self._doors[setting] = await self._listen(setting, address, on_thrift)
+        for setting, address in self._client_addresses.items():
+            self._client_addresses[setting] = await self._listen(setting, address, on_thrift)
 
     async def follow_certificates(self) -> None:
-        """Show new connections what stands in the files now, for ever."""
+        """Reload certificates for new connections when their files change; runs until cancelled."""
         await follow(self._tls.values())
 
     def _context(self, setting: str) -> ssl.SSLContext | None:

@@ -1,6 +1,6 @@
-"""What a group does to a message before it hands it out: filters and transforms. Pure.
+"""Filters and transforms that a group applies to messages before delivery. Pure.
 
-An action is compiled when settings are loaded, and looks at nothing but the message: so the same
-message and the same settings always give the same result, at whichever proxy and however often it
-is handed out. Nothing here knows of order, leases or retries, as ``proxy.core.pipeline`` does.
+Actions are compiled when settings are loaded, and depend only on the message: equal messages and
+settings give equal results on every proxy and at every delivery. Order, leases and retries belong
+to ``proxy.core.pipeline``.
 """

@@ -1,9 +1,8 @@
-"""Expressions of filters and transforms: JMESPath, checked when loaded and bounded. Pure.
+"""Compiles and evaluates JMESPath expressions of filters and transforms within fixed bounds. Pure.
 
-The language has no loops, no recursion and no side effects. Two things can still be large. What an
-expression copies: each list ``[@, @]`` doubles what it is given, so the doublings are counted when
-it is compiled (``MAX_COPIES``). And what it walks through: each step over the elements of an array
-is counted while it is evaluated (``MAX_STEPS``).
+The language has no loops, recursion or side effects, but two quantities can grow. Copies: each list
+``[@, @]`` doubles its input, so copies are counted at compilation (``MAX_COPIES``). Steps: each
+visited array element counts during evaluation (``MAX_STEPS``).
 """
 
 from __future__ import annotations
@@ -19,23 +18,21 @@ from jmespath.exceptions import JMESPathError, LexerError, ParseError
 from jmespath.functions import Functions, signature
 from jmespath.visitor import Options, TreeInterpreter
 
-#: Longest expression, and how deep its parts may be nested.
+#: Longest expression in characters, and deepest nesting.
 MAX_CHARS, MAX_DEPTH = 4096, 48
-#: How often an expression may write down what it is given, at most.
+#: Maximum copies of its input that an expression may make.
 MAX_COPIES = 512
-#: Steps of one evaluation; 50,000 take some 20 ms, in which a proxy does nothing else.
+#: Steps of one evaluation; 50,000 block the proxy for about 20 ms.
 MAX_STEPS = 50_000
-#: Longest error that is passed on: those of the library quote what was in the message.
+#: Longest reported error, in characters: the library's errors quote message contents.
 MAX_ERROR_CHARS = 200
 
 Node = dict[str, Any]
 
-_SYNTAX = (
-    "text stands in single quotes ('paid'), numbers, true, false and null in backticks (`100`)"
-)
-#: In place of a name: an expression looks at its document as a whole.
+_SYNTAX = "write text in single quotes ('paid'), numbers, true, false and null in backticks (`100`)"
+#: Instead of a name: the expression uses its whole document.
 _WHOLE = ""
-#: Nodes whose later parts look at what the first one gave.
+#: Nodes whose later children are evaluated on the result of the first one.
 _STEPS_INTO = frozenset(
     {"subexpression", "pipe", "index_expression", "projection", "filter_projection"}
     | {"value_projection", "flatten"}
@@ -43,20 +40,20 @@ _STEPS_INTO = frozenset(
 _LISTS = frozenset(
     {"multi_select_list", "projection", "filter_projection", "value_projection", "flatten", "slice"}
 )
-#: Functions that may give true or false; of some it depends on what they get.
+#: Functions that may return true or false, some depending on their arguments.
 _MAY_JUDGE = frozenset({"contains", "ends_with", "starts_with", "not_null", "max_by", "min_by"})
 
 
 class BadExpression(ValueError):
-    """An expression that cannot be used; the text says why."""
+    """An invalid expression; the text says why."""
 
 
 class EvaluationFailed(Exception):
-    """An expression gave nothing for a message; the text says why."""
+    """An expression without a result for a message; the text says why."""
 
 
 class _JsonFunctions(Functions):  # type: ignore[misc]
-    """Those of the library, without numbers that JSON does not have."""
+    """The library's functions, without numbers that JSON lacks."""
 
     @signature({"types": []})  # type: ignore[untyped-decorator]
     def _func_to_number(self, value: Any) -> Any:
@@ -65,7 +62,7 @@ class _JsonFunctions(Functions):  # type: ignore[misc]
 
 
 class _Interpreter(TreeInterpreter):  # type: ignore[misc]
-    """One evaluation, which ends after ``MAX_STEPS``."""
+    """One evaluation, limited to ``MAX_STEPS``."""
 
     def __init__(self) -> None:
         super().__init__(_OPTIONS)
@@ -83,16 +80,16 @@ _OPTIONS = Options(custom_functions=_JsonFunctions())
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled expression. ``names`` are those of its document that it looks at."""
+    """A compiled expression. ``names`` are the document's names that it uses."""
 
     text: str
     names: frozenset[str]
     tree: Node
 
     def of(self, document: Mapping[str, Any]) -> Any:
-        """What it gives for *document*, which has its ``names``.
+        """Return the result for *document*, which contains ``names``.
 
-        Raises EvaluationFailed, in a few words, if it gives nothing.
+        Raises EvaluationFailed with a short reason if there is none.
         """
         try:
             return _Interpreter().visit(self.tree, document)
@@ -100,15 +97,15 @@ class Expression:
             raise
         except RecursionError:
             raise EvaluationFailed("is too deep for this message") from None
-        except Exception as error:  # whatever a body makes of it fails this message, no others
+        except Exception as error:  # any error caused by a body fails only this message
             reason = " ".join(str(error).split())[:MAX_ERROR_CHARS]
             raise EvaluationFailed(f"failed: {reason}") from error
 
 
 def compile_expression(text: str, *, known: frozenset[str]) -> Expression:
-    """Compile *text*, which may look at the *known* names of a document.
+    """Compile *text*, which may use the *known* names of a document.
 
-    Raises BadExpression, in one sentence, if it cannot be used.
+    Raises BadExpression with one sentence if it is invalid.
     """
     if len(text) > MAX_CHARS:
         raise BadExpression(f"should have at most {MAX_CHARS} characters, not {len(text)}")
@@ -125,12 +122,14 @@ def compile_expression(text: str, *, known: frozenset[str]) -> Expression:
             f"there is no {name!r} in a message: it has {', '.join(sorted(known))}; {_SYNTAX}"
         )
     if (copies := _copies(tree)) > MAX_COPIES:
-        raise BadExpression(f"would write what it is given up to {copies} times: cut it short")
+        raise BadExpression(f"would copy its input up to {copies} times: shorten it")
     return Expression(text, names, tree)
 
 
 def gives_no_verdict(expression: Expression) -> str | None:
-    """What *expression* gives if that can never be true or false, else None."""
+    """Return a description of the result of *expression* if it is never true or false, else
+    None.
+    """
     node = expression.tree
     while node["type"] in ("pipe", "subexpression", "index_expression"):
         node = node["children"][-1]
@@ -149,19 +148,19 @@ def gives_no_verdict(expression: Expression) -> str | None:
 def _parse(text: str) -> Node:
     try:
         with warnings.catch_warnings():
-            # Text in backticks that is no JSON: an old way to write it, which the library bears.
+            # Backticks around invalid JSON: an obsolete form that the library accepts.
             warnings.simplefilter("error", PendingDeprecationWarning)
             parsed: Node = jmespath.compile(text).parsed
     except PendingDeprecationWarning:
-        raise BadExpression(f"has something in backticks that is no JSON; {_SYNTAX}") from None
+        raise BadExpression(f"has something in backticks that is not JSON; {_SYNTAX}") from None
     except LexerError as error:
-        raise BadExpression(f"is no JMESPath: {error.message}; {_SYNTAX}") from None
+        raise BadExpression(f"is not valid JMESPath: {error.message}; {_SYNTAX}") from None
     except ParseError as error:
         at = f"{error.token_value!r} at character {error.lex_position + 1}"
-        what = f"{at} does not belong there" if error.token_value else "it ends too early"
-        raise BadExpression(f"is no JMESPath: {what}; {_SYNTAX}") from None
+        what = f"{at} is unexpected" if error.token_value else "it is incomplete"
+        raise BadExpression(f"is not valid JMESPath: {what}; {_SYNTAX}") from None
     except JMESPathError as error:
-        raise BadExpression(f"is no JMESPath: {error}") from None
+        raise BadExpression(f"is not valid JMESPath: {error}") from None
     except RecursionError:
         raise BadExpression("is nested too deeply") from None
     return parsed
@@ -182,7 +181,7 @@ def _depth(node: Node) -> int:
 
 
 def _check_function(node: Node) -> None:
-    """Raises BadExpression for a function that is unknown or has other arguments."""
+    """Raise BadExpression for an unknown function or wrong arguments."""
     if node["type"] != "function_expression":
         if any(child["type"] == "expref" for child in _children(node)):
             raise BadExpression("has & where no function takes an expression")
@@ -190,7 +189,7 @@ def _check_function(node: Node) -> None:
     name, arguments = node["value"], _children(node)
     table = _JsonFunctions.FUNCTION_TABLE
     if name not in table:
-        raise BadExpression(f"there is no function {name}(): known are {', '.join(sorted(table))}")
+        raise BadExpression(f"unknown function {name}(): known are {', '.join(sorted(table))}")
     wanted = table[name]["signature"]
     variadic = bool(wanted) and wanted[-1].get("variadic", False)
     if len(arguments) < len(wanted) or (len(arguments) > len(wanted) and not variadic):
@@ -204,21 +203,21 @@ def _check_function(node: Node) -> None:
 
 
 def _read_by(tree: Node) -> frozenset[str]:
-    """Names of its document that *tree* may look at, ``_WHOLE`` if that may be any of them."""
+    """Return the names of the document that *tree* uses; ``_WHOLE`` if it may use any."""
     kind, children = tree["type"], _children(tree)
     if kind == "field":
         return frozenset({tree["value"]})
     if kind in ("current", "identity"):
         return frozenset({_WHOLE})
     if kind == "expref":
-        return frozenset()  # it looks at elements of what the other arguments give
+        return frozenset()  # it is evaluated on elements of the other arguments
     if kind in _STEPS_INTO:
         children = children[:1]
     return frozenset().union(*map(_read_by, children))
 
 
 def _copies(node: Node) -> int:
-    """How often at most *node* has its input in what it makes or compares."""
+    """Return how often at most *node* copies or compares its input."""
     kind, each = node["type"], [_copies(child) for child in _children(node)]
     takes_expression = any(child["type"] == "expref" for child in _children(node))
     if kind in _STEPS_INTO or takes_expression:

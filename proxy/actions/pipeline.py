@@ -1,7 +1,7 @@
-"""The actions of a topic, in order, on one message: what is handed out, if anything. Pure.
+"""Applies the actions of a topic, in order, to one message. Pure.
 
-An error is never a success, and never a filter's no: a message that an action cannot judge or make
-has failed, which counts as a hand-out that failed.
+An error never counts as success or as a filter's false: the message has failed, which counts as a
+failed delivery.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from proxy.actions.expression import (
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """It is handed out, with *body* in place of its own (None: as it is)."""
+    """The message is delivered, with *body* replacing its own (None: unchanged)."""
 
     body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The group does not want it; *by* is the action that said so: ``action 1``."""
+    """The message is filtered by the action *by*, such as ``action 1``."""
 
     by: str
 
@@ -43,7 +43,7 @@ class Failed:
 
 
 Outcome = Passed | Dropped | Failed
-#: False: the group does not want it. Raises EvaluationFailed.
+#: Returns False to filter the message. Raises EvaluationFailed.
 Step = Callable[[Subject], bool]
 
 _AS_IT_IS = Passed()
@@ -51,7 +51,7 @@ _AS_IT_IS = Passed()
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One of them. ``kind`` is its name in the settings, ``number`` counts from 1."""
+    """One action. ``kind`` is its name in the settings, ``number`` counts from 1."""
 
     number: int
     kind: str
@@ -59,13 +59,13 @@ class Action:
 
     @property
     def name(self) -> str:
-        """As histories name it."""
+        """Name in histories."""
         return f"action {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """Those of one topic of one group that decide what is handed out; false if there are none."""
+    """The filters and transforms of one topic of one group; false if there are none."""
 
     each: tuple[Action, ...] = ()
 
@@ -74,11 +74,11 @@ class Actions:
 
     @property
     def filters(self) -> list[str]:
-        """Names of those that may drop a message."""
+        """Names of the actions that may filter messages."""
         return [action.name for action in self.each if action.kind == "filter"]
 
     def run(self, subject: Subject) -> Outcome:
-        """What becomes of *subject*."""
+        """Apply all actions to *subject*."""
         for action in self.each:
             try:
                 wanted = action.step(subject)
@@ -90,25 +90,25 @@ class Actions:
 
 
 def compile_filter(text: str) -> Expression:
-    """The expression of a filter. Raises BadExpression, in one sentence."""
+    """Compile the expression of a filter. Raises BadExpression with one sentence."""
     where = compile_expression(text, known=NAMES)
     if (what := gives_no_verdict(where)) is not None:
-        raise BadExpression(f"gives {what}, where a filter needs true or false")
+        raise BadExpression(f"gives {what}, but a filter needs true or false")
     return where
 
 
 def compile_transform(text: str) -> Expression:
-    """The expression of a transform. Raises BadExpression, in one sentence."""
+    """Compile the expression of a transform. Raises BadExpression with one sentence."""
     return compile_expression(text, known=NAMES)
 
 
 def tags_filter(tags: frozenset[str] | None) -> Step:
-    """Wants messages with one of *tags*; None: all."""
+    """Return a filter for messages with one of *tags*; None: all."""
     return lambda subject: tags is None or subject.message.tag in tags
 
 
 def where_filter(where: Expression) -> Step:
-    """Wants messages for which *where* is true."""
+    """Return a filter for messages for which *where* is true."""
 
     def step(subject: Subject) -> bool:
         verdict = where.of(subject.document(where.names))
@@ -120,16 +120,20 @@ def where_filter(where: Expression) -> Step:
 
 
 def transform(to: Expression) -> Step:
-    """Gives a message the body that *to* makes: text as it stands, anything else as JSON."""
+    """Return a transform that replaces the body by the result of *to*: text unchanged, anything
+    else as JSON.
+    """
 
     def step(subject: Subject) -> bool:
         made = to.of(subject.document(to.names))
         if made is None:
-            raise EvaluationFailed("gave null, which is no body")
+            raise EvaluationFailed("gave null, which is not a body")
         try:
             body = made.encode() if isinstance(made, str) else orjson.dumps(made)
         except (orjson.JSONEncodeError, UnicodeEncodeError) as error:
-            raise EvaluationFailed(f"made what cannot be written as JSON: {error}") from None
+            raise EvaluationFailed(
+                f"gave a result that cannot be written as JSON: {error}"
+            ) from None
         if len(body) > MAX_BODY_BYTES:
             raise EvaluationFailed(f"made {len(body)} bytes, more than {MAX_BODY_BYTES}")
         subject.transform(body)

@@ -1,8 +1,8 @@
-"""Texts with expressions in them, such as ``order:${body.order.id}``. Pure.
+"""Text templates with expressions, such as ``order:${body.order.id}``. Pure.
 
-``${…}`` holds a JMESPath expression; ``$${`` stands for ``${`` itself. Text goes in as it is,
-anything else as JSON. An expression that gives null makes nothing: a key named ``order:null`` would
-be shared by all messages that lack the field.
+``${…}`` contains a JMESPath expression; ``$${`` is an escaped ``${``. Text is inserted unchanged,
+anything else as JSON. An expression with the result null is an error: all messages without the
+field would share a key such as ``order:null``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ _QUOTES = "'\"`"
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A compiled text; ``names`` are those of a document that its expressions look at."""
+    """A compiled template; ``names`` are the document's names that its expressions use."""
 
     parts: tuple[bytes | Expression, ...]
     names: frozenset[str]
 
     def render(self, document: Mapping[str, Any]) -> bytes:
-        """The text for *document*. Raises EvaluationFailed, naming the expression that fails."""
+        """Return the text for *document*. Raises EvaluationFailed that names the failed
+        expression.
+        """
         if len(self.parts) == 1 and isinstance(self.parts[0], bytes):
             return self.parts[0]
         return b"".join(
@@ -40,9 +42,9 @@ class Template:
 
 
 def compile_template(text: str, *, known: frozenset[str]) -> Template:
-    """Compile *text*, whose expressions may look at the *known* names of a document.
+    """Compile *text*, whose expressions may use the *known* names of a document.
 
-    Raises BadExpression, in one sentence, if one of them cannot be used.
+    Raises BadExpression with one sentence if an expression is invalid.
     """
     parts: list[bytes | Expression] = []
     at = 0
@@ -62,7 +64,7 @@ def compile_template(text: str, *, known: frozenset[str]) -> Template:
 
 def _expression(text: str, known: frozenset[str]) -> Expression:
     if not text.strip():
-        raise BadExpression("has ${} with no expression in it")
+        raise BadExpression("has ${} without an expression")
     try:
         return compile_expression(text, known=known)
     except BadExpression as error:
@@ -70,7 +72,7 @@ def _expression(text: str, known: frozenset[str]) -> Expression:
 
 
 def _end_of(text: str, at: int) -> int:
-    """Where the ``}`` stands that ends the expression from *at* on."""
+    """Return the position of the ``}`` that ends the expression starting at *at*."""
     depth, quote = 0, ""
     while at < len(text):
         char = text[at]
@@ -88,7 +90,7 @@ def _end_of(text: str, at: int) -> int:
                 return at
             depth -= 1
         at += 1
-    raise BadExpression("has ${ without the } that ends it")
+    raise BadExpression("has ${ without a closing }")
 
 
 def _value(expression: Expression, document: Mapping[str, Any]) -> bytes:
@@ -103,4 +105,6 @@ def _value(expression: Expression, document: Mapping[str, Any]) -> bytes:
     try:
         return value.encode() if isinstance(value, str) else orjson.dumps(value)
     except (TypeError, UnicodeEncodeError) as error:
-        raise EvaluationFailed(f"${{{expression.text}}} gives no text: {error}") from None
+        raise EvaluationFailed(
+            f"${{{expression.text}}} cannot be written as text: {error}"
+        ) from None

@@ -1,7 +1,7 @@
-"""What a topic's last action is, where the proxy delivers itself: messages in, verdicts out.
+"""The interface between the lane and a target: messages in, verdicts out.
 
-Who leases, extends, settles and waits is ``self_delivery.py``; a deliverer sees one message at a
-time, and several at once of distinct order keys.
+``self_delivery.py`` leases, extends, settles and waits; a deliverer gets single messages,
+concurrently only for distinct order keys.
 """
 
 from __future__ import annotations
@@ -15,37 +15,39 @@ from broker_core.names import Group, Topic
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One attempt to deliver one message; ``body`` is what the actions before made of it."""
+    """One attempt to deliver one message; ``body`` is the result of the preceding actions."""
 
     group: Group
     topic: Topic
     qid: str
-    """Queue and ownership period, opaque: as thin clients get it."""
+    """Queue and ownership period, opaque, as thin clients get it."""
     queue: str
-    """Where the message itself stands, such as ``broker-a_3``, also of one that was parked."""
+    """Queue of the message itself, such as ``broker-a_3``, also for a parked message."""
     offset: int
-    """Its offset there; of two messages of one order key the later one's is higher."""
+    """Its offset in that queue; increases within an order key."""
     key: str | None
-    """The message's own key, as its producer set it."""
+    """The message key set by its producer."""
     tag: str | None
     body: bytes
     properties: Mapping[str, str]
-    """The application's own, without RocketMQ's."""
+    """The application's properties, without RocketMQ's."""
     message_id: str
     attempt: int
-    """1 at the first delivery; attempts at a target that cannot be reached do not count."""
+    """1 at the first delivery; attempts with an unreachable target do not count."""
     order_key: bytes | None
-    """What keeps its order; None if nothing does."""
+    """The order key; None if the message is unordered."""
     deadline_ns: int
-    """By ``broker_core.clock.now_ns``: at it the attempt is cancelled, as failed."""
+    """Time of ``broker_core.clock.now_ns`` at which the attempt is cancelled and counts as
+    failed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one attempt. ``acked``, or else failed for *reason*, which a person reads.
+    """Result of one attempt: ``acked``, or failed with a *reason* for people.
 
-    ``retry_after_ms`` None: the topic's retry intervals. ``reject``: no retry, straight to
-    ``on_exhausted``; for what fails for ever.
+    ``retry_after_ms`` None: the topic's retry intervals. ``reject``: no retry, ``on_exhausted``
+    applies at once; for permanent failures.
     """
 
     acked: bool
@@ -54,40 +56,39 @@ class Verdict:
     reject: bool = False
 
 
-#: It arrived.
+#: The message was delivered.
 ACKED = Verdict(acked=True)
 
 
 def failed(reason: str, *, retry_after_ms: int | None = None, reject: bool = False) -> Verdict:
-    """It did not, for *reason*."""
+    """Return the verdict of a failed attempt."""
     return Verdict(acked=False, reason=reason, retry_after_ms=retry_after_ms, reject=reject)
 
 
 class TargetDown(Exception):
-    """The target takes no messages at all, whichever they are: refused, not logged in, loading.
+    """The target accepts no messages at all: it refuses connections or logins, or is still loading.
 
-    No message's fault: it is given back uncounted, and the topic pauses at this proxy, at first
-    briefly, then longer; one message at a time tries whether the target is back. Never raise it
-    for a target that a message names itself.
+    The message goes back uncounted, and the topic pauses at this proxy for increasing intervals;
+    single messages probe the target. Never raise it for a target that a message names.
     """
 
 
 class Pace(Protocol):
-    """How fast a target takes messages: asked before they are leased, so that none waits in hand,
-    where its time-out would run.
+    """Rate at which a target accepts messages. It is checked before messages are leased, so that no
+    lease times out while its message waits.
     """
 
     def take(self, wanted: int, now_ns: int) -> int:
-        """How many of *wanted* attempts may begin now; so many are counted as begun."""
+        """Return how many of *wanted* attempts may begin now, and count them as begun."""
 
     def give_back(self, unused: int) -> None:
-        """So many of those taken were not begun."""
+        """Return *unused* attempts that were taken but not begun."""
 
     def wait_ns(self, now_ns: int) -> int:
-        """How long ``take`` will give nothing, as things stand; 0 if it gives something now."""
+        """Return how long ``take`` will return 0, in ns; 0 if an attempt may begin now."""
 
     def is_slow(self, now_ns: int) -> bool:
-        """True while it takes fewer messages, or none, by its own wish."""
+        """Return whether the target asks for fewer messages, or none."""
 
 
 class Deliverer(Protocol):
@@ -95,13 +96,15 @@ class Deliverer(Protocol):
 
     @property
     def pace(self) -> Pace | None:
-        """Its target's pace; None: as fast as ``concurrency`` allows."""
+        """The target's pace; None: limited only by ``concurrency``."""
 
     async def deliver(self, delivery: Delivery) -> Verdict:
-        """One attempt. Any exception but TargetDown is a failure with its text as the reason.
+        """Make one attempt. Any exception except TargetDown is a failure with its text as the
+        reason.
 
-        It is cancelled at its deadline, and as soon as its lease ended: another may have it then.
+        It is cancelled at its deadline, and as soon as its lease ends: another consumer may then
+        have the message.
         """
 
     async def close(self) -> None:
-        """Let connections go; no attempt is under way any more."""
+        """Close the connections; no attempt is in progress."""

@@ -1,4 +1,4 @@
-"""From the settings of a delivering action to what delivers."""
+"""Creates deliverers from the settings of delivering actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proxy.settings.sinks.registry import SINKS
 def make_deliverer(
     group: Group, topic: Topic, settings: DeliverySettings, *, secrets: Mapping[str, bytes]
 ) -> Deliverer:
-    """The deliverer of *topic* for *group*; *secrets* are the proxy's, by name."""
+    """Return the deliverer of *topic* for *group*; *secrets* by name."""
     sink = SINKS.get(settings.kind)
     if sink is None:
         raise TypeError(f"{group} {topic}: no deliverer for an action {settings.kind}")
@@ -30,7 +30,7 @@ def make_deliverer(
 def undeliverable(
     groups: Iterable[GroupSettings], *, secrets: Mapping[str, bytes]
 ) -> Iterator[str]:
-    """A sentence for each topic of *groups* whose deliverer cannot be made by this process."""
+    """Yield one sentence for each topic of *groups* whose deliverer this process cannot create."""
     for group in groups:
         for topic in group.topics:
             if (settings := topic.delivery) is None:
@@ -43,7 +43,7 @@ def undeliverable(
 
 
 def secrets_of(settings: Settings) -> dict[str, bytes]:
-    """Those that *settings* name. Raises SettingsError if one is missing, or no action fits it."""
+    """Return the secrets of *settings*. Raises SettingsError if one is missing or unsuitable."""
     secrets = read_secrets(settings.secrets)
     if problems := list(undeliverable(settings.groups, secrets=secrets)):
         raise SettingsError("\n".join(problems))

@@ -1,4 +1,4 @@
-"""What expressions of a delivering action see of a message: the names of ``DELIVERED``. Pure."""
+"""The document that a delivering action's expressions read: the names of ``DELIVERED``. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.delivery.deliverer import Delivery
 
 
 def document_of(delivery: Delivery, names: Collection[str]) -> dict[str, Any]:
-    """What stands under *names*. Raises EvaluationFailed if the body cannot be read so."""
+    """Return the values of *names*. Raises EvaluationFailed for a body in the wrong format."""
     return {name: _FIELDS[name](delivery) for name in names}
 
 
@@ -25,7 +25,7 @@ def _json(delivery: Delivery) -> Any:
     try:
         return orjson.loads(delivery.body)
     except orjson.JSONDecodeError as error:
-        raise EvaluationFailed(f"needs the body, which is no JSON: {error}") from None
+        raise EvaluationFailed(f"needs the body as JSON, but it is invalid: {error}") from None
 
 
 def _text(delivery: Delivery) -> str:
@@ -33,7 +33,7 @@ def _text(delivery: Delivery) -> str:
         return delivery.body.decode()
     except UnicodeDecodeError as error:
         raise EvaluationFailed(
-            f"needs the body as text, which is no UTF-8: {error.reason}; raw takes any bytes"
+            f"needs the body as text, but it is not UTF-8: {error.reason}; use raw for any bytes"
         ) from None
 
 

@@ -1,7 +1,7 @@
-"""All topics that this proxy delivers itself, whichever groups they are of.
+"""The topics that this proxy delivers itself, over all groups.
 
-They follow the settings: ``apply`` begins what a group's settings have new, lets what changed go on
-with its old settings until what is under way has ended, and ends what is no longer there.
+``apply`` follows the settings: it starts new topics, lets changed ones finish messages in progress
+with their previous settings, and stops removed ones.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from proxy.delivery.topic_delivery import DeliveryCounts, TopicDelivery
 from proxy.lane.group_lane import GroupLane
 from proxy.settings.delivery import DeliverySettings
 
-#: Makes the deliverer of one topic of one group.
+#: Creates the deliverer of one topic of one group.
 MakeDeliverer = Callable[[Group, Topic, DeliverySettings], Deliverer]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenConnections(Container[int]):
-    """Connections that are open: those of *clients*, and all of the proxy's own consumers, whose
-    numbers are below -1: no client can take one for a client of its own that is gone.
+    """Open connections: those of *clients*, and the proxy's own consumers with numbers below -1,
+    which a client's connection never has.
     """
 
     clients: Container[int]
@@ -50,7 +50,7 @@ class SelfDelivery:
     _connections: Iterator[int] = field(default_factory=lambda: count(-2, -1))
 
     def apply(self, lane: GroupLane) -> None:
-        """Deliver what *lane*'s settings say, from now on."""
+        """Follow the settings of *lane* from now on."""
         wanted = {
             Topic(topic.name): topic.delivery
             for topic in lane.settings.topics
@@ -72,7 +72,7 @@ class SelfDelivery:
         self.dispatch(lane)
 
     def forget(self, lane: GroupLane) -> None:
-        """The group is no longer one of this proxy's."""
+        """Stop the deliveries of a group that this proxy no longer has."""
         lane.presence.deliver(())
         for group, topic in list(self._topics):
             if group == lane.name:
@@ -81,14 +81,14 @@ class SelfDelivery:
             del self._counts[name]
 
     def dispatch(self, lane: GroupLane) -> None:
-        """Jobs of *lane* became ready."""
+        """Deliver jobs of *lane* that became ready."""
         if lane.presence.delivers_itself:
             for topic in lane.settings.topics:
                 if (found := self._topics.get((lane.name, Topic(topic.name)))) is not None:
                     found.dispatch()
 
     def view(self, group: Group) -> list[dict[str, Any]]:
-        """Of each topic of *group* that is delivered here: how it goes; plain values."""
+        """Return the state of each delivered topic of *group*, as plain values."""
         return [
             {
                 "topic": topic,
@@ -104,7 +104,7 @@ class SelfDelivery:
         ]
 
     def figures(self) -> dict[tuple[Group, Topic], dict[str, float]]:
-        """By group and topic, what the metrics show."""
+        """Return metrics by group and topic."""
         figures: dict[tuple[Group, Topic], dict[str, float]] = {
             name: dict(asdict(counts)) for name, counts in self._counts.items()
         }
@@ -117,12 +117,12 @@ class SelfDelivery:
         return figures
 
     def stop(self) -> None:
-        """The proxy drains: take nothing more. What is under way goes on."""
+        """Take no more messages (drain); attempts in progress continue."""
         for each in self._topics.values():
             each.stop()
 
     async def close(self) -> None:
-        """Cut off what is still under way, and let all targets go."""
+        """Cancel attempts in progress and close all targets."""
         await asyncio.gather(*(each.close(wait=False) for each in self._topics.values()))
         self._topics.clear()
         for task in self._ending:
@@ -130,7 +130,7 @@ class SelfDelivery:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals ------------------------------------------------------------------------------
 
     def _begin(self, lane: GroupLane, topic: Topic, settings: DeliverySettings) -> TopicDelivery:
         return TopicDelivery(

@@ -1,8 +1,8 @@
-"""One topic of one group that the proxy delivers itself: a consumer of the lane like any client.
+"""Delivers one topic of one group: a consumer of the lane like any client.
 
-It takes leases, hands each message to the topic's deliverer, extends the lease while that works,
-and settles. So order, retries, failure policy and hand-over are the lane's, as for thin clients.
-Only as many are leased as are under way, so nothing waits here when a queue is handed over.
+It leases messages, passes each to the topic's deliverer, extends the lease meanwhile, and settles
+it. Order, retries, failure policy and hand-over are therefore the lane's, as for thin clients. No
+message is leased before its attempt begins, so a hand-over waits only for attempts in progress.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from proxy.settings.delivery import DeliverySettings
 
 _log = structlog.get_logger("deliveries")
 
-#: An attempt whose lease cannot be extended is cut so long before its end, or a tenth of it.
+#: Margin before the end of a lease that cannot be extended, at which its attempt is cancelled; at
+#: most a tenth of the lease.
 _CUT_NS = 100 * MS
 
 
 @dataclass(slots=True)
 class DeliveryCounts:
-    """What became of the attempts since the proxy started. ``unreached`` did not count as one."""
+    """Counts of attempts since the proxy started. ``unreached`` attempts do not count as
+    deliveries.
+    """
 
     delivered: int = 0
     failed: int = 0
@@ -49,7 +52,7 @@ class DeliveryCounts:
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """One message under way."""
+    """One message being delivered."""
 
     pipeline: QueuePipeline
     lease: Lease
@@ -60,12 +63,12 @@ class _Attempt:
 
     @property
     def alive(self) -> bool:
-        """True while its lease is."""
+        """Whether its lease is alive."""
         return self.pipeline.leases.live(self.lease.lease_id) is self.lease
 
 
 class TopicDelivery:
-    """The proxy's own consumer of *topic*. Owned by the event loop's thread."""
+    """The proxy's own consumer of *topic*. Used only by the event loop's thread."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class TopicDelivery:
         max_bytes: int,
         counts: DeliveryCounts,
     ) -> None:
-        """*holder* is whom histories name; *max_bytes* of bodies are leased at a time."""
+        """*holder* names this consumer in histories; *max_bytes* limits leased bodies."""
         self.settings = settings
         self.pause = TargetPause()
         self.counts = counts
@@ -87,7 +90,7 @@ class TopicDelivery:
         self._deliverer = deliverer
         self._holder = holder
         self._max_bytes = max_bytes
-        self._under_way: dict[int, _Attempt] = {}  # by a number of its own
+        self._under_way: dict[int, _Attempt] = {}  # by attempt number
         self._numbers = 0
         self._waits: PullWish | None = None
         self._again: asyncio.TimerHandle | None = None
@@ -96,19 +99,20 @@ class TopicDelivery:
 
     @property
     def under_way(self) -> int:
-        """Messages on their way to the target now."""
+        """Number of attempts in progress."""
         return len(self._under_way)
 
     @property
     def slow(self) -> bool:
-        """Whether the target takes fewer messages, or none, by its own wish."""
+        """Whether the target asks for fewer messages, or none."""
         return self._deliverer.pace is not None and self._deliverer.pace.is_slow(now_ns())
 
-    # ---- taking ---------------------------------------------------------------------------------
+    # ---- leasing --------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
-        """Jobs may be ready: take as many as may be under way. Whoever calls may be called back
-        by the lane: a hand-out can make more jobs ready.
+        """Lease as many ready jobs as may be in progress.
+
+        The lane may call it recursively: a delivery can make more jobs ready.
         """
         if self._busy:
             return
@@ -128,7 +132,9 @@ class TopicDelivery:
             self._busy = False
 
     def _places(self) -> int:
-        """How many attempts may begin now; if times alone forbid them, it is looked at again."""
+        """Return how many attempts may begin now; if only the pace prevents them, schedule a
+        check.
+        """
         free = 0 if self._stopped else self.settings.concurrency - len(self._under_way)
         if free <= 0:
             return 0
@@ -166,8 +172,8 @@ class TopicDelivery:
         )
 
     def _wait(self, wish: PullWish | None) -> None:
-        """There is room and nothing ready (*wish*), or no room (None): the lane counts the former
-        as a pull that waits, which wakes ``dispatch`` and has queues read on.
+        """Wait for ready messages (*wish*), or for a free attempt (None). The lane counts the
+        former as a waiting pull, which wakes ``dispatch`` and lets queues read on.
         """
         if wish is None and self._waits is not None:
             waited, self._waits = self._waits, None
@@ -194,7 +200,7 @@ class TopicDelivery:
         try:
             found = await self._attempt(attempt)
         except asyncio.CancelledError:
-            found = None  # cut off, or the proxy ends: whoever gets it next does it again
+            found = None  # cancelled, or the proxy ends: the next consumer repeats it
         del self._under_way[number]
         if attempt.timer is not None:
             attempt.timer.cancel()
@@ -238,14 +244,14 @@ class TopicDelivery:
     # ---- its lease ------------------------------------------------------------------------------
 
     def _look_later(self, attempt: _Attempt) -> None:
-        """Look again at half of what is left of its lease, which is extended then."""
+        """Schedule the next extension, after half of the remaining lease."""
         left_ns = attempt.lease.deadline_ns - self._cut_ns(attempt) - now_ns()
         delay_s = max(left_ns / 2, MS) / 1e9
         loop = asyncio.get_running_loop()
         attempt.timer = loop.call_later(delay_s, self._look, attempt)
 
     def _look(self, attempt: _Attempt) -> None:
-        """Extend the lease; cut the attempt off if it has ended, or is about to."""
+        """Extend the lease; cancel the attempt if the lease has ended or is about to end."""
         pipeline, lease = attempt.pipeline, attempt.lease
         visibility_ms = pipeline.rules.visibility_ns // MS
         if attempt.alive:
@@ -259,10 +265,10 @@ class TopicDelivery:
     def _cut_ns(attempt: _Attempt) -> int:
         return min(_CUT_NS, attempt.pipeline.rules.visibility_ns // 10)
 
-    # ---- what became of it ----------------------------------------------------------------------
+    # ---- its result -----------------------------------------------------------------------------
 
     def _settle(self, attempt: _Attempt, found: Verdict | TargetDown | None) -> None:
-        """Tell the lane; what did not reach the target, or was cut off, goes back uncounted."""
+        """Settle the lease; unreached or cancelled attempts go back uncounted."""
         lease_id = attempt.lease.lease_id
         place = (attempt.pipeline.topic, attempt.pipeline.qid)
         if isinstance(found, Verdict):
@@ -297,7 +303,10 @@ class TopicDelivery:
         self.counts.unreached += 1
         if self.pause.found_down(reason, began_ns=attempt.began_ns, now_ns=now_ns()):
             self._noisy.warning(
-                "down", "the target is down: its messages wait", **self._names, reason=reason
+                "down",
+                "the target is down: its messages wait until it answers",
+                **self._names,
+                reason=reason,
             )
 
     @property
@@ -305,7 +314,7 @@ class TopicDelivery:
         return {"group": self._lane.name, "topic": self._topic}
 
     def _note(self, event: str, attempt: _Attempt, **fields: object) -> None:
-        """What a handler of a thin client would have seen."""
+        """Log an event with the details that a thin client's handler gets."""
         history, delivery = self._lane.history, attempt.delivery
         if history.enabled:
             history.write(
@@ -322,10 +331,10 @@ class TopicDelivery:
                 **fields,
             )
 
-    # ---- the end --------------------------------------------------------------------------------
+    # ---- shutdown -------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Take nothing more; what is under way goes on."""
+        """Take no more messages; attempts in progress continue."""
         self._stopped = True
         self._wait(None)
         if self._again is not None:
@@ -333,14 +342,14 @@ class TopicDelivery:
             self._again = None
 
     async def close(self, *, wait: bool) -> None:
-        """The same, then let the deliverer go: at once, which cuts off what is under way, or (with
-        *wait*) once that has ended.
+        """Stop, then close the deliverer: at once, which cancels attempts in progress, or (with
+        *wait*) after they have ended.
         """
         self.stop()
         tasks = [each.task for each in self._under_way.values() if each.task is not None]
         try:
             if tasks and wait:
                 await asyncio.wait(tasks)
-        finally:  # whoever waits may be told to wait no longer
+        finally:  # also when the wait is cancelled
             await cancel_and_wait(*tasks)
             await self._deliverer.close()

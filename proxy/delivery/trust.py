@@ -1,4 +1,4 @@
-"""Whose certificates a sink trusts."""
+"""The certificate authorities that a sink trusts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from proxy.settings.delivery import DeliverySettings
 
 
 def trust_of(settings: DeliverySettings) -> SSLContext | None:
-    """Return a context with the authorities that *settings* name; None: those of the system.
+    """Return a context with the authorities of *settings*; None: those of the system.
 
-    Raises ValueError, in a sentence, if their file cannot be read.
+    Raises ValueError with one sentence if their file cannot be read.
     """
     if settings.authorities is None:
         return None

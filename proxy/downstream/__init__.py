@@ -1,4 +1,4 @@
-"""Towards clients: the Thrift server, its services, waiting pulls.
+"""The client side: the Thrift server, its services and waiting pulls.
 
-Never here: brokers (``proxy.upstream``), decisions about order (``proxy.core``).
+It contains no access to brokers (``proxy.upstream``) and no decisions about order (``proxy.core``).
 """

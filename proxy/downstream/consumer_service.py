@@ -1,6 +1,7 @@
-"""ConsumerService for clients that hold leases: pull, submit, settle, extend. No decisions.
+"""ConsumerService for clients with leases: pull, submit, settle, extend. No decisions.
 
-Acks are applied before messages are taken, so a pull that acks a message may bring its successor.
+Acks are applied before messages are selected, so a pull that acks a message may return its
+successor.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from thrift_idl import consumer, consumer_service
 
 _log = structlog.get_logger("consumers")
 
-#: Longest wait while this proxy drains: its clients' acks ride on their next pulls.
+#: Longest wait while this proxy drains: clients send acks with their next pull.
 _CLOSING_LINGER_MS = 100
 
 
 class _Asked(NamedTuple):
-    """One pull that is served: by its lane, as its client wishes."""
+    """A pull in progress: its lane and the client's options."""
 
     lane: GroupLane
     wish: PullWish
@@ -61,7 +62,7 @@ class ConsumerService:
     """Serves the groups of *lanes*."""
 
     def __init__(self, lanes: Lanes, limits: LimitSettings, load: Load | None = None) -> None:
-        """*load* says whether there is room for answers."""
+        """*load* limits the memory for answers."""
         self._lanes = lanes
         self._limits = limits
         self._load = load or Load(limits.max_inflight_bytes)
@@ -69,20 +70,22 @@ class ConsumerService:
         self._pulls_waiting = 0
         self._waiters: dict[Group, Waiters] = {}
         self._replays = Replays()
-        self._waiting: dict[RequestName, Callable[[], None]] = {}  # ends the wait with nothing
+        self._waiting: dict[
+            RequestName, Callable[[], None]
+        ] = {}  # ends the wait with an empty answer
         self._noisy = NoisyLog(_log)
         self._closing = False
         self._served_ns: int | None = None
         self.unknown_names = 0
-        self.replayed = 0  # answers given once more
-        self.skipped_acks = 0  # links that name no group here, or are malformed
+        self.replayed = 0  # repeated answers
+        self.skipped_acks = 0  # links without a known group, or malformed
 
     def last_served_ns(self) -> int | None:
-        """When messages were last handed out, None if never."""
+        """Time of the last delivery; None if there was none."""
         return self._served_ns
 
     def entries(self) -> dict[str, Entry]:
-        """The methods by name."""
+        """Return the methods by name."""
         return {
             "pull": Entry(
                 consumer_service.pull_args, self.pull, self._refuse_pull, self._shed_pull
@@ -111,7 +114,7 @@ class ConsumerService:
     # ---- methods --------------------------------------------------------------------------------
 
     def pull(self, arguments: Any, reply: Reply) -> None:
-        """Apply the verdicts, then answer with messages, now or when some become ready."""
+        """Apply the verdicts, then answer with messages, waiting if none are ready."""
         request = arguments.request
         if request is None:
             refuse(reply, consumer_service.pull_result, Refused("pull came without its request"))
@@ -147,7 +150,7 @@ class ConsumerService:
             self._not_served(request, reply, self._no_place(), ours=ours)
 
     def submit(self, arguments: Any, reply: Reply) -> None:
-        """Apply verdicts by offset without pulling; always true, as in DDMQ."""
+        """Apply verdicts by offset without pulling; always answers true, like DDMQ."""
         try:
             refuse_floods(result=arguments.result)
             self._apply(verdicts_of_result(arguments.result), reply.connection.connection_id)
@@ -156,7 +159,9 @@ class ConsumerService:
         reply(consumer_service.submit_result(success=True))
 
     def settle(self, arguments: Any, reply: Reply) -> None:
-        """Apply verdicts by lease id without pulling; names the leases that were not held."""
+        """Apply verdicts by lease id without pulling; answers with the leases that were not
+        held.
+        """
         request = arguments.request
         try:
             if request is None:
@@ -172,7 +177,7 @@ class ConsumerService:
         reply(consumer_service.settle_result(success=answer))
 
     def extend(self, arguments: Any, reply: Reply) -> None:
-        """Let leases run on; names those that were not held."""
+        """Extend leases; answers with those that were not held."""
         request = arguments.request
         if request is None:
             error = Refused("extend came without its request")
@@ -194,11 +199,11 @@ class ConsumerService:
     # ---- waiting --------------------------------------------------------------------------------
 
     def dispatch(self, lane: GroupLane) -> None:
-        """Jobs became ready: serve the waiting pulls in turn as far as they go."""
+        """Serve waiting pulls in order: jobs became ready."""
         waiters = self._waiters.get(lane.name)
         if waiters is None:
             return
-        served_out: set[Topic] = set()  # topics whose ready jobs may not be handed out now
+        served_out: set[Topic] = set()  # topics whose ready jobs may not be delivered now
         while topics := [each for each in lane.buffer.ready_topics() if each not in served_out]:
             if self._load.is_over:
                 return  # until there is room again
@@ -209,12 +214,12 @@ class ConsumerService:
             if batches:
                 waiters.remove(waiter)
                 waiter.answer(batches)
-            else:  # whoever wants nothing else would get nothing either
+            else:  # pulls that only want these topics would get nothing either
                 served_out.update(topics if waiter.wish.topics is None else waiter.wish.topics)
 
     def topics_changed(self, lane: GroupLane) -> None:
-        """Answer the pulls with nothing that wait for no topic that the group has still, or for one
-        that the proxy delivers itself: the next one of their client is told.
+        """Send an empty answer to pulls that wait only for removed topics or a topic that the proxy
+        now delivers itself: the client's next pull gets the error.
         """
         topics = {topic.name: topic for topic in lane.settings.topics}
         delivered = {name for name, topic in topics.items() if topic.delivery is not None}
@@ -225,7 +230,7 @@ class ConsumerService:
                 self._end_wait(lane.name, waiter)
 
     def group_removed(self, group: Group) -> None:
-        """Answer all waiting pulls of *group* with nothing, and keep nothing of it."""
+        """Send an empty answer to all waiting pulls of *group*, and forget it."""
         for waiter in self._waiters.get(group, Waiters()).all():
             self._end_wait(group, waiter)
         self._waiters.pop(group, None)
@@ -235,7 +240,7 @@ class ConsumerService:
             waiter.answer([])
 
     def close(self) -> None:
-        """Answer all waiting pulls with nothing; later ones wait shortly."""
+        """Send an empty answer to all waiting pulls; later pulls wait only briefly."""
         self._closing = True
         for waiters in self._waiters.values():
             while len(waiters):
@@ -292,7 +297,9 @@ class ConsumerService:
         reply.call_if_lost(None)
         if batches:
             self._served_ns = now_ns()
-        if batches and asked.name is not None:  # if it is lost, its leases wait to be asked for
+        if (
+            batches and asked.name is not None
+        ):  # if the answer is lost, its leases are kept for a repeated request
             number = connection.connection_id
             reply.call_if_lost(lambda: lane.await_replay(batches, connection=number))
         elif batches:
@@ -301,9 +308,9 @@ class ConsumerService:
         reply(consumer_service.pull_result(success=response))
 
     def _repeat(self, asked: _Asked, name: RequestName) -> bool:
-        """Answer a pull that was answered before, if something of that answer is left.
+        """Repeat the answer to an earlier pull, if any of its leases are alive.
 
-        One that waits under the same name on another connection was given up by its client.
+        A pull that waits under the same name on another connection was abandoned by its client.
         """
         if (give_up := self._waiting.get(name)) is not None:
             give_up()
@@ -328,7 +335,7 @@ class ConsumerService:
         )
 
     def _serve_again(self) -> None:
-        """There is room for answers: serve the pulls that waited although messages were ready."""
+        """There is room for answers again: serve pulls that waited despite ready messages."""
         asyncio.get_running_loop().call_soon(self._dispatch_all)
 
     def _dispatch_all(self) -> None:
@@ -337,7 +344,7 @@ class ConsumerService:
                 self.dispatch(lane)
 
     def _shed_pull(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
-        """What a pull settles is applied although it is refused: others may wait for that."""
+        """Apply the verdicts of a refused pull: other pulls may wait for their effect."""
         request = None if arguments is None else arguments.request
         if request is None:
             refuse(reply, consumer_service.pull_result, error)
@@ -349,16 +356,16 @@ class ConsumerService:
         answer_unserved(request, reply, error, ours=uses_our_fields(request))
 
     def _shed_submit(self, arguments: Any, reply: Reply, error: OrderlaneError) -> None:
-        """DDMQ's clients do not send these verdicts again."""
+        """Apply the verdicts of a refused submit: DDMQ's clients do not resend them."""
         if arguments is None:
             refuse(reply, consumer_service.submit_result, error)
         else:
             self.submit(arguments, reply)
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals ------------------------------------------------------------------------------
 
     def _apply_all(self, request: Any, connection: int) -> None:
-        """Apply the verdicts that came with a pull. Raises Refused for too many."""
+        """Apply the verdicts of a pull. Raises Refused for too many."""
         refuse_floods(result=request.result, acks=request.acks)
         if request.result is not None:
             self._apply(verdicts_of_result(request.result), connection, request.clientId)
@@ -368,7 +375,7 @@ class ConsumerService:
     def _apply(
         self, addressed: Iterable[Addressed], connection: int, client: str | None = None
     ) -> list[tuple[consumer.Context, int]]:
-        """Apply each to the group that it names; returns the leases that were not held."""
+        """Apply each verdict to its group; return the leases that were not held."""
         not_held: list[tuple[consumer.Context, int]] = []
         for context, verdicts in addressed:
             lane = self._lanes.holder_of(context.groupId, client)
@@ -389,6 +396,6 @@ class ConsumerService:
     def _not_served(self, request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
         self.unknown_names += isinstance(error, UnknownName)
         client = reply.connection.address
-        key = f"{client} {type(error).__name__}"  # not the text: it has what the client made up
+        key = f"{client} {type(error).__name__}"  # not the message, which contains client input
         self._noisy.warning(key, "pull refused", client=client, reason=str(error))
         answer_unserved(request, reply, error, ours=ours)

@@ -1,7 +1,7 @@
-"""sendDelaySync: messages for later, and their cancellation, with DDMQ's result codes.
+"""sendDelaySync: delayed messages and their cancellation, with DDMQ's result codes.
 
-A delayed message waits at its broker. Its ``uniqDelayMsgId`` is the broker's recall handle, which
-names broker, topic and message; so any proxy can cancel, and none keeps anything.
+A delayed message waits at its broker. Its ``uniqDelayMsgId`` is the broker's recall handle with
+broker, topic and message; so any proxy can cancel it without state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BAD_ID, _BAD_TYPE, _BAD_ACTION, _BAD_TIME = 30, 31, 32, 33
 ADD, CANCEL = 1, 2  # DelayMessage.action
 _ONCE = 2  # DelayMessage.dmsgtype
 _GROUP = Group("orderlane")
-#: Beyond that a time is a mistake: milliseconds where seconds are meant.
+#: Latest accepted time: a larger one was probably given in milliseconds instead of seconds.
 _LAST_S = 32_503_680_000  # the year 3000
 
 
@@ -43,7 +43,9 @@ class _Refused(Exception):
 
 
 class DelayRequests:
-    """Asks brokers by *client*. *failure* gives code and reason of a send, None if it is stored."""
+    """Sends through *client*. *failure* returns code and reason of a send, None if it was
+    stored.
+    """
 
     def __init__(
         self,
@@ -59,10 +61,10 @@ class DelayRequests:
         self._failure = failure
 
     async def request(self, message: Any, *, timeout_s: float) -> Any:
-        """Do what a DelayMessage asks for; a DelayResult says what became of it."""
+        """Process a DelayMessage and return its DelayResult."""
         try:
             if message is None:
-                raise IllegalMessage("there is no message in this request")
+                raise IllegalMessage("the request has no message")
             if message.action == CANCEL:
                 return await self._cancel(message, timeout_s)
             if message.action == ADD:
@@ -84,7 +86,7 @@ class DelayRequests:
         if message.dmsgtype not in (None, _ONCE):
             raise _Refused(
                 _BAD_TYPE,
-                f"dmsgtype {message.dmsgtype}: messages are delivered once (2), not in a loop",
+                f"dmsgtype {message.dmsgtype}: only 2, a single delivery, is supported",
             )
         seconds = message.timestamp
         if seconds is None or not 0 < seconds < _LAST_S:
@@ -93,7 +95,7 @@ class DelayRequests:
         outgoing = outgoing_message(
             topic_named(message.topic),
             message.body or b"",
-            key=properties.pop(KEYS, None),  # delayed messages have no field for it
+            key=properties.pop(KEYS, None),  # delayed messages have no field for the key
             tag=message.tags or None,
             properties=properties,
             max_body_bytes=self._max_body_bytes,
@@ -107,7 +109,7 @@ class DelayRequests:
         return _done(receipt.recall_handle or receipt.message_id)
 
     async def _sent(self, outgoing: OutgoingMessage, *, due_ms: int) -> SendReceipt:
-        """Send *outgoing* to come at *due_ms*. Raises _Refused, RemotingError."""
+        """Send *outgoing* for delivery at *due_ms*. Raises _Refused, RemotingError."""
 
         async def find_queue() -> QueueName:
             queues = await self._find_queues(outgoing.topic)
@@ -149,7 +151,9 @@ class DelayRequests:
             if error.code == ResponseCode.ILLEGAL_OPERATION:
                 raise _Refused(_BAD_ID, str(error)) from error
             if error.code in (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.NO_PERMISSION):
-                raise _Refused(_NO_DELAYS, f"the broker has no recalls: {error}") from error
+                raise _Refused(
+                    _NO_DELAYS, f"the broker does not support recalls: {error}"
+                ) from error
             raise
         return _done(text)
 

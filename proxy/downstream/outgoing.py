@@ -1,4 +1,6 @@
-"""What a thin client sends, as brokers take it. Pure but for the id and the time of birth."""
+"""Validates and converts messages of thin clients for brokers. Pure, except for unique id and birth
+time.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +14,26 @@ from broker_core.remoting.message import RESERVED_PROPERTIES, OutgoingMessage
 
 MAX_KEY_CHARS = MAX_TAG_CHARS = 255
 
-#: A property that clients may set although the broker reserves it: the message's unique id.
+#: A reserved property that clients may set: the message's unique id.
 _SETTABLE = frozenset({"UNIQ_KEY"})
-#: Names that no application may use, beside those: brokers act on them, or write them, or take them
-#: for what another client wrote; RocketMQ's own clients refuse them, too. By which key a message
-#: chooses its queue is said otherwise here.
+#: Further reserved names: brokers act on them or write them, and RocketMQ's own clients refuse
+#: them, too. __SHARDINGKEY is not how clients of this proxy choose the queue.
 _REFUSED = frozenset(
     "DUP_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME MSG_TYPE"
     " __transactionId__ CHECK_IMMUNITY_TIME_IN_SECONDS __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC"
     " DLQ_ORIGIN_MESSAGE_ID __SHARDINGKEY".split()
 )
-#: Brokers drop what begins so.
+#: Brokers drop properties with this prefix.
 _TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 
 class IllegalMessage(Exception):
-    """A message that no broker would take; the text says why."""
+    """A message that no broker would accept; the text says why."""
 
 
 def topic_named(name: str | None) -> Topic:
-    """Return the topic; raises IllegalMessage if none can have that name, or none that producers
-    send to: a record there would be taken for an owner's, and decide what a group is done with.
+    """Return the topic. Raises IllegalMessage for an invalid name, or an internal topic: a message
+    there would be read as an ownership record and decide the state of a group.
     """
     try:
         topic = Topic(check_name("topic", name or ""))
@@ -40,14 +41,14 @@ def topic_named(name: str | None) -> Topic:
         raise IllegalMessage(str(error)) from None
     if topic.startswith(INTERNAL_PREFIX):
         raise IllegalMessage(
-            f"topic {topic!r} is not for producers: names that begin with {INTERNAL_PREFIX!r} are"
-            " of brokers and gateways"
+            f"topic {topic!r} is internal: producers cannot send to topics"
+            f" whose names begin with {INTERNAL_PREFIX!r}"
         )
     return topic
 
 
 def is_reserved(name: str) -> bool:
-    """True if an application may not give a property that *name*."""
+    """Return whether applications may not set a property *name*."""
     if name in RESERVED_PROPERTIES or name in _REFUSED:
         return name not in _SETTABLE
     return name.startswith(_TRANSIENT_PREFIX)
@@ -62,12 +63,12 @@ def outgoing_message(
     properties: Mapping[str, str],
     max_body_bytes: int,
 ) -> OutgoingMessage:
-    """Return the message with an id, born now. Raises IllegalMessage."""
+    """Return the message with a unique id and the current time. Raises IllegalMessage."""
     if not 0 < len(body) <= max_body_bytes:
-        raise IllegalMessage(f"a body of {len(body)} bytes: it should have 1 to {max_body_bytes}")
+        raise IllegalMessage(f"a body of {len(body)} bytes: expected 1 to {max_body_bytes}")
     for what, text, limit in (("key", key, MAX_KEY_CHARS), ("tag", tag, MAX_TAG_CHARS)):
         if text is not None and len(text) > limit:
-            raise IllegalMessage(f"a {what} of {len(text)} characters: at most {limit} are taken")
+            raise IllegalMessage(f"a {what} of {len(text)} characters: the limit is {limit}")
     for name, value in properties.items():
         if is_reserved(name):
             raise IllegalMessage(f"property {name!r} is reserved by the broker: rename it")

@@ -1,7 +1,7 @@
-"""ProducerService: what thin clients send, through the broker client's Producer, which keeps order.
+"""ProducerService: sends messages of thin clients through the broker client's Producer, in order.
 
-Result codes are DDMQ's, and two of ours. A send that failed may still be stored: its client sends
-it again with the same UNIQ_KEY, so that consumers can tell.
+Result codes are DDMQ's plus two of our own. A failed send may still be stored: its client resends
+with the same UNIQ_KEY, so that consumers can detect the duplicate.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from thrift_idl import producer, producer_service
 _log = structlog.get_logger("producers")
 
 OK, UNKNOWN, ILLEGAL, TIMED_OUT, NO_TOPIC, TOO_FAST = 0, 10, 11, 12, 14, 15
-NOT_SENT, NOT_ALLOWED = 70, 71  # our own
+NOT_SENT, NOT_ALLOWED = 70, 71  # orderlane's own codes
 
 _CODE_OF_ANSWER = {
     int(ResponseCode.TOPIC_NOT_EXIST): NO_TOPIC,
     int(ResponseCode.MESSAGE_ILLEGAL): ILLEGAL,
 }
-#: The one status of a stored message that is no success: it may not outlive the broker.
+#: The only status of a stored message that is a failure: the message may be lost with the broker.
 _NOT_ON_DISK = SendStatus.FLUSH_DISK_TIMEOUT
 
-#: DDMQ answers OK to this topic without sending anything: its clients' health check.
+#: DDMQ answers OK to this topic without sending: its clients' health check.
 HEARTBEAT_TOPIC = "carrera_heartbeat"
-#: The official broker's default topic: its route shows the queues that a new topic gets.
+#: The broker's default topic: its route shows how many queues a new topic gets.
 _TEMPLATE_TOPIC = Topic("TBW102")
 
-#: Longest time that a client may give its send.
+#: Longest send timeout of a client.
 _MAX_TIMEOUT_MS = 60_000
 
 
@@ -62,7 +62,7 @@ class ProducerService:
         self._history = history
         self._max_body_bytes = max_body_bytes
         self._noisy = NoisyLog(_log)
-        # Requests of a connection wait for each other; those of others know nothing of them.
+        # Requests of one connection are serialized; connections are independent.
         self._producer = Producer(
             client, find_queues=self._queues, independent=True, on_doubt=self._record_doubt
         )
@@ -73,7 +73,7 @@ class ProducerService:
         self._being_created: Topic | None = None
 
     def entries(self) -> dict[str, Entry]:
-        """The methods by name."""
+        """Return the methods by name."""
         return {
             "sendSync": Entry(
                 producer_service.sendSync_args,
@@ -120,7 +120,7 @@ class ProducerService:
     # ---- sending --------------------------------------------------------------------------------
 
     async def _send(self, messages: Sequence[Any], *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Any:
-        """Send *messages*; one Result for all, with one for each if not all were stored."""
+        """Send *messages*; return one Result, with one per message if not all were stored."""
         if all(each is not None and each.topic == HEARTBEAT_TOPIC for each in messages):
             return producer.Result(code=OK, msg="OK")
         outbound: list[Outbound] = []
@@ -170,9 +170,9 @@ class ProducerService:
     # ---- routing --------------------------------------------------------------------------------
 
     def _outbound(self, message: Any) -> Outbound:
-        """The message as brokers take it, and where it goes. Raises IllegalMessage."""
+        """Return the converted message and its destination. Raises IllegalMessage."""
         if message is None:
-            raise IllegalMessage("there is no message in this request")
+            raise IllegalMessage("the request has no message")
         topic = topic_named(message.topic)
         body = message.body if message.body is not None else (message.value or "").encode()
         outgoing = outgoing_message(
@@ -186,14 +186,14 @@ class ProducerService:
         partition = -1 if message.partitionId is None else int(message.partitionId)
         if partition >= 0:
             return Outbound(outgoing, queue=partition)
-        if partition < -1:  # as DDMQ's clients ask for any: -2
+        if partition < -1:  # DDMQ's clients use -2 for any queue
             return Outbound(outgoing)
         if message.hashId is not None:
             return Outbound(outgoing, int(message.hashId))
         return Outbound(outgoing, place_of(message.key))
 
     async def _queues(self, topic: Topic) -> list[QueueName]:
-        """The topic's queues; an unknown one is created where the brokers allow it."""
+        """Return the topic's queues; an unknown topic is created where the brokers allow it."""
         if topic != self._being_created:
             try:
                 return await self._client.writable_queues(topic)
@@ -208,8 +208,8 @@ class ProducerService:
                 self._being_created = None
 
     async def _create(self, topic: Topic) -> list[QueueName]:
-        # Made whole before the first send: were it made by the send, as RocketMQ does it, its
-        # number of queues would change between two messages of a key.
+        # Create the topic completely before the first send. If the send created it, as in RocketMQ,
+        # the number of queues would change between two messages of a key.
         if topic not in await self._client.topics():
             try:
                 template = await self._client.writable_queues(_TEMPLATE_TOPIC, fresh=True)
@@ -222,11 +222,14 @@ class ProducerService:
 
 
 def _failure(outcome: Outcome) -> tuple[int, str] | None:
-    """Code and reason, None for a message that is stored and on disk."""
+    """Return code and reason of a failure; None if the message is stored and on disk."""
     if isinstance(outcome, SendReceipt):
         if outcome.status is not _NOT_ON_DISK:
             return None
-        return TIMED_OUT, f"{outcome.queue}: the message was not on disk in time"
+        return (
+            TIMED_OUT,
+            f"{outcome.queue}: the message was not flushed to disk in time: send it again",
+        )
     code = UNKNOWN
     if isinstance(outcome, NotSent | NotConnected):
         code = NOT_SENT
@@ -250,7 +253,7 @@ def _message_results(outcomes: Sequence[Outcome]) -> list[Any]:
 
 
 def _refusals(result: Callable[..., Any], outcome: Callable[..., Any]) -> tuple[Refuse, Refuse]:
-    """How a send is answered that is not allowed, and one that there is no room for."""
+    """Return the answers to a forbidden send, and to one over a limit."""
 
     def by(code: int) -> Refuse:
         return lambda _arguments, reply, error: reply(

@@ -1,4 +1,4 @@
-"""Answers to requests of consumers that are not served."""
+"""Answers to refused requests of consumers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from thrift_idl import consumer_service
 
 
 def answer_unserved(request: Any, reply: Reply, error: OrderlaneError, *, ours: bool) -> None:
-    """Answer a pull for *error*: to a client of ours with that, to DDMQ's with nothing."""
+    """Refuse a pull because of *error*: own clients get the error, DDMQ's an empty answer."""
     if ours:
         refuse(reply, consumer_service.pull_result, error)
         return
-    # DDMQ's C++ client drops its acks at an exception, its Go client stalls for 5 s; and an
-    # answer at once would let them spin.
+    # At an exception, DDMQ's C++ client drops its acks and its Go client stalls for 5 s; an
+    # immediate answer would make them spin.
     answer = consumer_service.pull_result(success=pull_response([], group="", ours=False, home=""))
     delay_s = linger_ms(request, ours=False) / 1000
     asyncio.get_running_loop().call_later(delay_s, reply, answer)
 
 
 def refuse(reply: Reply, result: Callable[..., Any], error: OrderlaneError) -> None:
-    """Answer with the generated *result* that holds a PullException of *error*."""
+    """Answer with the generated *result* that holds a PullException for *error*."""
     reply(result(error=refusal(error)))

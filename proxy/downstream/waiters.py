@@ -1,4 +1,4 @@
-"""Pulls that wait for messages: whose turn it is when some become ready. No I/O, no clock."""
+"""The queue of waiting pulls of a group. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from proxy.core.group.group_buffer import Batch, PullWish
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One waiting pull. ``answer`` is called once, with batches or with none."""
+    """One waiting pull. ``answer`` is called once, with batches or without."""
 
     wish: PullWish
     answer: Callable[[list[Batch]], None]
-    timeout: Any = None  # the timer that answers with nothing; whoever takes the waiter cancels it
+    timeout: Any = None  # timer for the empty answer; cancelled when the waiter is removed
     number: int = 0
 
 
 @dataclass(slots=True)
 class Waiters:
-    """The waiting pulls of one group, served in the order of their coming; O(1) a step.
+    """Waiting pulls of one group, in order of arrival; O(1) per step.
 
-    A pull is listed under each topic it wants, or under None if any will do.
+    A pull is listed under each topic that it wants, or under None for any topic.
     """
 
     _lists: dict[Topic | None, dict[int, Waiter]] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class Waiters:
 
     @property
     def topics(self) -> Collection[Topic | None]:
-        """Topics that pulls wait for; None among them: some wait for any."""
+        """Topics that pulls wait for; contains None if some wait for any."""
         return self._lists.keys()
 
     def add(self, waiter: Waiter) -> None:
-        """Take *waiter* in, last in turn."""
+        """Append *waiter*."""
         self._last += 1
         self._count += 1
         waiter.number = self._last
@@ -48,7 +48,7 @@ class Waiters:
             self._lists.setdefault(topic, {})[waiter.number] = waiter
 
     def remove(self, waiter: Waiter) -> bool:
-        """Take *waiter* out; False if it was out already."""
+        """Remove *waiter*; return False if it was not listed."""
         found = False
         for topic in _places(waiter):
             waiting = self._lists.get(topic, {})
@@ -59,16 +59,16 @@ class Waiters:
         return found
 
     def all(self) -> list[Waiter]:
-        """All of them, each once; O(waiters)."""
+        """Return all waiters, each once; O(waiters)."""
         found = {each.number: each for some in self._lists.values() for each in some.values()}
         return list(found.values())
 
     def any(self) -> Waiter:
-        """Some waiter; stays in. Raises StopIteration if there is none."""
+        """Return some waiter without removing it. Raises StopIteration if there is none."""
         return next(iter(next(iter(self._lists.values())).values()))
 
     def first(self, topics: Iterable[Topic]) -> Waiter | None:
-        """Who has waited longest for one of *topics*; stays in."""
+        """Return the longest waiting pull for one of *topics*, without removing it."""
         candidates = [
             next(iter(waiting.values()))
             for topic in (None, *topics)

@@ -1,5 +1,5 @@
 """Groups that are added, changed and removed while the proxy runs.
 
-``group_changes`` and ``watched`` decide and are pure; ``live_groups`` does it to the lanes,
-``file_watch`` reads the settings file.
+``group_changes`` and ``stored_group`` are pure; ``live_groups`` applies changes to the lanes;
+``file_watch`` and ``store_watch`` read the settings file and the nameservers' store.
 """

@@ -1,4 +1,4 @@
-"""Everything from which a running proxy has its groups, put together."""
+"""The sources of a running proxy's groups: settings file, store and reloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proxy.upstream.audit import Audit
 
 
 class Configuration:
-    """One per process. *file* is watched, if the settings came from one."""
+    """The group settings of one process. *file*, if given, is watched for changes."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Configuration:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, groups: tuple[GroupSettings, ...]) -> None:
-        """Serve *groups*, and look for changes from now on."""
+        """Serve *groups* and start watching for changes."""
         self.live.give(Source.FILE, groups)
         if self._file is not None:
             self._tasks.append(spawn(self._file.run(), name="watch the settings file"))
@@ -49,7 +49,7 @@ class Configuration:
             self._tasks.append(spawn(self._store.run(), name="watch the store of groups"))
 
     async def close(self) -> None:
-        """Change nothing any more."""
+        """Stop watching; nothing changes afterwards."""
         await cancel_and_wait(*self._tasks)
         await self.live.close()
 
@@ -59,7 +59,7 @@ class Configuration:
             self._file.reload()
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
-        """By source what its metrics are."""
+        """Metrics of each source."""
         found: dict[str, dict[str, float]] = {}
         if self._file is not None:
             state = self._file.state
@@ -78,7 +78,7 @@ class Configuration:
         return found
 
     def view(self) -> dict[str, Any]:
-        """What is served from where, and what is not served and why; for JSON."""
+        """Return the served and the refused settings with their sources and reasons, for JSON."""
         state = None if self._file is None else self._file.state
         return {
             "file": None
@@ -101,11 +101,11 @@ class Configuration:
         }
 
     def problems(self) -> list[str]:
-        """A sentence for each thing that is not as somebody wants it."""
+        """Return one sentence for each source or group whose newest settings are not in use."""
         found = []
         state = None if self._file is None else self._file.state
         if state is not None and state.missing:
-            found.append(f"{state.path} is gone: the groups stay as they were")
+            found.append(f"{state.path} was deleted: the groups stay unchanged; restore the file")
         if state is not None and state.refused:
             found.append(
                 f"the settings file was refused, what it had before is served: {state.refused}"

@@ -1,4 +1,4 @@
-"""The settings file of a running proxy: its groups are read again when it changes."""
+"""Watches the settings file of a running proxy and reloads its groups when it changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _log = structlog.get_logger("config")
 
 @dataclass(slots=True)
 class FileState:
-    """What became of the file. ``refused``: why the newest content is not served, else empty."""
+    """State of the settings file. ``refused`` is why its newest content is not served, else
+    empty.
+    """
 
     path: str
     loaded_ms: int
@@ -34,8 +36,8 @@ class FileState:
 
 
 class Watched:
-    """A file that others write. Its content counts once it was the same at two looks: whoever
-    writes it in place has written half of it for a moment, and half a list of groups is a list.
+    """A file that other processes write. New content counts only if two consecutive checks find it
+    unchanged: a writer may be half done, and half a list of groups is valid, too.
     """
 
     def __init__(self) -> None:
@@ -43,9 +45,9 @@ class Watched:
         self._seen: bytes | None = None
 
     def look(self, content: bytes | None, *, at_once: bool = False) -> bool:
-        """True if *content* (None: there is no file, or nobody may read it) is to be loaded now.
+        """Return whether *content* (None: missing or unreadable) should be loaded now.
 
-        *at_once*: whoever asks for it says that the file is whole; it is loaded again, too.
+        With *at_once* the file is known to be complete: load it even if it is unchanged or new.
         """
         if content is None:
             self._seen = None
@@ -59,7 +61,9 @@ class Watched:
 
 
 class FileWatch:
-    """Gives the file's groups to *live*, again and again; a bad file changes nothing."""
+    """Loads the file's groups into *live* when the file changes; an invalid file changes
+    nothing.
+    """
 
     def __init__(self, file: SettingsFile, live: LiveGroups) -> None:
         self._file = file
@@ -69,11 +73,11 @@ class FileWatch:
         self.state = FileState(str(file.path), wall_ms())
 
     def reload(self) -> None:
-        """Read it now, changed or not: whoever asks for it has written it."""
+        """Read the file now, changed or not: the caller knows that it is complete."""
         self._at_once.set()
 
     async def run(self) -> None:
-        """Look every second until cancelled."""
+        """Check every second until cancelled."""
         while True:
             await self._look()
             try:
@@ -89,9 +93,9 @@ class FileWatch:
         if (content is None) != self.state.missing:
             self.state.missing = content is None
             _log.warning(
-                "the settings file is gone: the groups stay as they are"
+                "the settings file was deleted: the groups stay unchanged"
                 if content is None
-                else "the settings file is there again",
+                else "the settings file is back",
                 file=self.state.path,
             )
         if self._watched.look(content, at_once=at_once) and content is not None:
@@ -112,11 +116,11 @@ class FileWatch:
                 )
             settings = await asyncio.to_thread(self._file.load, content)
             self._live.give(Source.FILE, settings.groups)
-        except Exception as error:  # a bug neither may end the watch
+        except Exception as error:  # not even a bug may end the watch
             state.refusals += 1
             state.refused = str(error)
             _log.error(
-                "settings file refused: the groups stay as they are",
+                "settings file refused: the groups stay unchanged",
                 file=state.path,
                 reason=state.refused,
                 exc_info=None if isinstance(error, SettingsError) else error,
@@ -127,7 +131,7 @@ class FileWatch:
         self._note_rest(settings)
 
     def _note_rest(self, settings: Settings) -> None:
-        """What else differs from the settings that the process was started with."""
+        """Record the other settings that differ from those the process started with."""
         others = restart_needed(self._file.settings, settings)
         if others and others != self.state.restart_needed:
             _log.warning(

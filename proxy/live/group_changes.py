@@ -1,4 +1,4 @@
-"""What differs between the groups that are and those that should be. Pure."""
+"""The difference between current and new groups. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proxy.settings.proxy_settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class GroupChanges:
-    """Names of groups, each sorted."""
+    """Names of added, changed and removed groups, each sorted."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class GroupChanges:
 def changes(
     before: Mapping[str, GroupSettings], after: Mapping[str, GroupSettings]
 ) -> GroupChanges:
-    """How to get from *before* to *after*, both by name."""
+    """Return the changes from *before* to *after*, both by name."""
     both = before.keys() & after.keys()
     return GroupChanges(
         added=tuple(sorted(after.keys() - before.keys())),
@@ -35,7 +35,9 @@ def changes(
 
 
 def refusals(before: GroupSettings, after: GroupSettings) -> Iterable[str]:
-    """What of *after* cannot be had while *before* is served: a sentence each."""
+    """Yield one sentence for each change from *before* to *after* that a served group does not
+    allow.
+    """
     old, new = str(before.mode), str(after.mode)
     if old != new:
         yield (
@@ -45,7 +47,7 @@ def refusals(before: GroupSettings, after: GroupSettings) -> Iterable[str]:
 
 
 def restart_needed(running: Settings, file: Settings) -> list[str]:
-    """Names of the settings beside the groups that differ: they count after a restart."""
+    """Return the names of changed settings outside the groups, which need a restart."""
     return sorted(_differing("", running.model_dump(), file.model_dump()))
 
 

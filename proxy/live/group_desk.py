@@ -1,4 +1,4 @@
-"""What operators ask of groups: look at one, store it, delete it."""
+"""Operators' requests for group settings: show, store, delete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proxy.upstream.audit import Audit
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Who changes a group, why, and from which version on (0: there is none; None: any)."""
+    """Author, reason and expected version (0: does not exist; None: any) of a change."""
 
     by: str
     reason: str
@@ -29,7 +29,9 @@ class Wish:
 
 
 class GroupDesk:
-    """*store* is None where the settings name none."""
+    """Group settings as operators read and change them. *store* is None if the settings name
+    none.
+    """
 
     def __init__(
         self, lanes: Lanes, live: LiveGroups, audit: Audit, store: StoreWatch | None
@@ -40,9 +42,9 @@ class GroupDesk:
         self._watch = store
 
     def describe(self, group: str) -> dict[str, Any]:
-        """Where *group* comes from, and its settings.
+        """Return the source of *group* and its settings.
 
-        Raises UnknownName, too of a group that was removed while its queues are handed over.
+        Raises UnknownName, also for a removed group whose queues are being handed over.
         """
         source = self._live.source_of(group)
         settings = self._live.groups.get(group)
@@ -58,8 +60,10 @@ class GroupDesk:
         }
 
     async def put(self, group: str, settings: Mapping[str, Any], wish: Wish) -> dict[str, Any]:
-        """Store *settings* as those of *group*. Raises SettingsError if they are wrong, Refused if
-        they cannot be stored here, or are not of the version that is expected.
+        """Store *settings* for *group*.
+
+        Raises SettingsError for invalid settings, and Refused if they cannot be stored here or the
+        version is not the expected one.
         """
         try:
             check_group(group)
@@ -75,7 +79,7 @@ class GroupDesk:
         return await self._change(watch, group, made, wish)
 
     async def delete(self, group: str, wish: Wish) -> dict[str, Any]:
-        """Remove *group* from the store. Raises as ``put``, and UnknownName."""
+        """Remove *group* from the store. Raises like ``put``, and UnknownName."""
         watch = self._stored_here(group)
         await watch.store.refresh()
         if not self._version(group):
@@ -114,7 +118,7 @@ class GroupDesk:
             after=after,
         )
         async with self._audit.change(change):
-            # What the audit says was before is what is replaced.
+            # The audit entry's old value is the value that is replaced.
             expect = self._version(group)
             value = await store.write(group, made, expect=expect, by=wish.by)
         watch.serve()

@@ -1,4 +1,4 @@
-"""Groups in the nameservers' store, which all proxies of a cluster read."""
+"""Group settings in the nameservers, shared by all proxies of a cluster."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _log = structlog.get_logger("config")
 
 
 class GroupStore:
-    """What the nameservers of *values* have, and what they had: they may forget it."""
+    """Current and last known values of the nameservers, which may lose theirs."""
 
     def __init__(self, values: KeyValues) -> None:
         self._values = values
-        self._turn = asyncio.Lock()  # what was read before a put must not be put after it
-        #: By group, deletions too.
+        self._turn = asyncio.Lock()  # no put between a read and the put that depends on it
+        #: By group, deletions included.
         self.known: dict[str, StoredGroup] = {}
-        #: By group: values that nobody can read.
+        #: By group: values that cannot be decoded.
         self.unreadable: dict[str, str] = {}
-        #: By nameserver that does not answer: why.
+        #: By unreachable nameserver: the reason.
         self.unreachable: dict[str, str] = {}
 
     async def refresh(self) -> None:
-        """Read all nameservers; put what counts where it is missing. Raises nothing."""
+        """Read all nameservers and restore missing values. Never raises."""
         async with self._turn:
             await self._refresh()
 
@@ -43,10 +43,11 @@ class GroupStore:
     async def write(
         self, name: str, group: GroupSettings | None, *, expect: int | None, by: str
     ) -> StoredGroup:
-        """Store *group* (None: that it is deleted) under *name* at all nameservers that answer.
+        """Store *group* (None: its deletion) under *name* at all reachable nameservers.
 
-        *expect* is the version that it has, 0 if it has none; None: whatever it is. Raises Refused
-        if that is not so, or somebody else wrote at the same moment; Unavailable if none answers.
+        *expect* is the expected current version: 0 if it does not exist, None for any. Raises
+        Refused if the version differs or another writer was faster, and Unavailable if no
+        nameserver answers.
         """
         async with self._turn:
             await self._refresh()
@@ -61,11 +62,11 @@ class GroupStore:
             )
             if not any(stored):
                 self._check_reachable()
-                raise Unavailable(f"no nameserver took group {name}: nothing was changed")
+                raise Unavailable(f"no nameserver accepted group {name}: nothing was changed")
             self.known[name] = value
             await self._refresh()
             if self.known.get(name) != value:
-                raise Refused(f"somebody else changed group {name} at the same moment: look again")
+                raise Refused(f"group {name} was changed concurrently: read it again, then retry")
             return value
 
     def _check_reachable(self) -> None:
@@ -74,7 +75,7 @@ class GroupStore:
             raise Unavailable(f"no nameserver answers, so nothing was changed: {reasons}")
 
     async def _read(self) -> dict[str, dict[str, str]]:
-        """By nameserver that answers what it has."""
+        """Return the values of each nameserver that answers."""
         nameservers = self._values.nameservers
         answers = await asyncio.gather(
             *(self._values.all_of(each, NAMESPACE) for each in nameservers), return_exceptions=True
@@ -94,7 +95,9 @@ class GroupStore:
     async def _mend(self, nameserver: str, table: Mapping[str, str]) -> None:
         for name, value in stale(table, self.known):
             if await self._put(nameserver, name, value):
-                _log.info("group put where it was missing", nameserver=nameserver, group=name)
+                _log.info(
+                    "restored a missing group at a nameserver", nameserver=nameserver, group=name
+                )
 
     async def _put(self, nameserver: str, name: str, value: str) -> bool:
         try:
@@ -106,7 +109,7 @@ class GroupStore:
 
 
 def check_version(name: str, held: StoredGroup | None, *, expect: int | None) -> None:
-    """Raises Refused unless *held* is of the version that is expected."""
+    """Raise Refused unless *held* has the version *expect*."""
     version = 0 if held is None or held.settings is None else held.version
     if expect is None or expect == version:
         return

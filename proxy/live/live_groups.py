@@ -1,8 +1,7 @@
-"""The groups of a proxy while it runs: from where they come, and what is done when they change.
+"""The groups of a running proxy: their sources, and the steps when they change.
 
-A source gives all its groups at once. The settings file comes before the store: a group of both is
-as the file has it. Groups that are made on the fly, because clients ask for them, are nobody's; one
-that comes to be configured is as it is configured.
+A source provides all its groups at once. The settings file takes precedence over the store. Groups
+that clients create on demand have no source; once configured, the configuration applies.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _log = structlog.get_logger("config")
 
 
 class Source(Enum):
-    """Where groups come from; the first one counts."""
+    """Sources of groups, by precedence."""
 
     FILE = "file"
     STORE = "store"
 
 
 class LiveGroups:
-    """Keeps *lanes* as the sources say."""
+    """Keeps *lanes* in line with the sources."""
 
     def __init__(
         self,
@@ -41,16 +40,20 @@ class LiveGroups:
         give_up: Callable[[GroupLane], Awaitable[None]],
         unservable: Callable[[Iterable[GroupSettings]], Iterable[str]] = lambda _groups: (),
     ) -> None:
-        """*changed* is told of a lane with other settings; *give_up* hands all over that a lane
-        has, after which it is dropped. *unservable* says, a sentence each, what this process
-        cannot do for groups though their settings are right.
+        """Set up without groups.
+
+        Args:
+            lanes: The lanes of the proxy.
+            changed: Called with each lane whose settings changed.
+            give_up: Hands over all queues of a removed lane, which is then dropped.
+            unservable: Returns one sentence for each valid setting that this process cannot serve.
         """
         self._lanes = lanes
         self._changed = changed
         self._give_up = give_up
         self._unservable = unservable
         self._given: dict[Source, dict[str, GroupSettings]] = {}
-        self._served: set[str] = set()  # lanes that were made here
+        self._served: set[str] = set()  # lanes created here
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._closed = False
 
@@ -59,7 +62,7 @@ class LiveGroups:
 
     @property
     def groups(self) -> dict[str, GroupSettings]:
-        """All that should be served, by name."""
+        """Configured groups, by name."""
         return {
             name: settings
             for source in reversed(Source)
@@ -67,7 +70,7 @@ class LiveGroups:
         }
 
     def source_of(self, group: str) -> Source | None:
-        """Where *group* comes from; None if nobody configured it."""
+        """Return the source of *group*; None if it is not configured."""
         return next((each for each in Source if group in self._given.get(each, {})), None)
 
     @property
@@ -76,12 +79,14 @@ class LiveGroups:
         return sorted(self._leaving)
 
     def shadowed(self) -> list[str]:
-        """Groups of the store that the settings file has, too."""
+        """Stored groups that the settings file overrides."""
         both = self._given.get(Source.FILE, {}).keys() & self._given.get(Source.STORE, {}).keys()
         return sorted(both)
 
     def check(self, source: Source, groups: Iterable[GroupSettings]) -> GroupChanges:
-        """What ``give`` would change. Raises SettingsError, a sentence a line, if it refuses."""
+        """Return the changes that ``give`` would make. Raises SettingsError, one sentence per
+        line.
+        """
         before = self.groups
         after = self._merged(source, groups)
         problems = [
@@ -95,9 +100,9 @@ class LiveGroups:
         return changes(before, after)
 
     def give(self, source: Source, groups: Iterable[GroupSettings]) -> GroupChanges:
-        """From now on *groups* are all that *source* has. What is handed over goes on meanwhile.
+        """Replace all groups of *source* by *groups*. Hand-overs continue in the background.
 
-        Raises SettingsError as ``check``; nothing changes then.
+        Raises SettingsError like ``check``; nothing changes then.
         """
         groups = tuple(groups)
         done = self.check(source, groups)
@@ -114,7 +119,7 @@ class LiveGroups:
         return done
 
     async def close(self) -> None:
-        """Change nothing any more; whoever closes hands everything over."""
+        """Stop changing groups; the caller hands over all queues."""
         self._closed = True
         await cancel_and_wait(*self._leaving.values())
 
@@ -127,7 +132,7 @@ class LiveGroups:
         }
 
     def _settle(self) -> None:
-        """Make the lanes what they should be, as far as none of that name is being given up."""
+        """Update the lanes, except for names whose previous lane is still being handed over."""
         if self._closed:
             return
         wanted = self.groups
@@ -157,8 +162,10 @@ class LiveGroups:
         try:
             await self._give_up(lane)
         except Exception as bug:
-            _log.error("group not given up as it should be", group=lane.name, exc_info=bug)
-        # Not if it is cancelled: whoever closes hands over what is left, and verdicts count.
+            _log.error(
+                "a removed group was not handed over completely", group=lane.name, exc_info=bug
+            )
+        # Not if cancelled: on close, the remaining queues are handed over and verdicts still count.
         self._lanes.drop(lane.name)
         del self._leaving[lane.name]
-        self._settle()  # one of the same name may have come meanwhile
+        self._settle()  # a group of the same name may have been added meanwhile

@@ -1,4 +1,4 @@
-"""The file that the settings of a process came from."""
+"""The settings file of a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.settings.proxy_settings import Settings, load_settings
 
 
 class SettingsFile:
-    """The file that the settings of a process came from. ``settings`` are what it had then."""
+    """The file that the process was started with. ``settings`` are its initial content."""
 
     def __init__(
         self,
@@ -19,14 +19,14 @@ class SettingsFile:
         *,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """As ``load_settings``. Raises SettingsError."""
+        """See ``load_settings``. Raises SettingsError."""
         self.path = path
         self._overrides = overrides
         self._environment = environment
         self.settings = self.load()
 
     def load(self, content: bytes | None = None) -> Settings:
-        """The settings now. Raises SettingsError."""
+        """Return the current settings. Raises SettingsError."""
         return load_settings(
             self.path, self._overrides, environment=self._environment, content=content
         )

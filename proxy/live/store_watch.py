@@ -1,4 +1,4 @@
-"""The groups of the store, given to the lanes as they change."""
+"""Applies changes in the store to the lanes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = structlog.get_logger("config")
 
 @dataclass(slots=True)
 class StoreState:
-    """How it went. ``refused``: by group why its newest settings are not served."""
+    """State of the store. ``refused``: by group, why its newest settings are not served."""
 
     applied: int = 0
     refusals: int = 0
@@ -28,42 +28,42 @@ class StoreState:
 
 
 class StoreWatch:
-    """Reads the store every two seconds. A group whose settings are wrong stays as it was."""
+    """Reads the store every two seconds. A group with invalid settings keeps its previous ones."""
 
     def __init__(self, store: GroupStore, live: LiveGroups) -> None:
         self.store = store
         self.state = StoreState()
         self._live = live
-        self._looked: dict[str, StoredGroup] = {}  # what was given, or refused, last
+        self._looked: dict[str, StoredGroup] = {}  # last applied or refused value
         self._good: dict[str, GroupSettings] = {}
 
     @property
     def served(self) -> list[GroupSettings]:
-        """The groups that were given."""
+        """Groups applied from the store."""
         return list(self._good.values())
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             try:
                 await self.look()
-            except Exception as bug:  # without it no group would change any more
-                _log.error("store not read; trying again", reason=str(bug), exc_info=bug)
+            except Exception as bug:  # otherwise no group would change any more
+                _log.error("cannot read the store; retrying", reason=str(bug), exc_info=bug)
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Read now, and serve what is there."""
+        """Read the store and apply it."""
         await self.store.refresh()
         self.serve()
 
     def serve(self) -> None:
-        """Give what is known to the lanes."""
+        """Apply the known groups to the lanes."""
         known = self.store.known
         changed = [name for name, value in known.items() if self._looked.get(name) != value]
         for name in sorted(changed):
             self._looked[name] = known[name]
             self._take(name, known[name])
-        # One that was refused for what is served may be served once that has changed.
+        # A group refused because of a served one may be accepted after that has changed.
         for name in [each for each in self.state.refused if each not in changed]:
             if name in known:
                 self._take(name, known[name], again=True)

@@ -1,8 +1,7 @@
-"""Settings of groups as nameservers keep them: a version with each, the highest counts. Pure.
+"""Group settings as nameservers store them, each with a version; the highest version wins. Pure.
 
-Nameservers do not know each other, and know no condition on a put. So every value says its version,
-a deletion is a value too, and of two of the same version the one whose text is greater counts: all
-who read them choose the same.
+Nameservers do not communicate and have no conditional put. So each value carries its version, a
+deletion is also a value, and of equal versions the greater text wins: all readers choose the same.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _VERSIONS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """One value. ``settings`` are without the group's name; None: the group was deleted."""
+    """One value. ``settings`` excludes the group's name; None: the group was deleted."""
 
     version: int
     settings: dict[str, Any] | None
@@ -32,7 +31,7 @@ class StoredGroup:
     by: str = ""
 
     def encode(self) -> str:
-        """As nameservers keep it: JSON in one line, the same for the same content."""
+        """Return the stored form: one line of JSON, equal for equal content."""
         fields = {
             "version": self.version,
             "settings": self.settings,
@@ -43,25 +42,27 @@ class StoredGroup:
 
     @classmethod
     def decode(cls, text: str) -> StoredGroup:
-        """Undo ``encode``. Raises ValueError, in one sentence, for anything else."""
+        """Undo ``encode``. Raises ValueError with one sentence for anything else."""
         try:
             fields = orjson.loads(text)
             version, settings = fields["version"], fields["settings"]
             if type(version) is not int or not 1 <= version < _VERSIONS:
                 raise ValueError(f"its version is {version!r}")
             if settings is not None and not isinstance(settings, dict):
-                raise ValueError("its settings are no object")
+                raise ValueError("its settings are not an object")
             written_ms, by = int(fields.get("written_ms", 0)), str(fields.get("by", ""))
             return cls(version, settings, written_ms, by)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise ValueError(f"no settings of a group as orderlane stores them: {error}") from None
+            raise ValueError(f"not group settings in orderlane's stored form: {error}") from None
 
 
 def newest(
     tables: Iterable[Mapping[str, str]], known: Mapping[str, StoredGroup]
 ) -> tuple[dict[str, StoredGroup], dict[str, str]]:
-    """What counts, by group, of what the nameservers have and what was *known* before; and what
-    nobody can read, by group. A value that is missing was lost: only a value deletes.
+    """Return, by group, the valid values of the nameservers' *tables* and of *known*, and the
+    values that cannot be decoded.
+
+    A missing value was lost: only a stored deletion deletes.
     """
     found, unreadable = dict(known), {}
     for group, text in (item for table in tables for item in table.items()):
@@ -77,14 +78,14 @@ def newest(
 
 
 def stale(table: Mapping[str, str], right: Mapping[str, StoredGroup]) -> Iterator[tuple[str, str]]:
-    """Groups and values that a nameserver with *table* should have and has not."""
+    """Yield groups and values that a nameserver with *table* lacks."""
     for group, value in right.items():
         if table.get(group) != value.encode():
             yield group, value.encode()
 
 
 def group_of(name: str, settings: Mapping[str, Any]) -> GroupSettings:
-    """The settings of the group *name*. Raises SettingsError with a sentence for each problem."""
+    """Return the settings of the group *name*. Raises SettingsError with a sentence per problem."""
     content = {**settings, "name": name}
     try:
         return GroupSettings.model_validate(content)
@@ -94,7 +95,7 @@ def group_of(name: str, settings: Mapping[str, Any]) -> GroupSettings:
 
 
 def stored_form(group: GroupSettings) -> dict[str, Any]:
-    """What of *group* is stored: all that was said, as JSON, without its name."""
+    """Return the stored form of *group*: the explicitly set fields as JSON, without the name."""
     said = group.model_dump(mode="json", exclude_unset=True)
     said.pop("name", None)
     return said

@@ -1,1 +1,1 @@
-"""Ports, TLS, timers and identities that all shells share."""
+"""Ports, TLS, timers and identities, shared by all I/O packages of the proxy."""

@@ -1,4 +1,4 @@
-"""Connections whose other end is gone without a word: the system finds them, if it is told to."""
+"""TCP keepalive and user timeout: let the system detect a peer that vanished without closing."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-#: Probes after which a silent peer is given up; the first comes when as much time has passed as
-#: they take together, twice over.
+#: Unanswered probes before a connection ends. The first probe is sent after half of the time, the
+#: others share the second half.
 _PROBES = 3
-#: The longest that Linux takes for the first probe, and between two.
+#: Linux's upper limits for the first probe and for the interval between probes.
 _LONGEST_S = 32_767
 
 
 def find_dead_peer(connection: Any, *, within_s: float) -> None:
-    """Have the system end *connection* (a socket, or what a transport gives as one) with ETIMEDOUT
-    once its peer has answered nothing for *within_s*: neither probes nor bytes, nor, for bytes that
-    wait to be sent, by reading. Where a system lacks an option, its own times hold.
+    """End *connection* (a socket or a transport's socket) with ETIMEDOUT once its peer has not
+    answered for *within_s*.
+
+    This covers unanswered keepalive probes and unacknowledged data, including data that the peer
+    does not read. On a system that lacks an option, the system's default applies.
     """
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
     between_s = max(1, round(within_s / (3 * _PROBES)))
     first_s = max(1, round(within_s) - _PROBES * between_s)
-    with suppress(OSError):  # it has gone already, and some systems mind
+    with suppress(OSError):  # the connection may be closed already; some systems report that
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (
             ("TCP_KEEPIDLE", min(first_s, _LONGEST_S)),
@@ -36,5 +38,5 @@ def find_dead_peer(connection: Any, *, within_s: float) -> None:
 
 
 def is_dead_peer(reason: BaseException | None) -> bool:
-    """Whether a connection ended for *reason* because its peer answered nothing any more."""
+    """Return whether a connection closed for *reason* because its peer stopped answering."""
     return isinstance(reason, OSError) and reason.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH)

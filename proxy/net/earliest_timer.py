@@ -1,4 +1,4 @@
-"""One timer for many needs: it rings at the earliest of the times that it was set for."""
+"""A timer with many deadlines that fires at the earliest of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from broker_core.clock import now_ns
 
 @dataclass(slots=True, eq=False)
 class EarliestTimer:
-    """``ring`` is called once for each time that it was set for, or for several at once: whoever is
-    called looks at what is due, and sets it anew. Times are those of ``now_ns``.
+    """Calls ``ring`` at the earliest deadline set. One call may cover several deadlines: the
+    callback handles everything due and sets the next deadline. Times are those of ``now_ns``.
     """
 
     ring: Callable[[], None]
@@ -21,11 +21,11 @@ class EarliestTimer:
 
     @property
     def is_set(self) -> bool:
-        """True while it is going to ring."""
+        """Whether a call is scheduled."""
         return self._handle is not None
 
     def set(self, due_ns: int) -> None:
-        """Ring no later than at *due_ns*; at once if that is over."""
+        """Fire no later than at *due_ns*; immediately if that is in the past."""
         if self._handle is not None:
             if self._due_ns <= due_ns:
                 return
@@ -35,7 +35,7 @@ class EarliestTimer:
         self._handle = asyncio.get_running_loop().call_later(delay_s, self._ring)
 
     def stop(self) -> None:
-        """Do not ring."""
+        """Cancel the scheduled call."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,4 +1,4 @@
-"""States that may last so long and no longer, of many at a time, by one timer."""
+"""Deadlines for many items of one kind, with a single timer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class Overdue(Generic[T]):
-    """Who has been in a state for *longest_s* leaves it and is given to *late*.
+    """Passes every item that has been active for *longest_s* to *late*, and removes it.
 
-    O(1) a step. All are given the same time, so whoever came first is due first; and while nobody
-    is in the state there is no timer, so those who never are in it cost nothing.
+    Each step is O(1): all items have the same time limit, so the first to begin is the first due.
+    No timer runs while no item is active.
     """
 
     def __init__(self, longest_s: float, late: Callable[[T], None]) -> None:
@@ -30,21 +30,21 @@ class Overdue(Generic[T]):
         """Whether a timer runs."""
         return self._timer is not None
 
-    def begin(self, who: T) -> None:
-        """*who* enters the state; the time of one that is in it goes on."""
-        if who in self._due_s:
+    def begin(self, item: T) -> None:
+        """Start the time limit of *item*; no effect if it is running."""
+        if item in self._due_s:
             return
         loop = asyncio.get_running_loop()
-        self._due_s[who] = loop.time() + self._longest_s
+        self._due_s[item] = loop.time() + self._longest_s
         if self._timer is None:
             self._timer = loop.call_later(self._longest_s, self._look)
 
-    def end(self, who: T) -> None:
-        """*who* has left the state, or was never in it."""
-        self._due_s.pop(who, None)
+    def end(self, item: T) -> None:
+        """Stop the time limit of *item*, if it is running."""
+        self._due_s.pop(item, None)
 
     def close(self) -> None:
-        """Nobody is in the state any more, and nobody will be."""
+        """Remove all items and stop the timer."""
         self._due_s.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -54,9 +54,9 @@ class Overdue(Generic[T]):
         self._timer = None
         loop = asyncio.get_running_loop()
         while self._due_s:
-            who, due_s = next(iter(self._due_s.items()))
+            item, due_s = next(iter(self._due_s.items()))
             if due_s > loop.time():
                 self._timer = loop.call_at(due_s, self._look)
                 return
-            del self._due_s[who]
-            self._late(who)
+            del self._due_s[item]
+            self._late(item)

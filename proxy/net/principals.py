@@ -1,7 +1,7 @@
-"""Who somebody is, by the token or the certificate that they show, and what they may do. No I/O.
+"""Authentication by token or client certificate, and authorization by the access rules. No I/O.
 
-The settings hold hashes of tokens alone. Tokens are made by us, long and random, so a plain SHA-256
-cannot be turned round; a slow hash would only help those who flood the port.
+The settings hold only hashes of tokens. The project generates tokens that are long and random, so a
+plain SHA-256 cannot be reversed; a slow hash would only help an attacker who floods the port.
 """
 
 from __future__ import annotations
@@ -13,46 +13,50 @@ from collections.abc import Collection
 from proxy.core.access.rights import Access, allowed, too_large
 from proxy.settings.proxy_settings import Settings
 
-#: Names in verdicts that are kept: a client asks the same again and again.
+#: Cached verdicts, counted in names: a client repeats the same requests.
 _KEPT_NAMES = 16_384
 
 
 class Principals:
-    """Those whom *settings* know; false if they know nobody, and let everybody do everything."""
+    """The principals of *settings*. False if there are none: authentication is disabled and
+    everything is allowed.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._tokens = [(bytes.fromhex(each.sha256), each.owner) for each in settings.tokens]
         self._certificates = {each.common_name: each.name for each in settings.certificates}
         self._rules = [each.rule for each in settings.access]
         self._allowed: dict[tuple[str, Access], bool] = {}
-        self._names = 0  # in those
+        self._names = 0  # names in the cached verdicts
 
     def __bool__(self) -> bool:
         return bool(self._tokens or self._certificates)
 
     @property
     def have_rules(self) -> bool:
-        """Whether not all of them may do everything."""
+        """Whether access rules limit any principal."""
         return bool(self._rules)
 
     @property
     def remembered(self) -> Collection[tuple[str, Access]]:
-        """Who asked for which act, as far as the verdicts are kept."""
+        """Principals and acts whose verdicts are cached."""
         return self._allowed.keys()
 
     def of(self, token: str | None, certificate: str | None) -> str | None:
-        """Who shows *token*, or, without any, the certificate with that common name; None: nobody
-        who is known.
+        """Return the principal of *token* or, without a token, of the certificate with that common
+        name; None if it is unknown.
         """
         if token is None:
             return None if certificate is None else self._certificates.get(certificate)
         given = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        # All are compared, each in constant time: the time taken says nothing.
+        # Compare with all hashes, each in constant time, so that the duration reveals nothing.
         found = [owner for known, owner in self._tokens if hmac.compare_digest(given, known)]
         return found[0] if found else None
 
     def may(self, principal: str, act: Access) -> bool:
-        """Whether a rule lets *principal* do *act*; never one that is too large."""
+        """Return whether a rule allows *principal* to do *act*. An act that is too large is never
+        allowed.
+        """
         found = self._allowed.get((principal, act))
         if found is None:
             if too_large(act):

@@ -1,4 +1,4 @@
-"""How a proxy is named among the members of its groups, and where others can ask it."""
+"""The proxy's client id and the address at which other proxies reach it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from proxy.settings.types import at_port, host_port
 
 
 def reachable(address: str, client_id: str) -> str:
-    """*address*, which this process listens at, as others can name it."""
+    """Return *address*, a listening address of this process, in the form that other hosts can
+    use.
+    """
     host, port = host_port(address)
     if host not in ("0.0.0.0", "::"):
         return address
@@ -18,5 +20,5 @@ def reachable(address: str, client_id: str) -> str:
 
 
 def client_id() -> str:
-    """``ip@pid#time@orderlane``: new in every process, as locks and records name it."""
+    """Return ``ip@pid#time@orderlane``, unique for each process; locks and records contain it."""
     return with_signs(f"{chance.machine_address()}@{chance.process_id()}#{now_ns()}")

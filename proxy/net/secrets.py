@@ -1,4 +1,6 @@
-"""Secrets that the proxy shows to others or signs with: named in the settings, kept elsewhere."""
+"""Secrets for signing and authentication: settings name them, files or environment variables hold
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from proxy.settings.proxy_settings import BrokerAccountSettings, SecretSettings
 def read_secrets(
     settings: Iterable[SecretSettings], *, environment: Mapping[str, str] | None = None
 ) -> dict[str, bytes]:
-    """All of them by name, line ends around them taken off.
+    """Return all secrets by name, without surrounding line ends.
 
-    Raises SettingsError, with a sentence for each that is not there or empty.
+    Raises SettingsError with one sentence for each that is missing or empty.
     """
     environment = os.environ if environment is None else environment
     secrets, problems = {}, []
@@ -33,9 +35,9 @@ def read_secrets(
 def credentials_of(
     settings: BrokerAccountSettings, secrets: Mapping[str, bytes]
 ) -> Credentials | None:
-    """The account that requests to brokers are signed with, None if they are not.
+    """Return the account that signs requests to brokers, or None if requests are not signed.
 
-    Raises SettingsError, with a sentence, if its secret is not there or no text.
+    Raises SettingsError if its secret is missing or is not UTF-8.
     """
     if settings.access_key is None or settings.secret is None:
         return None

@@ -1,4 +1,4 @@
-"""The TLS of a proxy: of its ports, of requests that it makes, and of its way to brokers."""
+"""TLS contexts for the proxy's ports, its outgoing requests and its broker connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxy.settings.proxy_settings import BrokerTlsSettings, TlsSettings
 
 
 def port_context(settings: TlsSettings, setting: str, *, optional: bool = False) -> LiveContext:
-    """See ``LiveContext``; raises OrderlaneError that names the setting."""
+    """Return the context of a listening port. Raises OrderlaneError that names *setting*."""
     try:
         return LiveContext(settings, setting, optional=optional)
     except TlsError as error:
@@ -23,7 +23,9 @@ def port_context(settings: TlsSettings, setting: str, *, optional: bool = False)
 
 
 def broker_context(settings: BrokerTlsSettings | None) -> ClientContext | None:
-    """How brokers and nameservers are connected to, None: without TLS. Raises OrderlaneError."""
+    """Return the context for brokers and nameservers, or None without TLS. Raises
+    OrderlaneError.
+    """
     try:
         return None if settings is None else ClientContext(settings, "broker_tls")
     except TlsError as error:
@@ -31,12 +33,14 @@ def broker_context(settings: BrokerTlsSettings | None) -> ClientContext | None:
 
 
 def client_context(ca_file: str | None) -> ssl.SSLContext:
-    """What a request needs whose server is to be of an authority in *ca_file*, or (None) of one
-    that the system trusts. Raises ValueError in words that follow the file's name.
+    """Return a client context that trusts the authorities in *ca_file*, or the system's if it is
+    None.
+
+    Raises ValueError with a phrase that follows the file's name.
     """
     try:
         return ssl.create_default_context(cafile=ca_file)
-    except ssl.SSLError as error:  # an OSError, too
+    except ssl.SSLError as error:  # before OSError: SSLError is a subclass
         reason = getattr(error, "reason", None) or str(error)
         raise ValueError(f"holds no certificate in PEM: {reason}") from None
     except OSError as error:
@@ -44,8 +48,8 @@ def client_context(ca_file: str | None) -> ssl.SSLContext:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """The common name in the subject of *certificate*, as ``ssl`` shows a peer's; None if it has no
-    name, or several: nobody could say which counts.
+    """Return the common name in the subject of *certificate*, a dict as returned by
+    ``getpeercert``; None if there is none, or more than one, which would be ambiguous.
     """
     parts = (certificate or {}).get("subject", ())
     names = [value for part in parts for name, value in part if name == "commonName"]

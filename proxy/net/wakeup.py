@@ -1,4 +1,4 @@
-"""A signal that several tasks wait for at once."""
+"""A signal that wakes several waiting tasks at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Signal:
-    """``fire`` wakes everyone who waits now; nothing is remembered for those who come later."""
+    """``fire`` wakes all waiting tasks; tasks that wait later are not affected."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], Callable[[], bool] | None] = {}
@@ -15,23 +15,23 @@ class Signal:
 
     @property
     def waiters(self) -> int:
-        """Tasks that wait now."""
+        """Number of waiting tasks."""
         return len(self._waiting)
 
     def fire(self) -> None:
-        """Wake all who wait, and whose condition is met. Cheap if nobody waits."""
+        """Wake all waiting tasks whose condition holds. Cheap without waiting tasks."""
         for future, condition in self._waiting.items():
             if not future.done() and (condition is None or condition()):
                 future.set_result(None)
 
     def fire_soon(self, within_s: float) -> None:
-        """``fire`` within that time, once for all who ask for it until then."""
+        """Call ``fire`` within *within_s*; calls until then have no further effect."""
         if self._soon is None and self._waiting:
             self._soon = asyncio.get_running_loop().call_later(within_s, self._fire_now)
 
     async def wait(self, timeout_s: float, *, until: Callable[[], bool] | None = None) -> bool:
-        """Wait for the next ``fire`` at which *until* is true, if there is such a condition; False
-        if *timeout_s* passed first.
+        """Wait for the next ``fire`` at which *until* (if given) is true. Return False after
+        *timeout_s*.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = until

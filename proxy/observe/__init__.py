@@ -1,1 +1,1 @@
-"""Observation: metrics, logs, traces, and jumps of the clocks."""
+"""Metrics, logs, traces and the detection of clock jumps."""

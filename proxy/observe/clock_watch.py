@@ -1,4 +1,4 @@
-"""Looks at the clocks of this process, and tells of jumps: leases, locks and ages go by them."""
+"""Detects and logs clock jumps, because leases, locks and ages depend on the clocks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _log = structlog.get_logger("clock")
 
 
 async def watch_clocks(jumps: ClockJumps) -> None:
-    """Keep *jumps* until cancelled."""
+    """Feed *jumps* with clock readings until cancelled, and log each jump."""
     while True:
         for jump in jumps.look(now_ns=now_ns(), wall_ms=wall_ms()):
             if jump.kind is JumpKind.STOOD_STILL:
-                _log.warning("the process stood still", seconds=jump.by_ms / 1000)
+                _log.warning("the process was suspended", seconds=jump.by_ms / 1000)
             else:
-                _log.warning("the wall clock was moved", seconds=jump.by_ms / 1000)
+                _log.warning("the wall clock jumped", seconds=jump.by_ms / 1000)
         await asyncio.sleep(_LOOK_S)

@@ -1,4 +1,6 @@
-"""Logs: JSON lines in production, colours on a terminal; on stderr, so that stdout stays data."""
+"""Logging setup: JSON lines in production, colours on a terminal. Logs go to stderr, so that stdout
+stays data.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ _SHARED: list[Processor] = [
 
 
 def configure_logs(*, level: str = "info", json_lines: bool | None = None) -> None:
-    """Set up all logs of this process: ours, and what libraries say through ``logging``.
+    """Configure all logs of this process, including those of libraries that use ``logging``.
 
-    *json_lines* None: JSON unless stderr is a terminal. Caller: the command line, once.
+    *json_lines* None means JSON unless stderr is a terminal. Called once, by the command line.
     """
     as_json = not sys.stderr.isatty() if json_lines is None else json_lines
-    # Plain, for a frame with all variables around each traceback takes half a second to draw.
+    # Plain tracebacks: rendering frames with all variables takes half a second each.
     colours = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     last = _json_renderer() if as_json else [colours]
     structlog.configure(
@@ -49,22 +51,25 @@ def configure_logs(*, level: str = "info", json_lines: bool | None = None) -> No
 
 
 def queue_log(name: str, *, group: str, queue: QueueName) -> Any:
-    """A logger whose every line carries group, topic and qid."""
+    """Return a logger that adds group, topic and qid to every line."""
     return structlog.get_logger(name).bind(group=group, topic=queue.topic, qid=queue.qid)
 
 
 @dataclass(slots=True)
 class NoisyLog:
-    """Warnings that come again and again: each key at most once in ``every_s`` seconds.
+    """Rate-limited warnings: at most one line per key in ``every_s`` seconds.
 
-    The next line that passes says how many were left out. O(1) a call; ``max_keys`` bounds memory.
+    The next line of the key reports the number of suppressed lines. O(1) per call; ``max_keys``
+    bounds memory.
     """
 
     log: Any
     every_s: float = 10.0
     max_keys: int = 1024
     clock_ns: Callable[[], int] = now_ns
-    _seen: dict[str, tuple[int, int]] = field(default_factory=dict)  # key → last line, left out
+    _seen: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # key → time of the last line, lines suppressed since
 
     def warning(self, key: str, event: str, **fields: Any) -> None:
         """Log *event* with *fields*, unless *key* had a line less than ``every_s`` ago."""
@@ -74,7 +79,7 @@ class NoisyLog:
             self._seen[key] = (last_ns, left_out + 1)
             return
         if len(self._seen) >= self.max_keys:
-            del self._seen[next(iter(self._seen))]  # the key that was quiet longest
+            del self._seen[next(iter(self._seen))]  # the key quiet for the longest time
         self._seen[key] = (now, 0)
         self.log.warning(event, **fields, **({"left_out": left_out} if left_out else {}))
 

@@ -1,6 +1,6 @@
-"""Every metric of the proxy, in one file; ``metrics_collector`` reads their values at each scrape.
+"""Definitions of all metrics of the proxy; ``metrics_collector`` reads their values at each scrape.
 
-Key values never stand in a label: they are without number, and they are the users' own data.
+Order keys are never labels: their number is unbounded, and they are users' data.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from proxy.core.jobs.measures import SECONDS, TIMES
 from proxy.core.keys.order_key import MissingKey
 from proxy.core.pipeline.key_counts import KeyCount
 
-#: What all names begin with.
+#: Prefix of all names.
 PREFIX = "orderlane_"
 
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """Name without prefix, what it says, its labels, and its kind: one that only rises, a histogram
-    with these upper *bounds*, or (neither) a gauge. *values*: all that its last label may be; each
-    is shown from the beginning, for of what begins at 1 no rise is seen.
+    """Name without prefix, description, labels and kind of a metric.
+
+    It is a counter, a histogram with upper *bounds*, or (neither) a gauge. *values* lists all
+    values of the last label: each is exported from the start, because a counter that first appears
+    with 1 shows no increase.
     """
 
     name: str
@@ -31,13 +33,13 @@ class MetricDefinition:
 
     @property
     def kind(self) -> str:
-        """As Prometheus calls it."""
+        """The Prometheus type."""
         return "histogram" if self.bounds else "counter" if self.counter else "gauge"
 
 
 _QUEUE = ("group", "topic", "queue")
 
-#: Taken from one queue's statistics; by field.
+#: From one queue's statistics; by field.
 QUEUE_GAUGES: dict[str, MetricDefinition] = {
     "lag": MetricDefinition(
         "consumer_lag_messages", "End offset of the queue minus the committed offset", _QUEUE
@@ -93,7 +95,7 @@ KEYS = MetricDefinition(
     values=tuple(KeyCount),
 )
 
-#: *top* is 1 or 10. By a sketch that is too low by 1/256 of all hand-outs at most.
+#: *top* is 1 or 10. The sketch underestimates by at most 1/256 of all deliveries.
 HOT_KEYS = MetricDefinition(
     "hot_key_share",
     "Share of the hottest key (top 1) or the ten hottest (top 10) in recent deliveries",
@@ -109,7 +111,7 @@ JOINED = MetricDefinition(
     "group_joined", "1 while this proxy is in the group because it has clients for it", ("group",)
 )
 
-#: Taken from the measures of a topic; by field.
+#: From the measures of a topic; by field.
 HISTOGRAMS: dict[str, MetricDefinition] = {
     "attempts": MetricDefinition(
         "attempts", "Deliveries of each finished message", bounds=tuple(map(float, TIMES))
@@ -134,7 +136,7 @@ TAKE_OVERS = MetricDefinition(
     bounds=SECONDS,
 )
 
-#: Taken from the counts of a topic; by field.
+#: From the counters of a topic; by field.
 TOPIC_COUNTERS: dict[str, MetricDefinition] = {
     name: MetricDefinition(metric, help_text, counter=True)
     for name, metric, help_text in (
@@ -173,7 +175,7 @@ TOPIC_COUNTERS: dict[str, MetricDefinition] = {
     )
 }
 
-#: Taken from the same; each is a count by the value of its last label.
+#: From the counters of a topic; each is split by the value of its last label.
 COUNTS_BY: dict[str, MetricDefinition] = {
     "dead_lettered": MetricDefinition(
         "dlq_total",
@@ -195,7 +197,7 @@ REDRIVEN = MetricDefinition(
     "dlq_redriven_total", "Dead letters sent back to their original topic", counter=True
 )
 
-#: Of the rate limits of topics, and of their group (topic: empty).
+#: Rate limits of topics, and of their group (empty topic).
 RATES: dict[str, MetricDefinition] = {
     "share": MetricDefinition("rate_limit", "This proxy's share of max_rate, in messages a second"),
     "held_back": MetricDefinition(
@@ -203,7 +205,7 @@ RATES: dict[str, MetricDefinition] = {
     ),
 }
 
-#: Of the bulk readers of a group; by field.
+#: Bulk readers of a group; by field.
 BULK: dict[str, MetricDefinition] = {
     "bulk_bytes": MetricDefinition(
         "bulk_bytes_total", "Bytes read for bulk readers", ("group",), counter=True
@@ -216,7 +218,7 @@ BULK: dict[str, MetricDefinition] = {
     ),
 }
 
-#: Of the places that groups come from; by field.
+#: Sources of group settings; by field.
 CONFIGURATION: dict[str, MetricDefinition] = {
     "config_applied": MetricDefinition(
         "config_applied_total", "Reloads of group settings", ("source",), counter=True
@@ -229,7 +231,7 @@ CONFIGURATION: dict[str, MetricDefinition] = {
     ),
 }
 
-#: Of a topic that the proxy delivers itself; by field.
+#: Topics that the proxy delivers itself; by field.
 DELIVERIES: dict[str, MetricDefinition] = {
     "delivered": MetricDefinition(
         "target_deliveries_total", "Messages accepted by their target", counter=True
@@ -248,7 +250,7 @@ DELIVERIES: dict[str, MetricDefinition] = {
     "slow": MetricDefinition("target_slow", "1 while the target asks for fewer messages or none"),
 }
 
-#: Of the limits that one client can reach; by field.
+#: Limits that a single client can reach; by field.
 LIMITS: dict[str, MetricDefinition] = {
     "refused": MetricDefinition(
         "refused_requests_total", "Requests refused by a limit", ("limit",), counter=True
@@ -258,7 +260,7 @@ LIMITS: dict[str, MetricDefinition] = {
     ),
 }
 
-#: Of the process.
+#: The process.
 PROCESS: dict[str, MetricDefinition] = {
     "memory": MetricDefinition("memory_used_bytes", "Bytes of messages held", ()),
     "window": MetricDefinition(
@@ -297,7 +299,7 @@ PROCESS: dict[str, MetricDefinition] = {
 
 
 def definitions() -> list[MetricDefinition]:
-    """All of them, for the documentation and its test."""
+    """Return all definitions, for the documentation and its test."""
     return [
         *QUEUE_GAUGES.values(),
         KEYS,

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry. The only module that needs the packages of the extra ``tracing``."""
+"""OpenTelemetry spans. Only this module needs the packages of the extra ``tracing``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-#: What spans of a proxy are known by, if the environment does not say otherwise.
+#: Service name of the spans, unless the environment sets one.
 SERVICE = "orderlane-proxy"
 
 
 class OpenTelemetrySpans:
-    """Spans below those of producers, by their W3C trace context."""
+    """Spans that are children of the producers' spans, by W3C trace context."""
 
     def __init__(self, provider: TracerProvider) -> None:
-        """*provider* is shut down by ``close``."""
+        """``close`` shuts *provider* down."""
         self._provider = provider
         self._tracer = provider.get_tracer("orderlane")
         self._propagator = TraceContextTextMapPropagator()
 
     def context_of(self, properties: Mapping[str, str]) -> Context | None:
-        """The context in the *properties* of a message; None if there is none that is right, or
-        its trace is not sampled.
+        """Return the trace context in a message's *properties*; None if it is missing, invalid or
+        not sampled.
         """
         context = self._propagator.extract(properties)
         of_producer = trace.get_current_span(context).get_span_context()
@@ -44,7 +44,7 @@ class OpenTelemetrySpans:
         attributes: Mapping[str, str | int],
         failed: bool = False,
     ) -> None:
-        """One span that is over, below the span of *context*. Times are ns since 1970."""
+        """Record a finished span as a child of *context*. Times are ns since 1970."""
         if not isinstance(context, Context):
             raise TypeError(f"expected a context of OpenTelemetry, got {type(context).__name__}")
         span = self._tracer.start_span(
@@ -55,14 +55,15 @@ class OpenTelemetrySpans:
         span.end(end_ns)
 
     def close(self) -> None:
-        """Send what is left; waits for the collector, for seconds at most."""
+        """Export the remaining spans; blocks for a few seconds at most."""
         self._provider.shutdown()
 
 
 def spans_to(endpoint: str, *, instance: str) -> OpenTelemetrySpans:
-    """Spans that go to the collector at the URL *endpoint*, in batches, by a thread of its own. Of
-    OpenTelemetry's environment variables those of the exporter, of batches and of the resource
-    count: OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME, … *instance* names this process.
+    """Return spans that a thread exports in batches to the collector at the URL *endpoint*.
+
+    OpenTelemetry's environment variables for the exporter, batches and the resource apply, such as
+    OTEL_EXPORTER_OTLP_HEADERS and OTEL_SERVICE_NAME. *instance* names this process.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 

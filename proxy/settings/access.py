@@ -1,4 +1,4 @@
-"""Settings of who may do what: tokens, certificates, and the rules for those whom they name."""
+"""Settings of authentication and authorization: tokens, certificates and access rules."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ class AccessSettings(SettingsGroup):
 
     @property
     def rule(self) -> Rule:
-        """As the core knows it."""
+        """The rule in the core's form."""
         return Rule(self.principals, frozenset(self.may), self.groups, self.topics)

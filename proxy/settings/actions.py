@@ -1,6 +1,6 @@
-"""Settings of actions: what a group does to a topic's messages on their way to its clients.
+"""Settings of actions, which filter, transform or deliver a topic's messages.
 
-The docstring below a field is what ``docs/settings.md`` shows.
+Field docstrings are shown in ``docs/settings.md``.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ else:
 
 
 def delivers_last(actions: tuple[ActionSettings, ...]) -> tuple[ActionSettings, ...]:
-    """Refuses actions behind one that delivers."""
+    """Reject actions after one that delivers."""
     for number, each in enumerate(actions[:-1], start=1):
         if each.delivery is not None:
             raise ValueError(
-                f"action {number} ({each.kind}) delivers the message: it should stand last, and"
-                " once; what should have it as well is another group"
+                f"action {number} ({each.kind}) delivers the message: it should be the last"
+                " action; use another group for a second target"
             )
     return actions

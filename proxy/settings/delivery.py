@@ -1,4 +1,4 @@
-"""Settings of the actions that deliver: what all of them have."""
+"""Settings common to all delivering actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from proxy.settings.types import Seconds, SettingsGroup
 
-#: What a text with expressions may look at, of a message that is delivered.
+#: Names available to expressions about a delivered message.
 DELIVERED = frozenset(
     "attempt body group key message_id offset order_key properties queue raw tag text topic".split()
 )
@@ -19,13 +19,13 @@ DELIVERED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra of orderlane that brings the package which a sink needs."""
+    """An extra of orderlane with the package that a sink needs."""
 
     name: str
     package: str
 
     def check(self) -> None:
-        """Raises ValueError if the package is not installed."""
+        """Raise ValueError if the package is not installed."""
         if find_spec(self.package) is None:
             raise ValueError(
                 f"needs the package {self.package}: pip install 'orderlane[{self.name}]'"
@@ -38,7 +38,7 @@ class DeliverySettings(SettingsGroup):
     kind: ClassVar[str]
     """Its name in the list of actions."""
     extra: ClassVar[Extra | None] = None
-    """The extra that it needs."""
+    """The required extra."""
 
     concurrency: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 64
     """Maximum messages on their way to the target at a time, of distinct order keys, for each
@@ -60,6 +60,6 @@ class DeliverySettings(SettingsGroup):
         return None
 
     def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
-        """Raises ValueError, in a sentence, if one of the secrets that it names is not in *secrets*
-        or does not fit.
+        """Raise ValueError with one sentence if a required secret is missing from *secrets* or
+        unsuitable.
         """

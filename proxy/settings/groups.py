@@ -1,6 +1,6 @@
-"""Settings of the consumer groups: the part that may change while a proxy runs.
+"""Settings of the consumer groups, which may change while a proxy runs.
 
-The docstring below a field is what ``docs/settings.md`` shows.
+Field docstrings are shown in ``docs/settings.md``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def _order_key(value: str) -> str:
         compile_order_key(value)
     except BadOrderKey as error:
         kind = error.kind.name.removeprefix("a ")
-        raise ValueError(f"should be {allowed()}; this is no {kind}: {error.reason}") from None
+        raise ValueError(
+            f"should be {allowed()}; this is not a valid {kind}: {error.reason}"
+        ) from None
     except ValueError:
         raise ValueError(f"should be {allowed()}") from None
     return value
@@ -163,7 +165,7 @@ class GroupSettings(SettingsGroup):
         if len(self.name) > MAX_BROADCAST_CHARS:
             raise ValueError(
                 "the name of a broadcast group should have at most"
-                f" {MAX_BROADCAST_CHARS} characters: those of its clients stand behind it"
+                f" {MAX_BROADCAST_CHARS} characters: client ids are appended to it"
             )
         if delivered := [topic.name for topic in self.topics if topic.delivery is not None]:
             raise ValueError(
@@ -174,18 +176,18 @@ class GroupSettings(SettingsGroup):
 
     @property
     def delivers(self) -> bool:
-        """True if the proxy delivers some of its topics itself."""
+        """Whether the proxy delivers any of its topics itself."""
         for topic in self.topics:  # noqa: SIM110  # asked at each pull: any() takes twice as long
             if topic.delivery is not None:
                 return True
         return False
 
     def topic(self, name: str) -> TopicSettings | None:
-        """Settings of the topic *name*, None if the group does not consume it."""
+        """Return the settings of the topic *name*; None if the group does not consume it."""
         return next((topic for topic in self.topics if topic.name == name), None)
 
     @property
     def start_ms(self) -> int | None:
-        """``start_from`` in milliseconds since 1970 if it is a time, else None."""
+        """``start_from`` in ms since 1970 if it is a time, else None."""
         at = self.start_from
         return int(at.timestamp() * 1000) if isinstance(at, datetime) else None

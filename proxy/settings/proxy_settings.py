@@ -1,8 +1,8 @@
-"""Every setting of a proxy: its name, unit, default, and why that default.
+"""All settings of a proxy: names, units, defaults and their reasons.
 
-One YAML file a process, environment variables over it (``ORDERLANE_LISTEN__THRIFT=…``), options of
-the command line over both. The docstring below a field is what ``docs/settings.md`` shows. Those of
-the consumer groups are in ``group_settings``.
+Each process has one YAML file; environment variables (``ORDERLANE_LISTEN__THRIFT=…``) override it,
+and command line options override both. Field docstrings are shown in ``docs/settings.md``. Group
+settings are in ``groups``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from proxy.settings.types import (
     some,
 )
 
-#: More on one machine would have to share ports with others.
+#: More workers on one machine would have to share ports.
 MOST_WORKERS = 64
 
 
@@ -305,17 +305,17 @@ class Settings(SettingsGroup):
                 " are shown"
             )
         if self.access and not (self.tokens or self.certificates):
-            raise ValueError("access: these rules need tokens or certificates, which say who asks")
+            raise ValueError("access: rules need tokens or certificates, which identify the caller")
         return self
 
     def group(self, name: str) -> GroupSettings | None:
-        """Settings of the group *name*, None if there is none."""
+        """Return the settings of the group *name*; None if it does not exist."""
         return next((group for group in self.groups if group.name == name), None)
 
 
 def broker_tls(environment: Mapping[str, str]) -> BrokerTlsSettings | None:
-    """That setting by the variables of *environment* alone (``ORDERLANE_BROKER_TLS__CA=…``), for
-    what has no other settings. Raises SettingsError with one sentence for each problem.
+    """Return the setting ``broker_tls`` from *environment* only (``ORDERLANE_BROKER_TLS__CA=…``),
+    for tools without other settings. Raises SettingsError with one sentence per problem.
     """
     prefix = f"{ENVIRONMENT_PREFIX}BROKER_TLS__"
     own = {name: value for name, value in environment.items() if name.startswith(prefix)}
@@ -329,12 +329,15 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     content: bytes | None = None,
 ) -> Settings:
-    """Read the YAML file *path*, the environment over it, *overrides* over both.
+    """Read the YAML file *path*, then apply the environment, then *overrides*.
 
-    *overrides* are dotted names with values, as options of the command line give them:
-    ``{"listen.thrift": "127.0.0.1:0"}``. *environment* is the process's own by default;
-    *content* is that of the file, if it was read before.
-    Raises SettingsError with one sentence for each problem.
+    Raises SettingsError with one sentence per problem.
+
+    Args:
+        path: The file; None: no file.
+        overrides: Values by dotted names, such as ``{"listen.thrift": "127.0.0.1:0"}``.
+        environment: Environment variables; by default the process's own.
+        content: Content of the file, if it was read before.
     """
     layers = Layers.read(
         path,

@@ -1,6 +1,6 @@
-"""Where settings come from, YAML file, environment, options, and how a wrong one is told.
+"""Combines settings from YAML file, environment and options, and explains invalid ones.
 
-Knows nothing of what the settings mean: the models are in ``proxy.settings.proxy_settings``.
+It is independent of the models, which are in ``proxy.settings.proxy_settings``.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from pydantic import BaseModel, ValidationError
 from proxy.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "ORDERLANE_"
-#: Of the embedded broker's settings; they are none of the proxy's.
+#: Prefixes of the embedded broker's settings, which are not the proxy's.
 BROKER_PREFIX = "ORDERLANE_BROKER__"
 
 Location = tuple[int | str, ...]
 
-#: In one file: thousands of groups have fewer.
+#: Largest number of values in one file: even thousands of groups have fewer.
 _MOST_VALUES = 100_000
 
-#: Settings whose wrong values are kept out of messages: a token may stand where its hash belongs.
+#: Settings whose invalid values are not shown: a token may be given in place of its hash.
 _NOT_SHOWN = frozenset({"sha256"})
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses a name that stands twice: one would be lost, and
-    aliases of aliases that say more than any settings do.
+    """YAML's safe loader, which also rejects duplicate names, whose first value would be lost, and
+    nested aliases that expand excessively.
     """
 
     def get_single_data(self) -> Any:
@@ -48,35 +48,35 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                problem = f"{key.value!r} stands here a second time"
+                problem = f"{key.value!r} is a duplicate name"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
         return super().construct_mapping(node, deep)
 
 
 def _count_values(node: yaml.Node, counted: dict[int, int | None]) -> int:
-    """Values below *node*, what aliases stand for counted each time. Raises ConstructorError."""
+    """Return the number of values below *node*, with aliases expanded. Raises ConstructorError."""
     if id(node) not in counted:
-        counted[id(node)] = None  # until it is known; an alias to it from within has no end
+        counted[id(node)] = None  # not known yet: an alias to it from within is endless
         below = node.value if isinstance(node, yaml.CollectionNode) else ()
         parts = (part for each in below for part in (each if isinstance(each, tuple) else (each,)))
         counted[id(node)] = 1 + sum(_count_values(part, counted) for part in parts)
     values = counted[id(node)]
     if values is None or values > _MOST_VALUES:
-        problem = f"aliases make more than {_MOST_VALUES:,} values of this"
+        problem = f"aliases expand to more than {_MOST_VALUES:,} values"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
     return values
 
 
 @dataclass(slots=True)
 class Layers:
-    """The values of all sources, laid over each other, and who gave which."""
+    """Values of all sources, merged, and the source of each."""
 
     source: str
-    """What to call the file in a message."""
+    """Name of the file in messages."""
     merged: dict[str, Any]
     given_by: dict[Location, str] = field(default_factory=dict)
-    """Location of a value that did not come from the file → the variable or option that gave it."""
+    """Location of a value that does not come from the file → its variable or option."""
 
     @classmethod
     def read(
@@ -89,11 +89,11 @@ class Layers:
         content: bytes | None = None,
         prefix: str = ENVIRONMENT_PREFIX,
     ) -> Layers:
-        """Read all sources; raises SettingsError if one of them cannot be read at all.
+        """Read all sources. Raises SettingsError if one of them cannot be read at all.
 
-        *content* is that of the file, if it was read before; *prefix* is how variables begin.
-        *known* are the names at the top: not every variable that begins with ORDERLANE_ is a
-        setting (Kubernetes makes ORDERLANE_PORT for a service of that name).
+        *content* is the file's content, if it was read before; *prefix* is the prefix of variables.
+        *known* are the top-level names: not every variable that begins with ORDERLANE_ is a setting
+        (Kubernetes sets ORDERLANE_PORT for a service named orderlane).
         """
         layers = cls(
             "settings" if path is None else str(path),
@@ -110,7 +110,7 @@ class Layers:
         return layers
 
     def put(self, location: tuple[str, ...], value: Any, giver: str) -> None:
-        """Lay *value* over what stands at *location*; raises SettingsError if that is no group."""
+        """Override *location* with *value*. Raises SettingsError if its parent is not a group."""
         place = self.merged
         for depth, name in enumerate(location[:-1], start=1):
             inner = place.get(name)
@@ -123,7 +123,7 @@ class Layers:
         self.given_by[location] = giver
 
     def name_of(self, location: Location) -> str:
-        """How a person finds *location*: the variable that set it, or file and path."""
+        """Return the name of *location* for people: the variable that set it, or file and path."""
         for length in range(len(location), 0, -1):
             if giver := self.given_by.get(location[:length]):
                 return giver + _path(location[length:], leading_dot=True)
@@ -135,7 +135,7 @@ def _prefix_of(name: str) -> str:
 
 
 def explain(error: ValidationError, layers: Layers, model: type[BaseModel]) -> Iterator[str]:
-    """One sentence for each problem of *error*: where, what was found, what would be right."""
+    """Yield one sentence per problem of *error*: where, what was found, what is right."""
     for detail in error.errors(include_url=False):
         kind, location = detail["type"], detail["loc"]
         where = layers.name_of(location)
@@ -152,14 +152,14 @@ def explain(error: ValidationError, layers: Layers, model: type[BaseModel]) -> I
             yield f"{where}{f' is {short(found)}' if is_one_value else ''}: {_advice(detail)}"
 
 
-#: Of a whole number that a message shows; Python writes none of 4,300 digits.
+#: Largest whole number shown, in bits; Python refuses to format 4,300 digits.
 _MOST_BITS = 4_000
 #: User and password in a URL.
 _USER = re.compile(r"//[^/\s]*@")
 
 
 def short(value: object) -> str:
-    """*value* as a message may show it: one line, not for ever, and no password of a URL."""
+    """Return *value* for a message: one line, shortened, without a URL's password."""
     if isinstance(value, dict):
         return "a group of settings"
     if value is None:
@@ -176,7 +176,9 @@ def short(value: object) -> str:
 
 
 def read_yaml(path: Path, text: bytes | None = None) -> Any:
-    """What the file *path* says, or *text*, if it was read before. Raises SettingsError."""
+    """Return the content of the YAML file *path*, or of *text* if it was read before. Raises
+    SettingsError.
+    """
     try:
         return yaml.load(path.read_bytes() if text is None else text, Loader=_Loader)
     except OSError as error:
@@ -184,10 +186,10 @@ def read_yaml(path: Path, text: bytes | None = None) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise SettingsError(f"{path}{place}: not YAML as it should be: {error.problem}") from None
+        raise SettingsError(f"{path}{place}: invalid YAML: {error.problem}") from None
     except (yaml.YAMLError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise SettingsError(f"{path}: not YAML as it should be: {reason}") from None
+        raise SettingsError(f"{path}: invalid YAML: {reason}") from None
     except RecursionError:
         raise SettingsError(f"{path}: nested too deeply for a settings file") from None
 
@@ -195,7 +197,7 @@ def read_yaml(path: Path, text: bytes | None = None) -> Any:
 def _settings_in(path: Path, text: bytes | None) -> dict[str, Any]:
     content = read_yaml(path, text)
     if content is None:
-        return {}  # an empty file means: all defaults
+        return {}  # an empty file means all defaults
     if not isinstance(content, dict):
         raise SettingsError(
             f"{path}: is {short(content)}, should be settings such as 'nameserver: 127.0.0.1:9876'"
@@ -204,7 +206,9 @@ def _settings_in(path: Path, text: bytes | None) -> dict[str, Any]:
 
 
 def _plain(text: str) -> Any:
-    """An environment variable's value as YAML reads it, so that 5, true and [] mean the same."""
+    """Parse an environment variable's value as YAML, so that 5, true and [] have the same
+    meaning.
+    """
     try:
         value = yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -218,7 +222,7 @@ def _path(location: Location, *, leading_dot: bool = False) -> str:
 
 
 def _name(part: str) -> str:
-    """A name as a message may show it: in one line, and not for ever."""
+    """Return a name for a message: one line, shortened."""
     return part if part.isprintable() and len(part) <= 60 else short(part)
 
 
@@ -238,14 +242,14 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _unknown(name: str, model: type[BaseModel]) -> str:
     if name in getattr(model, "later", ()):
-        return "comes in a later version: leave it out"
+        return "is not supported yet: remove it"
     known = sorted(model.model_fields)
     near = difflib.get_close_matches(name, known, n=1)
     return f"unknown; did you mean {near[0]}?" if near else f"unknown; known are {', '.join(known)}"
 
 
 def _noun(location: Location) -> str:
-    """What holds the value at *location*: of a list, such as groups, one of them."""
+    """Return the noun for the parent of *location*; for a list such as groups, its singular."""
     group = next(
         (part for part in reversed(location[:-1]) if isinstance(part, str)), "settings file"
     )
@@ -266,4 +270,6 @@ def _advice(detail: Any) -> str:
         case "string_type":
             return "should be text"
         case _:
-            return re.sub(r"^\w+ should", "should", str(detail["msg"]))  # what: value, text or list
+            return re.sub(
+                r"^\w+ should", "should", str(detail["msg"])
+            )  # drops pydantic's subject: value, text or list

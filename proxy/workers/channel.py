@@ -1,8 +1,7 @@
-"""What supervisor and worker say to each other, over Unix sockets that keep packets whole.
+"""Messages between supervisor and worker, over Unix sockets that preserve packets.
 
-To the worker go connections, each with the name of the door through which it came, and wishes that
-it let some go; from the worker come reports. Neither side waits for the other: what does not fit is
-tried elsewhere, or later.
+The worker receives connections, each with the name of its listener, and requests to release some;
+it sends reports. Neither side blocks: data that does not fit is sent elsewhere or later.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _LARGEST_PACKET = 4096
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that a worker says of itself; the first one says that it is ready."""
+    """State of a worker; the first report means that it is ready."""
 
     thrift: str
     http: str
@@ -32,11 +31,11 @@ class Report:
 
 
 class Gone(Exception):
-    """The other side has ended."""
+    """The other side has closed the channel."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends, which never block."""
+    """Return both ends, non-blocking."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setblocking(False)
@@ -44,8 +43,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def hand_over(end: socket.socket, door: Door, connection: socket.socket) -> bool:
-    """Give *connection* to the worker; False if it takes nothing now. Caller: the supervisor, which
-    then closes its own copy.
+    """Pass *connection* to the worker; return False if its channel is full.
+
+    Called by the supervisor, which then closes its own copy.
     """
     try:
         socket.send_fds(end, [door.encode()], [connection.fileno()])
@@ -55,7 +55,9 @@ def hand_over(end: socket.socket, door: Door, connection: socket.socket) -> bool
 
 
 def let_go(end: socket.socket, count: int) -> bool:
-    """Have so many clients go elsewhere; False if it takes nothing now. Caller: the supervisor."""
+    """Ask the worker to release *count* clients; return False if its channel is full. Called by the
+    supervisor.
+    """
     try:
         end.send(b"%d" % count)
     except OSError:
@@ -64,8 +66,10 @@ def let_go(end: socket.socket, count: int) -> bool:
 
 
 def take(end: socket.socket) -> tuple[Door, socket.socket] | int | Literal["lost"] | None:
-    """The next connection, or how many clients to let go; None if there is nothing now, "lost" if
-    there was a connection that could not be had. Raises Gone. Caller: the worker.
+    """Return the next connection, or the number of clients to release; None if there is nothing,
+    "lost" if a connection could not be received.
+
+    Raises Gone. Called by the worker.
     """
     fds = array.array("i")
     try:
@@ -81,7 +85,7 @@ def take(end: socket.socket) -> tuple[Door, socket.socket] | int | Literal["lost
         return int(data)
     if not data:
         raise Gone
-    if not fds:  # this process has as many files open as it may
+    if not fds:  # the process has reached its limit of open files
         return "lost"
     connection = socket.socket(fileno=fds[0])
     connection.setblocking(False)
@@ -89,7 +93,7 @@ def take(end: socket.socket) -> tuple[Door, socket.socket] | int | Literal["lost
 
 
 def tell(end: socket.socket, report: Report) -> bool:
-    """Send *report*; False if it does not fit now. Caller: the worker."""
+    """Send *report*; return False if the channel is full. Called by the worker."""
     try:
         end.send(orjson.dumps(asdict(report)))
     except OSError:
@@ -98,7 +102,7 @@ def tell(end: socket.socket, report: Report) -> bool:
 
 
 def hear(end: socket.socket) -> Report | None:
-    """The next report; None if there is none now. Raises Gone. Caller: the supervisor."""
+    """Return the next report, or None. Raises Gone. Called by the supervisor."""
     try:
         data = end.recv(_LARGEST_PACKET)
     except BlockingIOError:
@@ -111,7 +115,7 @@ def hear(end: socket.socket) -> Report | None:
 
 
 def close(end: socket.socket | None) -> None:
-    """Close it, if it is there."""
+    """Close *end*, if it is not None."""
     if end is not None:
         with contextlib.suppress(OSError):
             end.close()

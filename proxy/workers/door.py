@@ -1,4 +1,4 @@
-"""An address at which all workers' clients come: sockets that listen, and nothing else."""
+"""A listening address that all workers share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _log = structlog.get_logger("door")
 
 
 class Door:
-    """Listens at one address. ``open`` lets connections in; until then they wait in the system."""
+    """Listens on one address. Connections wait in the system's backlog until ``open``."""
 
     def __init__(self, setting: str, address: str, give: Callable[[socket.socket], None]) -> None:
-        """*give* gets each connection, and closes it. Raises OrderlaneError that names *setting* if
-        the port cannot be had.
+        """*give* gets each connection and closes it. Raises OrderlaneError that names *setting* if
+        the port is not available.
         """
         try:
             self._acceptor = Acceptor(
@@ -33,13 +33,13 @@ class Door:
         self.address = at_port(address, self._acceptor.address[1])
 
     def open(self) -> None:
-        """Let connections in."""
+        """Accept connections."""
         self._acceptor.open()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._acceptor.close()
 
 
 def _no_more(error: OSError) -> None:
-    _log.error("no connection can be taken", reason=error.strerror)
+    _log.error("cannot accept connections; retrying", reason=error.strerror)

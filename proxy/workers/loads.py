@@ -1,4 +1,4 @@
-"""Which worker gets the next connection, and which has too many: pure."""
+"""Selects the worker for the next connection, and workers with too many connections. Pure."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ _LOOKS = 3
 
 @dataclass(slots=True)
 class Load:
-    """What the supervisor knows of one worker's clients."""
+    """The supervisor's view of one worker's connections."""
 
     listening: bool = False
-    """False before it is ready, once it drains, and while a person has drained it."""
+    """False before it is ready, while it drains, and while an operator has drained it."""
     open: int = 0
-    """Connections to its Thrift side that came through a door, as it said last."""
+    """Open Thrift connections passed by the supervisor, by its last report."""
     movable: int = 0
-    """Those of them whose clients may go on at another worker."""
+    """Number of these whose clients may continue at another worker."""
     taken: int = 0
-    """Connections that it took so far, of those handed to it, as it said last."""
+    """Passed connections that it has accepted so far, by its last report."""
     handed: int = 0
 
     def reported(self, *, listening: bool, connections: int, movable: int, taken: int) -> None:
-        """The worker said so of itself."""
+        """Update from a report of the worker."""
         self.listening, self.taken = listening, taken
         self.open, self.movable = connections, movable
 
     def hand(self) -> None:
-        """A connection was handed to it."""
+        """Count a connection passed to the worker."""
         self.handed += 1
 
     @property
     def under_way(self) -> int:
-        """Connections that it has not taken yet; they stay so if it stands still."""
+        """Passed connections that it has not accepted yet; a stalled worker leaves them so."""
         return self.handed - self.taken
 
 
 def in_turn(loads: Mapping[int, Load]) -> list[int]:
-    """The workers that may get a connection, the best first.
+    """Return the workers that may get a connection, best first.
 
-    Those that have taken all they were given come before others, so that a worker that stands still
-    gets one connection and no more while another lives; then fewest connections; then the one that
-    was given fewest so far, or connections that come and go would all be the first worker's.
+    Workers that have accepted all passed connections come first, so that a stalled worker gets only
+    one; then those with the fewest connections; then those that were passed the fewest so far, or
+    short-lived connections would all go to the first worker.
     """
     able = [(number, load) for number, load in loads.items() if load.listening]
     able.sort(key=lambda each: _burden(each[1]))
@@ -51,18 +51,18 @@ def in_turn(loads: Mapping[int, Load]) -> list[int]:
 
 @dataclass(slots=True)
 class Evenness:
-    """Whether clients are to move: those of a worker that ended are with the others, and the one in
-    its place would have none for as long as no client is new.
+    """Decides whether clients move. After a restart, a worker would otherwise have no clients until
+    new ones connect.
     """
 
-    looks: int = 0  # in a row that found too many at the same worker
+    looks: int = 0  # consecutive checks that found the same worker overloaded
     number: int = 0
 
     def look(self, loads: Mapping[int, Load]) -> tuple[int, int] | None:
-        """The worker that should let clients go, and how many. Caller: once a second.
+        """Return the worker that should release clients, and how many. Call it once a second.
 
-        It takes three looks: clients that come or go at the same time are no reason. And what would
-        come back is not moved: the door looks at all connections, of which some stay.
+        Three checks must agree, so that concurrent connects and disconnects have no effect. Clients
+        that would return are not moved: not all connections are movable.
         """
         able = {number: load for number, load in loads.items() if load.listening}
         number = max(able, key=lambda each: able[each].movable, default=0)

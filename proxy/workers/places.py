@@ -1,4 +1,4 @@
-"""Where each worker listens: pure."""
+"""The addresses of each worker. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from proxy.errors import SettingsError
 from proxy.settings.types import at_port, host_port
 
-#: From the ports of one worker to those of the next. Thrift and HTTP are neighbours by default, and
-#: a person should see whose port it is.
+#: Distance between the ports of two workers. Thrift and HTTP are adjacent by default, and the port
+#: should show the worker.
 STEP = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A worker, and where it listens, as host:port; port 0 means any free one."""
+    """Number and addresses of a worker, as host:port; port 0 is any free port."""
 
     number: int  # from 1
     thrift: str
@@ -23,8 +23,10 @@ class Place:
 
 
 def places(workers: int, *, doors: dict[str, str]) -> list[Place]:
-    """Worker k has the ports of ``listen.thrift`` and ``listen.http`` plus 10k, or free ones where
-    these are 0. *doors*: by setting where clients come. Raises SettingsError if two are the same.
+    """Return the addresses of all workers: worker k has the ports of ``listen.thrift`` and
+    ``listen.http`` plus 10k, or free ones where these are 0.
+
+    *doors*: shared addresses by setting. Raises SettingsError for a duplicate address.
     """
     made = [
         Place(
@@ -50,7 +52,7 @@ def _beside(doors: dict[str, str], setting: str, number: int) -> str:
         return address
     if port + number * STEP > 65535:
         raise SettingsError(
-            f"{setting}: {address} leaves worker {number} no port: choose a lower one"
+            f"{setting}: {address} leaves no port for worker {number}: choose a lower port"
         )
     return at_port(address, port + number * STEP)
 

@@ -1,4 +1,4 @@
-"""Keeps the workers running, and hands them their clients: sockets and processes; no decisions."""
+"""Runs the worker processes and passes connections to them; sockets and processes, no decisions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from proxy.workers.restarts import Restarts, Silence, bad_ends, how
 _log = structlog.get_logger("workers")
 
 _LOOK_S = 1.0
-_NOT_STARTED = 1  # as if it had ended with this code
+_NOT_STARTED = 1  # exit code of a worker that could not start
 
-#: The command that runs a worker at a place, with the number of the file that is its channel.
+#: Returns the command of a worker, given its addresses and the file number of its channel.
 Command = Callable[[Place, int], Sequence[str]]
 
 
@@ -39,8 +39,8 @@ class _Worker:
     restarts: Restarts = field(default_factory=Restarts)
     silence: Silence = field(default_factory=lambda: Silence(0, 0))
     process: asyncio.subprocess.Process | None = None
-    end: socket.socket | None = None  # ours of the channel
-    report: Report | None = None  # the last one of the process that runs; None: it is not ready
+    end: socket.socket | None = None  # the supervisor's end of the channel
+    report: Report | None = None  # last report of the running process; None: not ready
     keeping: asyncio.Task[int] | None = None
 
     @property
@@ -54,12 +54,12 @@ class _Worker:
 
 
 class Supervisor:
-    """``start``, then ``close``, which drains all workers; both once."""
+    """Call ``start``, then ``close``, which drains all workers; once each."""
 
     def __init__(
         self, places: Sequence[Place], command: Command, *, doors: Mapping[str, str]
     ) -> None:
-        """*doors*: by setting where clients come."""
+        """*doors*: shared addresses by setting."""
         self._command = command
         self._workers = {place.number: _Worker(place) for place in places}
         self._where = doors
@@ -70,8 +70,9 @@ class Supervisor:
         self._evenness = Evenness()
 
     async def start(self) -> dict[str, str]:
-        """Have all workers serve; by setting where they do. Raises OrderlaneError if a port cannot
-        be had, or one of them ends; then none is left.
+        """Start all workers; return the shared addresses by setting.
+
+        Raises OrderlaneError if a port is not available or a worker exits; then all have stopped.
         """
         self._ready = asyncio.get_running_loop().create_future()
         try:
@@ -82,7 +83,7 @@ class Supervisor:
                 worker.keeping = spawn(self._keep(worker), name=f"worker {worker.number}")
             await self._ready
         except BaseException:
-            with contextlib.suppress(OrderlaneError):  # what is said is why
+            with contextlib.suppress(OrderlaneError):  # the first error is the one to report
                 await self.close()
             raise
         for door in self._doors.values():
@@ -91,8 +92,8 @@ class Supervisor:
         return {setting: door.address for setting, door in self._doors.items()}
 
     async def close(self) -> None:
-        """Have all workers drain, and wait for them. Raises OrderlaneError that names those that
-        failed meanwhile.
+        """Drain all workers and wait for them. Raises OrderlaneError that names those that
+        failed.
         """
         self._closing.set()
         for door in self._doors.values():
@@ -108,13 +109,13 @@ class Supervisor:
             raise OrderlaneError(failed)
 
     def pass_on(self, number: int) -> None:
-        """Send all workers a signal; one that is not ready yet knows none but those that end it."""
+        """Send a signal to all workers; one that is not ready only handles signals that end it."""
         for worker in self._workers.values():
             if number == signal.SIGTERM or worker.report is not None:
                 worker.signal(number)
 
     def workers(self) -> list[dict[str, Any]]:
-        """Those that are ready, for the ready line."""
+        """Return the ready workers, for the ready line."""
         return [
             {
                 "worker": worker.number,
@@ -129,13 +130,15 @@ class Supervisor:
     # ---- processes ------------------------------------------------------------------------------
 
     async def _keep(self, worker: _Worker) -> int:
-        """Run it again and again; returns the code of its last end, once all are to end."""
+        """Run *worker* with restarts until shutdown; return its last exit code."""
         while True:
             started_ns = now_ns()
             try:
                 code = await self._run(worker)
-            except OSError as error:  # no memory, or no processes left
-                _log.error("worker cannot be started", worker=worker.number, reason=str(error))
+            except OSError as error:  # out of memory or processes
+                _log.error(
+                    "cannot start a worker; retrying", worker=worker.number, reason=str(error)
+                )
                 code = _NOT_STARTED
             if self._closing.is_set():
                 return code
@@ -143,10 +146,10 @@ class Supervisor:
             if not self._ready.done():
                 sentence = f"worker {worker.number} ended {how(code)} before it was ready"
                 self._ready.set_exception(OrderlaneError(sentence))
-                return 0  # it is told there
+                return 0  # ``start`` reports it
             pause_s = worker.restarts.pause_s((now_ns() - started_ns) / 1e9)
             _log.error(
-                "worker ended, it is started again",
+                "worker exited; restarting it",
                 worker=worker.number,
                 ended=how(code),
                 pause_s=pause_s,
@@ -154,7 +157,7 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), pause_s)
             if self._closing.is_set():
-                return 0  # none is there that could drain
+                return 0  # no process to drain
 
     async def _run(self, worker: _Worker) -> int:
         ours, theirs = channel.pair()
@@ -163,20 +166,20 @@ class Supervisor:
             worker.process = await asyncio.create_subprocess_exec(
                 *self._command(worker.place, theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=2,  # stdout is the supervisor's own, for its ready line
+                stdout=2,  # the supervisor's stdout is reserved for its ready line
                 pass_fds=(theirs.fileno(),),
-                # Ctrl-C at a terminal is for the supervisor, or it would count twice here.
+                # Ctrl-C in a terminal signals only the supervisor, or it would count twice here.
                 start_new_session=True,
             )
             theirs.close()
             if self._closing.is_set():
-                worker.signal(signal.SIGTERM)  # the one for all came too early
+                worker.signal(signal.SIGTERM)  # the signal to all workers came before this process
             worker.end, worker.load = ours, Load()
             now_s = now_ns() / 1e9
             worker.silence = Silence(heard_s=now_s, looked_s=now_s)
             loop.add_reader(ours, self._hear, worker, ours)
             code = await worker.process.wait()
-            # One that never was ready has nothing to drain, and knows no signal yet.
+            # A worker that was never ready has nothing to drain, and no signal handler yet.
             return 0 if self._closing.is_set() and worker.report is None else code
         finally:
             loop.remove_reader(ours)
@@ -189,7 +192,7 @@ class Supervisor:
         try:
             while (report := channel.hear(end)) is not None:
                 self._on_report(worker, report)
-        except Gone:  # its end is noticed where it is waited for
+        except Gone:  # its exit is handled where the process is awaited
             asyncio.get_running_loop().remove_reader(end)
 
     def _on_report(self, worker: _Worker, report: Report) -> None:
@@ -214,19 +217,19 @@ class Supervisor:
             now_s = now_ns() / 1e9
             for worker in self._workers.values():
                 if worker.process is not None and worker.silence.too_long(now_s):
-                    _log.error("worker does not answer, it is killed", worker=worker.number)
+                    _log.error("worker does not report; killing it", worker=worker.number)
                     worker.silence.heard(now_s)
                     worker.signal(signal.SIGKILL)
             if (uneven := self._evenness.look(self._loads())) is not None:
                 number, count = uneven
                 end = self._workers[number].end
                 if end is not None and channel.let_go(end, count):
-                    _log.info("clients are spread again", worker=number, leave=count)
+                    _log.info("moving clients to other workers", worker=number, leave=count)
 
     # ---- connections ----------------------------------------------------------------------------
 
     def _give(self, door: channel.Door, connection: socket.socket) -> None:
-        """Hand it to a worker; it ends here if none takes it, and its client tries again."""
+        """Pass *connection* to a worker; close it if none accepts it, and the client retries."""
         with connection:
             for number in in_turn(self._loads()):
                 worker = self._workers[number]

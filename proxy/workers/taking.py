@@ -1,4 +1,4 @@
-"""The worker's side of the channel: takes connections, and tells how it is."""
+"""The worker's side of the channel: accepts passed connections and sends reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TELL_EVERY_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class Taking:
-    """``start`` once the proxy serves, ``close`` when it has ended."""
+    """Call ``start`` once the proxy serves, and ``close`` after it has stopped."""
 
     end: socket.socket
     addresses: Addresses
@@ -39,13 +39,13 @@ class Taking:
         self._adopted = Adopted(self.thrift)
 
     def start(self) -> None:
-        """Take connections; the supervisor learns that this worker is ready."""
+        """Accept connections; the first report tells the supervisor that this worker is ready."""
         asyncio.get_running_loop().add_reader(self.end, self._take)
         self.thrift.call_on_change(self._tell)
-        self._telling = spawn(self._tell_now_and_then(), name="tell the supervisor")
+        self._telling = spawn(self._tell_now_and_then(), name="report to the supervisor")
 
     async def close(self) -> None:
-        """Take none any more."""
+        """Accept no more connections."""
         self.thrift.call_on_change(None)
         asyncio.get_running_loop().remove_reader(self.end)
         await cancel_and_wait(self._telling)
@@ -59,7 +59,9 @@ class Taking:
                     continue
                 if given == "lost":
                     self._taken += 1
-                    _log.error("connection refused: this worker may open no more files")
+                    _log.error(
+                        "connection refused: this worker has reached its limit of open files"
+                    )
                     self._tell()
                     continue
                 door, accepted = given
@@ -67,14 +69,14 @@ class Taking:
                 take = self.http.adopt if door == "http" else self._adopted.take
                 spawn(take(accepted), name=f"connection for {door}").add_done_callback(self._tell)
         except Gone:
-            # As if told to end: nobody would start this process again, or stop it.
-            _log.error("the supervisor is gone: this worker ends")
+            # Stop as after SIGTERM: no process would restart or stop this one.
+            _log.error("the supervisor has exited: this worker stops")
             asyncio.get_running_loop().remove_reader(self.end)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _tell(self, _taken: object = None) -> None:
         self._adopted.forget_ended()
-        channel.tell(  # what does not fit is in the next one
+        channel.tell(  # a report that does not fit is superseded by the next
             self.end,
             Report(
                 self.addresses.thrift,

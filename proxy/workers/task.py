@@ -1,4 +1,4 @@
-"""What a worker is told when it is started: pure."""
+"""The argument of a worker process. Pure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class Task:
 
     number: int
     channel: int
-    """Number of the open file by which it speaks with the supervisor."""
+    """File number of its channel to the supervisor."""
     settings: str | None
-    """The settings file, which it reads and watches itself."""
+    """The settings file, which the worker reads and watches itself."""
     overrides: dict[str, Any]
-    """Options over that file and the environment, by dotted names."""
+    """Options that override the file and the environment, by dotted names."""
     history: str | None
     log_level: str
     workers: list[str]
-    """The HTTP addresses of all workers; empty if they take any free port."""
+    """HTTP addresses of all workers; empty if they use free ports."""
 
     def text(self) -> str:
-        """As an argument."""
+        """Return the argument."""
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """The task that *text* is of."""
+        """Parse an argument."""
         return cls(**orjson.loads(text))

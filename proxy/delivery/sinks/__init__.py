@@ -1,1 +1,1 @@
-"""The sinks: a module each, imported where a topic has one."""
+"""Sinks, one module each, imported only if a topic uses it."""

@@ -1,9 +1,9 @@
-"""Delivers messages as HTTP requests; what to send and what an answer means, the core decides.
+"""Delivers messages as HTTP requests; the core decides requests and the meaning of answers.
 
-One time limit covers an attempt whole: connecting, sending, and the last byte of the answer. When
-it ends, the connection is closed, so an answer that comes later reaches nobody. Where nothing
-could be connected to, nothing was sent: the next URL is tried, and only if none is left the target
-is down. Cookies, redirects and proxies from the environment are nobody's wish here.
+One time limit covers an attempt from connecting to the last byte of the answer. At its end the
+connection closes, which discards a late answer. If connecting fails, nothing was sent: the next URL
+is tried, and the target is down once none is left. Cookies, redirects and environment proxies are
+disabled.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from proxy.delivery.deliverer import ACKED, Delivery, TargetDown, Verdict, faile
 from proxy.delivery.trust import trust_of
 from proxy.settings.sinks.push import PushSettings, answer_rules_of, push_rules_of
 
-#: An idle connection is closed before servers do it themselves, which many do after 5 s: a request
-#: that crosses such an end on its way would be a failure that is nobody's fault.
+#: Idle connections are closed before servers close them, often after 5 s: a request sent at that
+#: moment would fail without any fault of the receiver.
 _KEEPALIVE_S = 4.0
-#: Part of the time limit after which an attempt gives up itself, a moment before whoever started it
-#: does, so that the reason says where.
+#: Fraction of the time limit after which an attempt stops itself, just before its caller does, so
+#: that the reason can name the receiver.
 _OF_TIMEOUT = 0.98
-#: Above it a body is written bit by bit, so that the loop serves others meanwhile.
+#: Larger bodies are written in chunks, so that the event loop stays responsive.
 _LARGE_BYTES = 1 << 20
 
 
 def make(settings: PushSettings, secrets: Mapping[str, bytes]) -> HttpPush:
-    """Return the deliverer of one topic. Raises ValueError if a secret or a file does not fit."""
+    """Return the deliverer of one topic. Raises ValueError for an unsuitable secret or file."""
     return HttpPush(
         push_rules_of(settings, secrets),
         answer_rules_of(settings),
@@ -69,7 +69,7 @@ class HttpPush:
         max_rate: float | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """*tls* None: receivers' certificates are of authorities that the system trusts."""
+        """*tls* None: the system's authorities for receivers' certificates."""
         self.pace = PushPace(max_rate)
         self._rules = rules
         self._answers = answers
@@ -80,9 +80,9 @@ class HttpPush:
         self._session: aiohttp.ClientSession | None = None
 
     async def deliver(self, delivery: Delivery) -> Verdict:
-        """One request, to the URL whose turn it is, or to the next that can be connected to.
+        """Send one request to the next URL in turn that accepts a connection.
 
-        Raises TargetDown if none of the settings' URLs can.
+        Raises TargetDown if none of the URLs in the settings does.
         """
         try:
             places, own = places_of(self._rules, delivery)
@@ -91,9 +91,9 @@ class HttpPush:
         except Unsendable as error:
             return failed(str(error), reject=True)
         except TimeoutError:
-            return failed(f"{places[0].origin}: no whole answer within {self._timeout_s:g} s")
+            return failed(f"{places[0].origin}: no complete answer within {self._timeout_s:g} s")
         except _Unreachable as error:
-            if own:  # whoever named it may have made it up: the others can be delivered
+            if own:  # the message's own URL may be invalid; other messages can still be delivered
                 return failed(str(error))
             raise TargetDown(str(error)) from None
         if not own:
@@ -110,10 +110,10 @@ class HttpPush:
             await self._session.close()
             self._session = None
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- internals ------------------------------------------------------------------------------
 
     async def _push(self, delivery: Delivery, places: Sequence[PushUrl], *, own: bool) -> Judgement:
-        """The first answer from *places*, those last that were found down lately."""
+        """Return the first answer from *places*; recently failed ones are tried last."""
         began_ns = now_ns()
         pauses = {} if own else self._pauses
 
@@ -141,8 +141,10 @@ class HttpPush:
         raise _Unreachable("; ".join(reasons.values()))
 
     async def _ask(self, request: PushRequest, place: PushUrl, *, of: int) -> Answer | str:
-        """The answer of *place*, or why there is none though it was connected to. A connection
-        takes its share of the time where there are several places: another one is left some.
+        """Return the answer of *place*, or why there is none despite a connection.
+
+        With several places, connecting gets only a part of the time limit, which leaves time for
+        the others.
         """
         try:
             async with self._open().request(
@@ -166,16 +168,16 @@ class HttpPush:
         except aiohttp.ClientConnectorError as error:
             raise _Unreachable(f"{place.origin} cannot be reached: {_why(error)}") from None
         except aiohttp.ClientPayloadError:
-            return "the answer ended in the middle"
+            return "the answer was incomplete"
         except aiohttp.ServerDisconnectedError:
             return "the connection ended without an answer"
         except aiohttp.ClientOSError as error:
             return f"the connection broke: {error.strerror or error}"
         except aiohttp.ClientError as error:
-            return f"an answer that is no HTTP: {getattr(error, 'message', error)}"
+            return f"invalid HTTP in the answer: {getattr(error, 'message', error)}"
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
-        """The whole body; None if it is too long, and then nobody reads on."""
+        """Return the whole body; None, without reading on, if it is too long."""
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
@@ -185,7 +187,7 @@ class HttpPush:
         return bytes(body)
 
     def _heed(self, judgement: Judgement) -> None:
-        """Do what the receiver wishes for all messages."""
+        """Apply the receiver's requests that concern all messages."""
         if judgement.slower:
             self.pace.slower(now_ns())
         if judgement.hold_ms:
@@ -212,16 +214,16 @@ class HttpPush:
 
 
 class _Unreachable(Exception):
-    """Nothing could be connected to, so nothing was sent."""
+    """Connecting failed, so nothing was sent."""
 
 
 def _why(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return str(error.certificate_error)
     if isinstance(error, aiohttp.ClientSSLError):
-        return str(error.os_error)  # its number is none of the system's
+        return str(error.os_error)  # not an error number of the system
     if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)  # its own text has the address once more
+        return os.strerror(error.errno)  # the error's own text repeats the address
     return error.strerror or str(error.os_error)
 
 

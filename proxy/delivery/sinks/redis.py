@@ -1,7 +1,7 @@
-"""A topic's messages into Redis, by commands that its settings spell out.
+"""Writes a topic's messages to Redis with the commands in its settings.
 
-Imported only where a topic has such an action: redis is an extra. One attempt holds one connection
-of the pool; what the library would try again by itself is turned off, since the lane does that.
+Imported only if a topic has such an action: redis is an extra. An attempt uses one connection of
+the pool; the library's own retries are disabled, because the lane retries.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from proxy.delivery.document import document_of
 from proxy.settings.delivery import DELIVERED
 from proxy.settings.sinks.redis import RedisSettings, password_of
 
-#: The server takes no writes at all, whichever they are.
+#: The server refuses all writes.
 _DOWN = (ConnectionError, ClusterError, OutOfMemoryError, ReadOnlyError)
-#: The same, of which the library makes no class of its own.
+#: The same, without an exception class in the library.
 _DOWN_WORDS = ("MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS", "LOADING", "BUSY ")
 
 
 def make(settings: RedisSettings, secrets: Mapping[str, bytes]) -> RedisSink:
-    """Return the deliverer of one topic. Raises ValueError if the password is not there."""
+    """Return the deliverer of one topic. Raises ValueError if the password is missing."""
     return RedisSink(settings, password=password_of(settings, secrets))
 
 
@@ -61,7 +61,7 @@ class RedisSink:
 
     @property
     def pace(self) -> Pace | None:
-        """As fast as it answers."""
+        """None: limited only by ``concurrency``."""
         return None
 
     async def deliver(self, delivery: Delivery) -> Verdict:
@@ -78,7 +78,7 @@ class RedisSink:
             await self._run(commands)
         except RedisError as error:
             if _is_down(error):
-                # Connections of before a restart would each be found dead in their turn.
+                # After a restart each pooled connection would fail once.
                 await self._pool.disconnect(inuse_connections=False)
                 raise TargetDown(f"redis at {self._settings.url}: {_words(error)}") from None
             return failed(f"redis: {_words(error)}")
@@ -95,7 +95,7 @@ class RedisSink:
             await transaction.execute()
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._redis.aclose()
         await self._pool.disconnect()
 
@@ -109,7 +109,7 @@ def _pool(settings: RedisSettings, *, password: str | None) -> ConnectionPool:
     return ConnectionPool(
         connection_class=kind,
         max_connections=settings.concurrency + 1,
-        # One that does not even answer a connect is down; the whole attempt has its own limit.
+        # A server that does not even accept a connection is down; the attempt has its own limit.
         socket_connect_timeout=settings.timeout_s / 2,
         socket_timeout=None,
         username=settings.username,
@@ -127,7 +127,7 @@ def _names_of(commands: list[tuple[str, list[Template]]]) -> frozenset[str]:
 
 
 def _is_down(error: RedisError) -> bool:
-    """True if no message would fare better. A time-out is here one of the connect."""
+    """Return whether every message would fail. Time-outs here are those of connecting."""
     if isinstance(error, (*_DOWN, TimeoutError)):
         return True
     return isinstance(error, ResponseError) and str(error).startswith(_DOWN_WORDS)

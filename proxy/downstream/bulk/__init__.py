@@ -1,1 +1,1 @@
-"""Bulk readers: places, portions and positions."""
+"""Bulk readers: positions, scheduling and answers."""

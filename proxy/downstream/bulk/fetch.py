@@ -1,4 +1,4 @@
-"""Fetch: messages, or stored records, of the places that a bulk reader asks for."""
+"""The method ``fetch``: decoded messages or stored records from the positions of a bulk reader."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from proxy.errors import Refused
 from proxy.settings.proxy_settings import LimitSettings
 from thrift_idl import consumer, consumer_service
 
-#: Queues that are read at once for one answer with records.
+#: Queues read concurrently for one answer with records.
 _READS_AT_ONCE = 4
-#: So long an answer with records is put together; slow brokers make it short, not late.
+#: Time limit for collecting one answer with records; with slow brokers it is small rather than
+#: late.
 COLLECT_NS = 1_000_000_000
 
 _MESSAGES, _RECORDS = 0, 1
 
 
 class BulkFetch:
-    """The method ``fetch``, for the places of *places*."""
+    """Serves ``fetch`` for the positions that *places* finds."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class BulkFetch:
         self._load = load
 
     async def fetch(self, arguments: Any, _reply: Reply) -> Any:
-        """Answer when there is something, else after the linger."""
+        """Answer as soon as there are messages, or after the linger."""
         request = arguments.request
         if request is None:
             raise Refused("fetch came without its request")
@@ -66,7 +67,7 @@ class BulkFetch:
         asked = await self._places.asked(request)
         give = self._records if request.format == _RECORDS else self._messages
         answer, news = await give(request, asked, until_ns)
-        if not news:  # empty at once would make DDMQ's Java client spin
+        if not news:  # an empty answer at once would make DDMQ's Java client spin
             await asyncio.sleep(max(0, until_ns - now_ns()) / 1e9)
         return answer
 
@@ -74,8 +75,10 @@ class BulkFetch:
     async def _turn(
         self, group: Group, asked: Iterable[Place], until_ns: int
     ) -> AsyncIterator[Turn]:
-        """A turn to read; none is needed, nor counted, where there is nothing to read. What may be
-        read counts as held meanwhile; where there is no room nothing is, as when time is up.
+        """Wait for a turn to read, unless there is nothing to read.
+
+        The bytes that may be read count as held during the turn. Without room for them, or when
+        time is up, the turn allows no bytes.
         """
         if all(each.queue is None for each in asked):
             yield Turn(0)
@@ -95,7 +98,7 @@ class BulkFetch:
     async def _records(
         self, request: Any, asked: list[Place], until_ns: int
     ) -> tuple[Spliced, bool]:
-        """The answer, and whether it says something new."""
+        """Return the answer, and whether it contains news."""
         queues = [each.queue for each in asked if each.queue is not None]
         wanted = request.maxBatchSize or 0
         group = Group(request.groupId)
@@ -114,7 +117,7 @@ class BulkFetch:
         return _spliced(asked, answer), answer.has_news
 
     async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
-        """Read into *answer* what is there already."""
+        """Add the records that are available now to *answer*."""
         until_ns = now_ns() + COLLECT_NS
 
         async def read_on() -> None:
@@ -136,7 +139,7 @@ class BulkFetch:
     async def _await_records(
         self, answer: BulkAnswer, queues: list[QueueName], group: Group, *, wait_ms: int
     ) -> None:
-        """Wait until one of *queues* has records, *wait_ms* at most."""
+        """Wait up to *wait_ms* until one of *queues* has records."""
         pending = {
             spawn(
                 self._read_records(answer, read, queue, group, wait_ms=wait_ms),
@@ -170,7 +173,8 @@ class BulkFetch:
             answer.on_failure(read)
         else:
             records, next_offset = pulled.records, pulled.next_offset
-            # Apache's brokers pass over what they are just deleting: B1 wants that told.
+            # Apache's brokers skip offsets that they are deleting; B1 requires that the reader
+            # learns of it.
             if records and (first := queue_offset_of(records)) > read.offset:
                 records, next_offset = b"", first
             answer.on_read(
@@ -184,7 +188,7 @@ class BulkFetch:
     # ---- messages -------------------------------------------------------------------------------
 
     async def _messages(self, request: Any, asked: list[Place], until_ns: int) -> tuple[Any, bool]:
-        """The answer, and whether it says something new."""
+        """Return the answer, and whether it contains news."""
         results: dict[QueueName, PullResult] = {}
         group = Group(request.groupId)
         async with self._turn(group, asked, until_ns) as turn:
@@ -206,8 +210,8 @@ class BulkFetch:
         *,
         wait_ms: int,
     ) -> None:
-        """Read all queues at once into *results*, with *wait_ms* until one has some; failed ones
-        stay out.
+        """Read all queues concurrently into *results*, waiting up to *wait_ms* until one has
+        messages. Queues that fail are left out.
         """
         pulls = {
             spawn(
@@ -246,7 +250,9 @@ class BulkFetch:
     def _answers(
         self, asked: Iterable[Place], results: Mapping[QueueName, PullResult]
     ) -> list[Any]:
-        """One QidResponse a place, always with the next offset, or a client loses its place."""
+        """Return one QidResponse per position, always with the next offset: clients continue from
+        it.
+        """
         bytes_left = self._limits.max_answer_bytes
         answers = []
         for each in asked:
@@ -272,7 +278,7 @@ class BulkFetch:
 
 
 def _spliced(asked: Iterable[Place], answer: BulkAnswer) -> Spliced:
-    """One QidResponse a place, with its records."""
+    """Return one QidResponse per position, with its records."""
     parts = iter(answer.parts)
     responses = []
     blobs: list[list[bytes]] = []
@@ -294,7 +300,7 @@ def _spliced(asked: Iterable[Place], answer: BulkAnswer) -> Spliced:
 
 
 def _has_news(asked: Iterable[Place], results: Mapping[QueueName, PullResult]) -> bool:
-    """True if there are messages, or a place to go on from that the reader does not know."""
+    """Return whether there are messages, or a next offset that the reader does not know."""
     return any(
         result.messages or result.next_offset != each.offset
         for each in asked

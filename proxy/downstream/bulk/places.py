@@ -1,4 +1,6 @@
-"""The places that bulk readers name, or that fall to them: queues with offsets."""
+"""Positions (queue and offset) that bulk readers request explicitly or through the group's
+share.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,23 @@ from proxy.settings.groups import GroupSettings
 
 _log = structlog.get_logger("bulk")
 
-#: Longest text of a log line; what came from a client may be megabytes.
+#: Longest logged text, in characters; client input may be megabytes.
 _MAX_REASON = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place that a request is about. ``queue`` None: there is nothing to read there."""
+    """One requested position. ``queue`` is None if the queue is unavailable here."""
 
     topic: str
     qid: str
     offset: int
     queue: QueueName | None = None
-    most: int = 0  # messages in one answer, where they are decoded
+    most: int = 0  # maximum messages per answer, if decoded
 
 
 class BulkPlaces:
-    """Knows the bulk readers of each group, and finds places for them."""
+    """Tracks the bulk readers of each group and resolves their positions."""
 
     def __init__(self, client: BrokerClient, lanes: Lanes) -> None:
         self._client = client
@@ -49,24 +51,24 @@ class BulkPlaces:
         self._noisy = NoisyLog(_log)
 
     def readers_of(self, lane: GroupLane) -> BulkReaders:
-        """Who reads in the group of *lane*."""
+        """Return the bulk readers of the group of *lane*."""
         return self._readers.setdefault(lane.name, BulkReaders())
 
     def reading(self) -> dict[Group, int]:
-        """By group how many bulk readers were here of late."""
+        """Return the number of recently active bulk readers by group."""
         return {group: readers.count(now_ns()) for group, readers in self._readers.items()}
 
     def warn(self, event: str, reason: object) -> None:
-        """Log what clients can cause at will, now and then."""
+        """Log a warning that clients can provoke, at a limited rate."""
         self._noisy.warning(event, event, reason=str(reason)[:_MAX_REASON])
 
     async def asked(self, request: Any) -> list[Place]:
-        """The places of a FetchRequest: those that it names, else its reader's share."""
+        """Return the positions of a FetchRequest: those it names, or its reader's share."""
         named = request.fetchOffset or {}
         try:
             lane = self._lanes.require(request.groupId, named)
         except UnknownName as error:
-            self.warn("fetch names what is not here", error)
+            self.warn("fetch names an unknown group or topic", error)
             if (found := self._lanes.find(request.groupId)) is None:
                 return [Place(*each) for each in _entries(named)]
             lane = found
@@ -81,7 +83,7 @@ class BulkPlaces:
                 share = allocate(reader, members, queues)
                 starts = await asyncio.gather(*(self._start(lane, queue) for queue in share))
             except RemotingError as error:
-                self.warn("fetch passes over a topic", error)
+                self.warn("fetch skips a topic", error)
                 continue
             places += [
                 Place(topic.name, queue.qid, offset, queue, topic.max_pull_batch)
@@ -90,7 +92,9 @@ class BulkPlaces:
         return places
 
     async def named(self, lane: GroupLane, offsets: Mapping[str, Mapping[str, int]]) -> list[Place]:
-        """The places that a request names, in its order; without a queue where there is none."""
+        """Return the positions named in a request, in its order, without a queue where none
+        exists.
+        """
         existing: set[QueueName] = set()
         for topic in offsets:
             if lane.settings.topic(topic) is not None:
@@ -103,7 +107,9 @@ class BulkPlaces:
             queue, settings = _queue(topic, qid), lane.settings.topic(topic)
             if settings is None or queue not in existing or offset < 0:
                 place = f"topic {topic!r}, qid {qid!r}, offset {offset}"
-                self.warn("a bulk reader names no place of its group", place)
+                self.warn(
+                    "a bulk reader names a queue or offset that its group does not have", place
+                )
                 places.append(Place(topic, qid, offset))
             else:
                 places.append(Place(topic, qid, offset, queue, settings.max_pull_batch))
@@ -122,12 +128,12 @@ class BulkPlaces:
 
 
 def reader_of(request: Any) -> str:
-    """The consumerId of a request."""
+    """Return the consumerId of a request."""
     return (request.consumerId or "")[:MAX_TEXT]
 
 
 def _entries(offsets: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, str, int]]:
-    """Topic, qid and offset of each entry."""
+    """Yield topic, qid and offset of each entry."""
     for topic, by_qid in offsets.items():
         for qid, offset in by_qid.items():
             yield topic, qid, offset

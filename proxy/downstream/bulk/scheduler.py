@@ -1,4 +1,6 @@
-"""Bulk readers read in turn, as the pace of the bulk lane allows; and what they got is counted."""
+"""Schedules the reads of all bulk readers, first come, first served, at the pace of the bulk
+lane.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from broker_core.clock import now_ns
 from broker_core.names import Group
 from proxy.core.bulk.pace import BulkPace
 
-#: The pace is looked at again so often: thin clients may have come or gone.
+#: Interval for checking the pace again: thin clients may have come or gone.
 _LOOK_NS = 250_000_000
 
 
 @dataclass(slots=True)
 class BulkCounts:
-    """What a group's bulk readers read, and for how long they were held back."""
+    """Bytes read and time delayed, for the bulk readers of one group."""
 
     read_bytes: int = 0
     held_back_ns: int = 0
@@ -26,25 +28,25 @@ class BulkCounts:
 
 @dataclass(slots=True)
 class Turn:
-    """May read ``max_bytes`` (0: nothing, time is up). The reader tells how much it was."""
+    """Permission to read ``max_bytes``; 0 if time is up. The reader reports the bytes read."""
 
     max_bytes: int
     read_bytes: int = 0
 
     def refuse(self) -> None:
-        """Let nothing be read."""
+        """Allow no bytes."""
         self.max_bytes = 0
 
     def read(self, size: int) -> None:
-        """So many bytes were read."""
+        """Report *size* bytes read."""
         self.read_bytes = size
 
 
 class BulkTurns:
-    """Readers of all groups, first come, first served. ``counts`` by group."""
+    """Reads of all groups, first come, first served. ``counts`` by group."""
 
     def __init__(self, pace: BulkPace, served_ns: Callable[[], int | None]) -> None:
-        """*served_ns* tells when a thin client last got messages."""
+        """*served_ns* returns the time of the last delivery to a thin client."""
         self._pace = pace
         self._served_ns = served_ns
         self._turns = asyncio.Lock()
@@ -52,7 +54,7 @@ class BulkTurns:
 
     @asynccontextmanager
     async def turn(self, group: Group, wanted_bytes: int, *, until_ns: int) -> AsyncIterator[Turn]:
-        """A turn to read up to *wanted_bytes*, awaited until *until_ns*."""
+        """Wait until *until_ns* for permission to read up to *wanted_bytes*."""
         counts = self.counts[group]
         began_ns = now_ns()
         try:
@@ -70,7 +72,7 @@ class BulkTurns:
             counts.read_bytes += turn.read_bytes
 
     def read_later(self, group: Group, read_bytes: int) -> None:
-        """What was waited for came after its turn."""
+        """Count bytes that arrived after the turn ended."""
         self._pace.settle(0, read_bytes)
         self.counts[group].read_bytes += read_bytes
 

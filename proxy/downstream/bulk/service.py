@@ -1,6 +1,6 @@
-"""ConsumerService for bulk readers: fetch offset ranges, set positions, ask for stats and ranges.
+"""ConsumerService for bulk readers: fetch offset ranges, set offsets, query statistics and ranges.
 
-A bulk reader holds its own positions; nothing here takes a lease or keeps order across queues.
+A bulk reader keeps its own positions: there are no leases and no order across queues.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ class BulkService:
         served_ns: Callable[[], int | None],
         load: Load | None = None,
     ) -> None:
-        """*served_ns* tells when a thin client last got messages: bulk readers give way. *load*
-        says whether there is room for answers.
+        """Create the methods.
+
+        *served_ns* returns the time of the last delivery to a thin client: bulk readers yield to
+        thin clients. *load* limits the memory for answers.
         """
         self._client = client
         self._lanes = lanes
@@ -58,26 +60,26 @@ class BulkService:
 
     @property
     def counts(self) -> Mapping[Group, BulkCounts]:
-        """By group what its bulk readers read."""
+        """Counters of bulk readers by group."""
         return self._turns.counts
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """The same for metrics: bytes read, and seconds that limits held fetches back."""
+        """Return the counters as metrics: bytes read, and seconds of delay by limits."""
         return {
             group: {"bulk_bytes": each.read_bytes, "bulk_held_back": each.held_back_ns / 1e9}
             for group, each in self.counts.items()
         }
 
     def forget(self, group: Group) -> None:
-        """*group* was removed."""
+        """Forget the removed *group*."""
         self._turns.counts.pop(group, None)
 
     def reading(self) -> Mapping[Group, int]:
-        """By group how many bulk readers were here of late."""
+        """Number of recently active bulk readers by group."""
         return self._places.reading()
 
     def entries(self) -> dict[str, Entry]:
-        """The methods by name."""
+        """Return the methods by name."""
         return {
             "fetch": Entry(
                 consumer_service.fetch_args,
@@ -108,7 +110,7 @@ class BulkService:
     async def _commit(self, request: Any) -> bool:
         lane = self._lanes.find(request.groupId)
         if lane is None or lane.presence.joined:
-            return False  # unknown, or a group whose positions its leases decide
+            return False  # unknown, or a group whose offsets its leases decide
         places = await self._places.named(lane, request.offsets or {})
         if not await self._are_positions(places):
             return False
@@ -130,9 +132,9 @@ class BulkService:
         return not failures
 
     async def _are_positions(self, places: Iterable[Place]) -> bool:
-        """Whether a group can be at each of *places* in queues that there are.
+        """Return whether all *places* are offsets that their queues have reached.
 
-        Beyond the end it would pass over messages that are still to come, and show no lag.
+        A committed offset beyond the end would skip future messages and hide the lag.
         """
         for each in places:
             if each.offset < 0:
@@ -148,11 +150,13 @@ class BulkService:
         for each, end in zip(there, ends, strict=True):
             if each.offset > end:
                 place = f"topic {each.topic!r}, qid {each.qid!r}, offset {each.offset}"
-                self._places.warn("an ack is beyond its queue's end", f"{place}: it ends at {end}")
+                self._places.warn(
+                    "an ack is beyond the end of its queue", f"{place}: the queue ends at {end}"
+                )
                 return False
         return True
 
-    # ---- questions ------------------------------------------------------------------------------
+    # ---- queries --------------------------------------------------------------------------------
 
     async def _consume_stats(self, arguments: Any, _reply: Reply) -> Any:
         request = arguments.request
@@ -216,14 +220,14 @@ def _refuse_fetch(arguments: Any, reply: Reply, error: OrderlaneError) -> None:
     answer = consumer.FetchResponse(code=refusal(error).code, results=[])
     linger_ms = (arguments.request and arguments.request.maxLingerTime) or 0
     delay_s = min(max(linger_ms, MIN_LINGER_MS), MAX_LINGER_MS) / 1000
-    # At once it would make DDMQ's Java client spin.
+    # An immediate answer would make DDMQ's Java client spin.
     asyncio.get_running_loop().call_later(
         delay_s, reply, consumer_service.fetch_result(success=answer)
     )
 
 
 def _shed_fetch(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
-    # A fault is what readers of all kinds ask again after; a code ends some of them.
+    # Readers of all kinds retry after a fault; a result code ends some of them.
     reply.fail(error)
 
 

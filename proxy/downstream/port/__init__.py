@@ -1,1 +1,1 @@
-"""The Thrift port: frames, connections, the server, and what is refused before the services."""
+"""The Thrift port: frames, connections, the server, and checks before the services."""

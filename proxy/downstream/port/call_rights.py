@@ -1,4 +1,4 @@
-"""What a Thrift call wants to do, in terms of rights, groups and topics. No I/O."""
+"""The rights, groups and topics that a Thrift call requires. No I/O."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from proxy.core.access.rights import Access, Right
 
-#: The topics of a group: what a request is about that names none.
+#: The topics of a group, for requests that name no topic.
 TopicsOf = Callable[[str], Sequence[str]]
 
 
 def acts_of(method: str, request: Any, topics_of: TopicsOf) -> Iterator[Access]:
-    """What *request*, one of a generated ``*_args``, wants. Raises KeyError for a method that has
-    no entry here: whoever adds one says what it needs.
+    """Yield the acts of *request*, a generated ``*_args``. Raises KeyError for a method without an
+    entry here: add one with each new method.
     """
     return _ACTS[method](request, topics_of)
 
@@ -45,7 +45,9 @@ def _links(result: Any, group: str) -> Iterator[Access]:
 
 
 def _contexts(group: str, contexts: Iterable[Any]) -> Iterator[Access]:
-    """Verdicts: each context may name a group of its own. None, no act: nothing comes of it."""
+    """Yield the acts of verdicts: each context may name its own group. Without contexts there is no
+    act, and no effect.
+    """
     named = {(each.groupId or group, each.topic or "") for each in contexts if each is not None}
     for of_group, topic in named:
         yield Access(Right.PULL, of_group, (topic,) if topic else ())

@@ -1,11 +1,11 @@
-"""One connection of the Thrift port: its calls go to methods, their answers go back. No decisions.
+"""A client connection of the Thrift port: passes calls to methods and writes their answers. No
+decisions.
 
-One request at a time, as every DDMQ client expects; further frames wait. A method answers by
-calling its ``Reply``, at once or later, so a waiting pull costs no task.
+One request at a time, as DDMQ clients expect; further frames wait. A method answers through its
+``Reply``, at once or later, so a waiting pull needs no task.
 
-What a client leaves half done (a request that does not end, an answer that it does not read) has a
-time; and for large requests there has to be room (``load.py``). Both cost nothing to requests that
-come in one piece and are answered in one.
+Incomplete requests and unread answers have a time limit, and large requests need free memory
+(``load.py``). Requests that arrive in one read and are answered in one write avoid both costs.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from proxy.settings.proxy_settings import LimitSettings
 
 _log = structlog.get_logger("thrift")
 
-#: Bytes of further requests that are read while one is served; more wait in the client. Of a
-#: request that is larger than that, only the head is kept if there is no room for it.
+#: Bytes of further requests that are read ahead during a request; the rest waits in the client. Of
+#: a larger request only the head is kept while memory is short.
 _READ_AHEAD = 65536
-#: Groups that are remembered of one connection.
+#: Groups remembered per connection.
 _MOST_PULLED = 16
-#: Bytes that are given to TLS at a time.
+#: Bytes passed to TLS at a time.
 _TLS_PIECE = 65536
 
 
 class Method(Protocol):
-    """One method of a service: reads *arguments*, answers by *reply* now or later."""
+    """A method of a service: reads *arguments* and answers through *reply*, now or later."""
 
     def __call__(self, arguments: Any, reply: Reply, /) -> None:
-        """Serve one call."""
+        """Process one call."""
 
 
-#: How a method answers a call that is not allowed.
+#: Answers a forbidden call.
 Refuse = Callable[[Any, "Reply", OrderlaneError], None]
 
 
@@ -68,24 +68,24 @@ def _fail(_arguments: Any, reply: Reply, error: OrderlaneError) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A method with its generated ``*_args`` class, and what it answers who may not call it."""
+    """A method with its generated ``*_args`` class and its refusals."""
 
     arguments: Callable[[], Any]
     method: Method
     refuse: Refuse = _fail
-    #: What it answers where a limit is reached; its arguments are None if there was no room for
-    #: them. None: as ``refuse``.
+    #: Answers when a limit is reached; arguments are None if there was no memory for them. None:
+    #: like ``refuse``.
     shed: Refuse | None = None
-    #: It gives back what is held: it is served also where there is no room.
+    #: The method frees memory, so it is also served when memory is short.
     frees: bool = False
 
 
 class Server(Protocol):
-    """What a connection needs of the server that accepted it."""
+    """The parts of the server that a connection uses."""
 
     @property
     def methods(self) -> Mapping[str, Entry]:
-        """By name, of all services."""
+        """Methods of all services by name."""
 
     @property
     def limits(self) -> LimitSettings:
@@ -93,45 +93,45 @@ class Server(Protocol):
 
     @property
     def load(self) -> Load:
-        """Bytes of all requests and answers of the port."""
+        """Memory of all requests and answers of the port."""
 
     @property
     def turns(self) -> TimeSlices:
-        """TimeSlices of the requests of all connections."""
+        """Time slices of the requests of all connections."""
 
     @property
     def noisy(self) -> NoisyLog:
-        """Log for what clients can cause at will."""
+        """Rate-limited log for events that clients can provoke."""
 
     @property
     def home_port(self) -> int | None:
-        """Port to which clients are led back; None: the one that they came to."""
+        """Port to which clients return; None: the one that they connected to."""
 
     @property
     def unread(self) -> Overdue[Connection]:
-        """Connections whose answer has not left."""
+        """Connections with an unsent answer."""
 
     @property
     def begun(self) -> Overdue[Connection]:
-        """Connections whose request is not whole."""
+        """Connections with an incomplete request."""
 
     def admit(self, connection: Connection, /) -> bool:
-        """Count a new connection in; False if it is one too many."""
+        """Register a new connection; return False if a limit is reached."""
 
     def forget(self, connection: Connection, reason: BaseException | None, /) -> None:
-        """Count a closed connection out; *reason* is its transport's, if it had one."""
+        """Unregister a closed connection; *reason* is its transport's, if any."""
 
     def closed_for(self, connection: Connection, reason: str, /) -> None:
-        """End a connection whose bytes are no request."""
+        """Close a connection that sent an invalid request."""
 
     def refusal(
         self, connection: Connection, entry: Entry, /, *, passed_over: bool
     ) -> Overloaded | None:
-        """The error for a request that reaches a limit; None: it is served."""
+        """Return the error for a request over a limit; None if it may proceed."""
 
 
 def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Method:
-    """A method from a coroutine function that returns the result struct."""
+    """Return a method for a coroutine function that returns the result struct."""
 
     def method(arguments: Any, reply: Reply) -> None:
         async def answer() -> None:
@@ -146,50 +146,50 @@ def awaiting(handler: Callable[[Any, Reply], Coroutine[Any, Any, Any]]) -> Metho
 
 
 class Reply:
-    """The one answer to one call. Calling it a second time raises RuntimeError: a bug of ours."""
+    """The answer to one call. A second answer raises RuntimeError: a bug in the proxy."""
 
     __slots__ = ("_answered", "call", "connection", "on_lost")
 
     def __init__(self, connection: Connection, call: Call) -> None:
         self.connection = connection
         self.call = call
-        #: Called once if the connection ends before the answer has left the process whole.
+        #: Called once if the connection ends before the whole answer has left the process.
         self.on_lost: Callable[[], None] | None = None
         self._answered = False
 
     @property
     def answered(self) -> bool:
-        """True once the answer is on its way."""
+        """Whether the answer was given."""
         return self._answered
 
     def __call__(self, result: Any) -> None:
-        """Answer with the generated ``*_result`` struct, or what is to be spliced into one."""
+        """Answer with the generated ``*_result`` struct, or a struct with blobs to splice in."""
         if isinstance(result, Spliced):
             self._send(encode_spliced(self.call, result))
         else:
             self._send(encode_answer(self.call, result))
 
     def fail(self, error: Exception) -> None:
-        """Answer that the server failed; the client sees a TApplicationException."""
+        """Answer with an internal error; the client sees a TApplicationException."""
         method = self.call.name
         if isinstance(error, OrderlaneError | RemotingError):
             noisy = self.connection.server.noisy
             noisy.warning(f"failed {method}", "request failed", method=method, reason=str(error))
         else:
             _log.error("request failed", method=method, exc_info=error)
-        if not self._answered:  # else it broke after its answer: nobody waits any more
+        if not self._answered:  # otherwise it failed after its answer: the client no longer waits
             sentence = f"{method} failed in the proxy: {error}"
             kind = TApplicationException.INTERNAL_ERROR
             self._send(encode_failure(self.call, kind, sentence))
 
     def call_if_lost(self, callback: Callable[[], None] | None) -> None:
-        """Call *callback*, and no other, once if the connection ends before the answer has left the
-        process whole.
+        """Set *callback*, replacing any other: it is called once if the connection ends before the
+        whole answer has left the process.
         """
         self.on_lost = callback
 
     def lost(self) -> None:
-        """The connection ended: the answer will not leave whole."""
+        """Notify the callback that the answer was not sent completely."""
         on_lost, self.on_lost = self.on_lost, None
         if on_lost is not None:
             on_lost()
@@ -208,58 +208,59 @@ class Connection(asyncio.Protocol):
         self.connection_id = connection_id
         self.address = ""
         self.home = ""
-        #: The common name of the client's certificate, None without one.
+        #: Common name of the client's certificate; None without one.
         self.certificate_name: str | None = None
         self.server = server
-        #: What its requests take from; None: there may be as many as they like.
+        #: Rate limit of its requests; None: unlimited.
         self.bucket: TokenBucket | None = None
         self._transport: asyncio.Transport | None = None
         self._tls = False
-        self._rest = memoryview(b"")  # of the answer, for TLS
-        self._ending = False  # once the rest has left
+        self._rest = memoryview(b"")  # unsent part of the answer, with TLS
+        self._ending = False  # close once the rest has left
         self._frames = FrameBuffer(server.limits.max_frame_bytes)
-        self._current: Reply | None = None  # until its answer has left the process whole
+        self._current: Reply | None = None  # until its whole answer has left the process
         self._request_bytes = 0  # of the current request
-        self._unsent_bytes = 0  # of its answer, at most
-        self._held_bytes = 0  # of these and of what was read, counted in the server's load
-        self._begun = False  # a request that is not whole yet
-        self._passing_over = False  # that request: there was no room for it
-        self._in_line = False  # for a turn to read the next request
+        self._unsent_bytes = 0  # upper bound for its unsent answer
+        self._held_bytes = 0  # request, answer and read-ahead, counted in the server's load
+        self._begun = False  # the next request is incomplete
+        self._passing_over = False  # skipping that request for lack of memory
+        self._in_line = False  # waiting for a time slice to read the next request
         self._writing_paused = False
         self._reading_paused = False
-        #: Whether its client may go on at another proxy: it settles where its leases are.
+        #: Whether its client may continue at another proxy: its verdicts go to the leases' proxy.
         self.movable = False
-        #: The groups that it pulled of last, with the name that its client gave itself there.
+        #: Groups of its recent pulls, with the client's own name in each.
         self.pulled: dict[str, str] = {}
-        #: Answers the pull that waits with nothing; None while none does.
+        #: Sends an empty answer to the waiting pull; None without one.
         self.give_up: Callable[[], None] | None = None
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """None before it is open, and once it has ended."""
+        """None before the connection is open, and after its end."""
         return self._transport
 
     def limit_rate(self, bucket: TokenBucket) -> None:
-        """Take a token of *bucket* for each request."""
+        """Take a token from *bucket* for each request."""
         self.bucket = bucket
 
     def pull_waits(self, give_up: Callable[[], None], *, movable: bool) -> None:
-        """A pull waits that *give_up* answers with nothing; *movable* as the attribute."""
+        """Register a waiting pull. *give_up* answers it with nothing; *movable*: see the
+        attribute.
+        """
         self.movable, self.give_up = movable, give_up
 
     def pull_answered(self) -> None:
-        """No pull waits any more."""
+        """Unregister the waiting pull."""
         self.give_up = None
 
-    # ---- asyncio's side -------------------------------------------------------------------------
+    # ---- callbacks from asyncio -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came."""
+        """Start the connection."""
         self._transport = cast(asyncio.Transport, transport)
-        # pause_writing says at once that bytes stayed here, resume_writing that all have left. With
-        # TLS, whose limit counts from 1, up to 64 KiB and a piece may stay below: an answer that is
-        # lost there waits for the end of its leases. It would take all that it is given down there
-        # at a time, megabytes too, so it is given pieces.
+        # pause_writing is called as soon as bytes remain, resume_writing once all have left. TLS
+        # counts from 1, so up to 64 KiB and one piece may remain unnoticed; leases of an answer
+        # lost there run out. TLS would buffer megabytes at once, so it gets the answer in pieces.
         self._tls = transport.get_extra_info("sslcontext") is not None
         self._transport.set_write_buffer_limits(high=1 if self._tls else 0, low=0)
         self.certificate_name = common_name(transport.get_extra_info("peercert"))
@@ -272,7 +273,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Handle received bytes."""
         self._frames.receive_data(data)
         self._line_up()
         buffered = self._frames.buffered
@@ -284,7 +285,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
-        """Bytes of the answer stayed here."""
+        """Note that part of the answer was not sent yet."""
         self._writing_paused = True
         self.server.unread.begin(self)
         if self._transport is not None:
@@ -292,7 +293,7 @@ class Connection(asyncio.Protocol):
             self._count()
 
     def resume_writing(self) -> None:
-        """All bytes have left the process: an answer's, or those of TLS itself."""
+        """Note that all bytes have left the process: an answer's, or those of TLS itself."""
         self._writing_paused = False
         if self._rest:
             self._write_on()
@@ -305,7 +306,7 @@ class Connection(asyncio.Protocol):
             self._done()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; whose answer did not leave whole is told."""
+        """Connection closed: notify the unsent reply."""
         self._transport, self._rest = None, memoryview(b"")
         self.server.unread.end(self)
         self.server.begun.end(self)
@@ -316,25 +317,25 @@ class Connection(asyncio.Protocol):
         if reply is not None:
             reply.lost()
 
-    # ---- the server's side ----------------------------------------------------------------------
+    # ---- used by the server ---------------------------------------------------------------------
 
     def pulls(self, group: str, client: str) -> None:
-        """Its client, which calls itself *client*, pulls of *group*."""
+        """Note that the client, named *client*, pulls for *group*."""
         if group not in self.pulled and len(self.pulled) == _MOST_PULLED:
             del self.pulled[next(iter(self.pulled))]
         self.pulled[group] = client
 
     def answer(self, reply: Reply, frame: bytes | list[bytes]) -> None:
-        """Write the answer to the current request, whole or in pieces; when it has left, take the
-        next one.
+        """Write the answer to the current request, whole or in pieces; continue with the next
+        request when it has left.
         """
         if self._transport is None or self._transport.is_closing() or self._current is not reply:
             if self._transport is None:
-                self._release(0)  # its method went on, and ends now
+                self._release(0)  # the method was still running, and ends now
             reply.lost()
             return
         if not reply.call.one_way:
-            # Pauses writing if something stays, closes on an error.
+            # Calls pause_writing if bytes remain, closes on an error.
             if self._tls:
                 whole = frame if isinstance(frame, bytes) else b"".join(frame)
                 self._rest = memoryview(whole)
@@ -347,14 +348,14 @@ class Connection(asyncio.Protocol):
             self._done()
 
     def close(self) -> None:
-        """End the connection after what is written has left."""
+        """Close the connection once the written bytes have left."""
         if self._rest:
             self._ending = True
         elif self._transport is not None:
             self._transport.close()
 
     def let_go(self) -> bool:
-        """End the connection if nothing is lost by it; False in the middle of a call."""
+        """Close the connection if that loses nothing; return False during a call."""
         if self.give_up is not None:
             self.give_up()
         if self._current is not None or self._transport is None:
@@ -363,7 +364,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -376,7 +377,7 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def _count(self) -> None:
-        """Tell the load what is held for this connection now."""
+        """Report the memory held for this connection to the load."""
         frames = self._frames
         held = max(frames.buffered, frames.announced) + self._unsent_bytes
         if self._current is not None:
@@ -384,7 +385,7 @@ class Connection(asyncio.Protocol):
         self._release(held)
 
     def _release(self, held_bytes: int) -> None:
-        """No more than *held_bytes* are held for this connection."""
+        """Reduce the memory held for this connection to *held_bytes* at most."""
         changed = held_bytes - self._held_bytes
         if changed:
             self._held_bytes = held_bytes
@@ -430,7 +431,7 @@ class Connection(asyncio.Protocol):
         self._request_bytes = len(frame)
         self._current = reply = Reply(self, call)
         if entry is None:
-            sentence = f"there is no method {call.name!r} here"
+            sentence = f"unknown method {call.name!r}"
             failure = encode_failure(call, TApplicationException.UNKNOWN_METHOD, sentence)
             self.answer(reply, failure)
             return
@@ -446,7 +447,7 @@ class Connection(asyncio.Protocol):
             reply.fail(error)
 
     def _await_rest(self) -> None:
-        """There is no whole request: what has begun needs time and room."""
+        """Handle an incomplete request: limit its time and its memory."""
         frames, load = self._frames, self.server.load
         if frames.buffered:
             if not self._begun:

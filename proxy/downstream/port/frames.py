@@ -1,13 +1,13 @@
-"""Framed Thrift without I/O: bytes in, calls out; answers in, bytes out.
+"""Framed Thrift without I/O: splits bytes into calls and encodes answers.
 
-A frame is a 4-byte big-endian length and that many bytes. Its first byte tells the protocol: 0x82
-compact, 0x80 binary; an answer comes in the protocol of its call. Source: the Thrift framed
+A frame is a 4-byte big-endian length and that many bytes. Its first byte identifies the protocol:
+0x82 compact, 0x80 binary; an answer uses the protocol of its call. Source: the Thrift framed
 transport, the message heads of its compact and binary protocols, and ``thrift.md`` section
 "Transport".
 
-Heads are read by hand, since the library's own way is pure Python and costs more than all the rest
-of a small call. An answer's head is its call's with another message type, so name and sequence id
-go back as they came.
+Heads are parsed here because the library's pure Python parser takes longer than the rest of a small
+call. An answer's head is its call's with another message type, so name and sequence id are returned
+unchanged.
 """
 
 from __future__ import annotations
@@ -28,48 +28,49 @@ _BINARY_VERSION = 0x800100  # the three bytes before the message type
 _LENGTH = struct.Struct(">i")
 _BINARY_HEAD = struct.Struct(">Ii")  # version and type, bytes of the name
 
-#: Elements of one list or map of a request: ten times the largest batch that settings allow. An
-#: empty struct is one byte on the wire and 70 in memory.
+#: Largest number of elements in a list or map of a request: ten times the largest batch in the
+#: settings. An empty struct is one byte on the wire and 70 in memory.
 MAX_CONTAINER = 100_000
-#: Longest method name that is read; no real one has half of it.
+#: Longest accepted method name; real ones are less than half as long.
 MAX_NAME_BYTES = 64
 
 
-#: Bytes that are kept of a frame that is passed over, its length included: any call's head fits.
+#: Bytes kept of a skipped frame, including its length: enough for any call's head.
 KEPT_BYTES = 128
 
-#: Bytes behind the list at the end of a result: its struct ends, and the result.
+#: Bytes after the list at the end of a result: the ends of its struct and of the result.
 _STOPS = 2
 
 
 class FrameError(Exception):
-    """These bytes are no call: the connection that they came on has to be closed."""
+    """Bytes that are not a valid call: the connection must be closed."""
 
 
 @dataclass(slots=True)
 class FrameBuffer:
-    """Cuts a byte stream into frames; memory stays below the limit and one read."""
+    """Splits a byte stream into frames; memory stays below the limit plus one read."""
 
     max_frame_bytes: int
-    #: Bytes of the frame that has begun, its length included; 0 while none has, or nobody knows.
+    #: Size of the incomplete frame including its length; 0 if none has begun or its size is
+    #: unknown.
     announced: int = 0
     _bytes: bytearray = field(default_factory=bytearray)
     _to_drop: int = 0
 
     def receive_data(self, data: bytes) -> None:
-        """Take what was read."""
+        """Append received bytes."""
         if self._to_drop:
             data = self._kept(data)
         self._bytes += data
 
     def next_frame(self) -> bytes | None:
-        """The next whole frame, or None. Raises FrameError for a length out of bounds."""
+        """Return the next complete frame, or None. Raises FrameError for an invalid length."""
         if len(self._bytes) < 4 or self._to_drop:
             return None
         (length,) = _LENGTH.unpack_from(self._bytes)
         if not 0 < length <= self.max_frame_bytes:
             raise FrameError(
-                f"a frame of {length} bytes was announced: it should have 1 to"
+                f"a frame of {length} bytes was announced: expected 1 to"
                 f" {self.max_frame_bytes} (is this framed Thrift?)"
             )
         if len(self._bytes) < 4 + length:
@@ -77,17 +78,17 @@ class FrameBuffer:
             return None
         self.announced = 0
         frame = bytes(memoryview(self._bytes)[4 : 4 + length])
-        if len(self._bytes) == 4 + length:  # nearly always: clients wait for their answers
+        if len(self._bytes) == 4 + length:  # the usual case: clients wait for their answers
             self._bytes = bytearray()
         else:
             del self._bytes[: 4 + length]
         return frame
 
     def pass_over(self) -> None:
-        """Of the frame that has begun, of more than KEPT_BYTES, keep so many alone. ``next_frame``
-        returns them once all of the frame has come, as if they were the whole.
+        """Skip the incomplete frame, keeping only its first KEPT_BYTES; it must be larger.
+        ``next_frame`` returns these bytes once the frame has arrived completely.
 
-        Caller: after ``next_frame`` returned None and ``announced`` is known.
+        Call it after ``next_frame`` returned None and ``announced`` is known.
         """
         self._to_drop = self.announced - max(len(self._bytes), KEPT_BYTES)
         del self._bytes[KEPT_BYTES:]
@@ -95,7 +96,7 @@ class FrameBuffer:
         self.announced = 0
 
     def _kept(self, data: bytes) -> bytes:
-        """What is kept of *data* while a frame is passed over."""
+        """Return the part of *data* to keep while a frame is skipped."""
         missing = KEPT_BYTES - len(self._bytes)
         head, rest = data[:missing], data[missing:]
         dropped = min(self._to_drop, len(rest))
@@ -104,37 +105,37 @@ class FrameBuffer:
 
     @property
     def buffered(self) -> int:
-        """Bytes held."""
+        """Number of buffered bytes."""
         return len(self._bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """One protocol: its C codec, and message heads."""
+    """The C codec and message heads of one protocol."""
 
     decode: Callable[[Any, Any, list[Any]], None]
     encode: Callable[[Any, list[Any]], bytes]
     plain: Callable[[TMemoryBuffer], Any]  # for TApplicationException, which has no C codec
     read_head: Callable[[bytes], tuple[int, int, int]]  # message type, start and end of the name
-    type_at: int  # where a head has its message type
+    type_at: int  # position of the message type in a head
     type_byte: Callable[[int], int]
-    after_name: int  # bytes of a head behind the name
-    empty: bytes  # the value of a binary field without bytes
-    blob_length: Callable[[int], bytes]  # what stands before the bytes of a binary field
+    after_name: int  # bytes of a head after the name
+    empty: bytes  # the encoding of an empty binary field
+    blob_length: Callable[[int], bytes]  # the prefix of a binary field, by its length
 
 
 @dataclass(slots=True)
 class _Source:
-    """What the C decoders ask of a protocol object."""
+    """The attributes of a protocol object that the C decoders use."""
 
     trans: TMemoryBuffer
-    string_length_limit: int = 0x3FFFFFFF  # a longer one than its frame ends with the frame
+    string_length_limit: int = 0x3FFFFFFF  # longer strings exceed the frame anyway
     container_length_limit: int = MAX_CONTAINER
 
 
 @dataclass(slots=True)
 class Call:
-    """One request, its arguments still undecoded."""
+    """One request with undecoded arguments."""
 
     name: str
     one_way: bool
@@ -143,21 +144,21 @@ class Call:
     _head_bytes: int
 
     def decode(self, arguments: Any) -> Any:
-        """Fill the ``*_args`` struct *arguments*. Raises FrameError if the bytes do not fit."""
+        """Decode into the ``*_args`` struct *arguments*. Raises FrameError for invalid bytes."""
         source = _Source(TMemoryBuffer(self._frame, self._head_bytes))
         try:
             self.codec.decode(arguments, source, [arguments.__class__, arguments.thrift_spec])
         except Exception as error:
-            # The codecs raise anything from EOFError to OverflowError for bytes that do not fit.
+            # For invalid bytes the codecs raise various exceptions, from EOFError to OverflowError.
             raise FrameError(f"the arguments of {self.name} cannot be read: {error!r}") from error
         return arguments
 
     def answer_frame(self, kind: int, payload: bytes) -> bytes:
-        """The frame with *payload* under this call's head, its message type now *kind*."""
+        """Return the frame with this call's head, the message type *kind*, and *payload*."""
         return self.answer_head(kind, len(payload)) + payload
 
     def answer_head(self, kind: int, payload_bytes: int) -> bytes:
-        """A frame up to its payload."""
+        """Return the part of a frame before its payload."""
         head = bytearray(self._frame[: self._head_bytes])
         head[self.codec.type_at] = self.codec.type_byte(kind)
         return _LENGTH.pack(len(head) + payload_bytes) + head
@@ -165,9 +166,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Spliced:
-    """A result that ends with the list *entries*, structs that end with an empty binary field.
+    """A result that ends with the list *entries*, structs that each end with an empty binary field.
 
-    In the field of each go the bytes of *blobs*, which may be megabytes: no codec copies them.
+    The bytes of *blobs*, possibly megabytes, are spliced into these fields without a codec copying
+    them.
     """
 
     result: Any
@@ -176,11 +178,11 @@ class Spliced:
 
 
 def decode_call(frame: bytes) -> Call:
-    """The head of a call. Raises FrameError for anything else."""
+    """Parse the head of a call. Raises FrameError for anything else."""
     codec = _CODECS.get(frame[0])
     if codec is None:
         raise FrameError(
-            f"a frame begins with 0x{frame[0]:02x}: it should be 0x82 (compact) or 0x80 (binary)"
+            f"a frame begins with 0x{frame[0]:02x}: expected 0x82 (compact) or 0x80 (binary)"
         )
     try:
         kind, start, end = codec.read_head(frame)
@@ -189,22 +191,24 @@ def decode_call(frame: bytes) -> Call:
         raise FrameError(f"a call's head cannot be read: {error.__class__.__name__}") from error
     head_bytes = end + codec.after_name
     if not 0 <= end - start <= MAX_NAME_BYTES:
-        raise FrameError(f"a method's name of {end - start} bytes: 0 to {MAX_NAME_BYTES} are taken")
+        raise FrameError(
+            f"a method's name of {end - start} bytes: 0 to {MAX_NAME_BYTES} are allowed"
+        )
     if head_bytes > len(frame):
         raise FrameError("a call's head is cut short")
     if kind not in (TMessageType.CALL, TMessageType.ONEWAY):
-        raise FrameError(f"message type {kind} is no call")
+        raise FrameError(f"message type {kind} is not a call")
     return Call(name, kind == TMessageType.ONEWAY, codec, frame, head_bytes)
 
 
 def encode_answer(call: Call, result: Any) -> bytes:
-    """The frame that answers *call* with the generated ``*_result`` struct *result*."""
+    """Return the answer to *call* with the generated ``*_result`` struct *result*."""
     payload = call.codec.encode(result, [result.__class__, result.thrift_spec])
     return call.answer_frame(TMessageType.REPLY, payload)
 
 
 def encode_spliced(call: Call, spliced: Spliced) -> list[bytes]:
-    """The frame that answers *call* with *spliced*, in pieces."""
+    """Return the answer to *call* with *spliced*, in pieces."""
     codec = call.codec
     result = spliced.result
     around = codec.encode(result, [result.__class__, result.thrift_spec])
@@ -223,7 +227,7 @@ def encode_spliced(call: Call, spliced: Spliced) -> list[bytes]:
 
 
 def encode_failure(call: Call, kind: int, message: str) -> bytes:
-    """The frame that answers *call* with a TApplicationException of that kind."""
+    """Return the answer to *call* with a TApplicationException of type *kind*."""
     buffer = TMemoryBuffer()
     TApplicationException(kind, message).write(call.codec.plain(buffer))
     return call.answer_frame(TMessageType.EXCEPTION, buffer.getvalue())
@@ -238,7 +242,7 @@ def _compact_head(frame: bytes) -> tuple[int, int, int]:
 
 
 def _varint(frame: bytes, at: int) -> tuple[int, int]:
-    """A number of up to 32 bits at *at*, and where it ends."""
+    """Return the 32-bit varint at *at* and its end."""
     value = 0
     for shift in range(0, 35, 7):
         byte = frame[at]

@@ -1,4 +1,6 @@
-"""Who may call: tokens, certificates and rules in front of every method. No I/O."""
+"""Authentication and authorization in front of every method: tokens, certificates and access rules.
+No I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from proxy.net.principals import Principals
 
 
 def refuse_by(result: Callable[..., Any]) -> Refuse:
-    """How a method refuses whose generated *result* can hold a PullException."""
+    """Return the refusal of a method whose generated *result* can hold a PullException."""
     return lambda _arguments, reply, error: reply(result(error=refusal(error)))
 
 
 class Gate:
-    """Lets calls pass of whoever *principals* know and let; all of them if they know nobody.
+    """Authorizes calls by *principals*; allows all calls if there are none.
 
-    *topics_of*: what a request is about that names a group and no topic. *asked_as*: the group that
-    rules are about; leases of a broadcast group's client name a group of its own.
+    *topics_of*: the topics for requests that name only a group. *asked_as*: the group whose rules
+    apply; leases of a broadcast group's client have their own group.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class Gate:
         self.refused = 0
 
     def guarded(self, entries: Mapping[str, Entry]) -> dict[str, Entry]:
-        """The same methods behind the gate; each refuses in its own way."""
+        """Return the same methods behind the check; each has its own refusal."""
         if not self._principals:
             return dict(entries)
         return {
@@ -50,7 +52,7 @@ class Gate:
         }
 
     def _guarded_shed(self, name: str, entry: Entry) -> Refuse | None:
-        """Whoever is shed may have brought verdicts, which are applied: they pass the gate too."""
+        """Return the shed handler behind the check: a shed request's verdicts are applied."""
         shed = entry.shed
         if shed is None:
             return None
@@ -59,7 +61,7 @@ class Gate:
             def method(arguments: Any, reply: Reply) -> None:
                 shed(arguments, reply, error)
 
-            if arguments is None:  # there was no room for them
+            if arguments is None:  # there was no memory for them
                 method(arguments, reply)
             else:
                 self._guarded(name, replace(entry, method=method))(arguments, reply)
@@ -83,22 +85,18 @@ class Gate:
         return method
 
     def check(self, method: str, arguments: Any, *, certificate: str | None = None) -> None:
-        """Raises NotAllowed unless each request in a generated ``*_args`` carries a valid token, or
-        *certificate* is the common name of somebody who is known; Forbidden unless that one may.
+        """Raise NotAllowed or Forbidden unless the call is allowed.
+
+        NotAllowed: a request in a generated ``*_args`` lacks a valid token, and *certificate* is
+        not the common name of a principal. Forbidden: the principal's rules do not allow it.
         """
         for request in list(_requests(arguments)) or [None]:
             token = getattr(request, "token", None) or None
             principal = self._principals.of(token, certificate)
             if principal is None and token is None:
-                raise NotAllowed(
-                    f"{method} came without a token, and this proxy asks for one: set the client's"
-                    " option token"
-                )
+                raise NotAllowed(f"{method} requires a token: set the client's option token")
             if principal is None:
-                raise NotAllowed(
-                    f"{method} came with a token that this proxy does not know: see its setting"
-                    " tokens"
-                )
+                raise NotAllowed(f"{method} has an invalid token: see the proxy's setting tokens")
             if request is not None and self._principals.have_rules:
                 self._check_acts(method, principal, request)
 

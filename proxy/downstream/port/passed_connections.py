@@ -1,4 +1,4 @@
-"""Connections that came to the port of all workers, and were handed to this one."""
+"""Connections that the supervisor accepted and passed to this worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.downstream.port.server import ThriftServer
 
 
 class Adopted:
-    """Those that are open. One per process."""
+    """Open passed connections of this process."""
 
     def __init__(self, server: ThriftServer) -> None:
         self._server = server
@@ -20,23 +20,23 @@ class Adopted:
 
     @property
     def movable(self) -> int:
-        """How many are of clients that may go on at another worker."""
+        """Number of connections whose clients may continue at another worker."""
         return sum(connection.movable for connection in self._connections.values())
 
     async def take(self, accepted: socket.socket) -> None:
-        """Serve one more."""
+        """Serve the connection *accepted*."""
         connection = await self._server.adopt(accepted)
         if connection is not None and connection.connection_id in self._server.open:
             self._connections[connection.connection_id] = connection
 
     def forget_ended(self) -> None:
-        """Some connection has ended. Caller: before counting."""
+        """Forget ended connections; call it before counting."""
         for number in self._connections.keys() - self._server.open.keys():
             del self._connections[number]
 
     def let_go(self, count: int) -> None:
-        """End *count* connections of clients that may go on elsewhere, or as many as there are
-        between two calls, or with a pull that waits.
+        """Close up to *count* connections of movable clients that are between calls or have a
+        waiting pull.
         """
         for connection in list(self._connections.values()):
             if count and connection.movable and connection.let_go():

@@ -1,14 +1,15 @@
-"""Answers that a client may ask for once more, under the same ``requestId``. Pure.
+"""Answers that a client may request again under the same ``requestId``. Pure.
 
-A pull's answer can be lost after its messages were leased. Asked for again, the same leases are
-given, as far as they are alive; nothing is leased twice, and none waits longer than its deadline.
+The answer to a pull can be lost after its messages were leased. A repeated request gets the same
+leases, if they are alive: no message is leased twice, and none waits beyond its deadline.
 
-Kept are the names of leases, no jobs and no bodies: what a queue held goes when the queue goes.
+Only lease names are kept, without jobs and bodies: they never outlive their queue's state.
 
-R1  The same id of the same client gets the leases of its answer that are alive, and no other; of
-    the topics that it asks for now, for its rights were looked at for these.
+R1  The same id of the same client gets the live leases of its answer, and no others; limited to the
+    topics of the new request, for which its rights were checked.
 R2  The last ``ANSWERS`` answers of a client are kept, each until its leases must have ended.
-R3  Over all clients at most ``max_leases`` are named; the client longest unheard of is forgotten.
+R3  At most ``max_leases`` leases are kept over all clients; the least recently active client is
+    forgotten first.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from proxy.core.keys.ids import Epoch, LeaseId
 from proxy.core.leases.lease_book import Holder
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 
-#: Answers kept of one client.
+#: Answers kept per client.
 ANSWERS = 4
 
 
 class ClientName(NamedTuple):
-    """Who asked: a group and the name that the client gave itself."""
+    """A client: its group and the name that it chose."""
 
     group: str
     client: str
@@ -43,8 +44,10 @@ class RequestName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The leases of one queue and ownership period in an answer. *topic*: as clients name it; the
-    queue's own topic is another one where copies of parked messages are redriven.
+    """Leases of one queue and ownership period in an answer.
+
+    *topic* is the name that clients use; it differs from the queue's own topic for redriven copies
+    of parked messages.
     """
 
     queue: QueueName
@@ -65,18 +68,20 @@ class _Answer:
 
 @dataclass(slots=True)
 class Replays:
-    """The answers that may be asked for again; times in ns. O(1) a lease kept or given again."""
+    """Answers that may be requested again; times in ns. O(1) per lease kept or repeated."""
 
     max_leases: int = 100_000
-    _clients: dict[ClientName, dict[str, _Answer]] = field(default_factory=dict)  # oldest first
+    _clients: dict[ClientName, dict[str, _Answer]] = field(
+        default_factory=dict
+    )  # least recently active first
     _leases: int = 0
 
     def __len__(self) -> int:
-        """How many leases are named; those of answers that have ended may be among them."""
+        """Number of kept leases; some may belong to expired answers."""
         return self._leases
 
     def keep(self, name: RequestName, batches: Iterable[Batch], *, now_ns: int) -> None:
-        """*batches* are the answer to *name*. Raises ValueError if there are none."""
+        """Keep *batches* as the answer to *name*. Raises ValueError if there are none."""
         batches = list(batches)
         parts = tuple(
             _Part(
@@ -87,15 +92,15 @@ class Replays:
             )
             for batch in batches
         )
-        # All of one hand-out have the same deadline.
+        # All leases of one delivery have the same deadline.
         until_ns = max(batch.leases[0].deadline_ns for batch in batches)
         answers = self._clients.pop(name.client, {})
-        self._drop(answers, [name.request_id])  # what it had under this id has ended
+        self._drop(answers, [name.request_id])  # any earlier answer under this id has ended
         self._drop(answers, [old for old, each in answers.items() if each.until_ns <= now_ns])
         self._drop(answers, list(answers)[: max(0, len(answers) - ANSWERS + 1)])
         answers[name.request_id] = answer = _Answer(parts, until_ns)
         self._leases += answer.leases
-        self._clients[name.client] = answers  # behind the others: heard of last
+        self._clients[name.client] = answers  # last: most recently active
         self._forget(now_ns)
 
     def find(
@@ -107,8 +112,8 @@ class Replays:
         holder: Holder,
         now_ns: int,
     ) -> list[Batch]:
-        """The answer to *name* once more, for *holder* now, as far as it is of *topics* (None: of
-        any); empty: there is nothing to repeat.
+        """Return the answer to *name* again, for *holder*, limited to *topics* (None: all). Empty
+        if there is nothing to repeat.
         """
         answer = self._clients.get(name.client, {}).get(name.request_id)
         batches: list[Batch] = []
@@ -127,7 +132,9 @@ class Replays:
         return batches
 
     def _forget(self, now_ns: int) -> None:
-        """Drop the clients longest unheard of: those whose leases have ended, and one too many."""
+        """Drop the least recently active clients: those without live leases, and one over the
+        limit.
+        """
         while self._clients:
             client = next(iter(self._clients))
             answers = self._clients[client]

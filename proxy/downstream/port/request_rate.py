@@ -1,4 +1,4 @@
-"""How many requests a second each address may make. Pure."""
+"""Rate limit of requests per client address. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from proxy.core.group.token_bucket import SECOND, TokenBucket
 
 
 class RequestRate:
-    """*per_s* requests a second of each address, and a second's worth of them, or one, at once.
+    """*per_s* requests per second for each address, with bursts of one second's worth, at least
+    one.
 
-    All connections of an address share one bucket, also with those that have gone: it is kept until
-    it would be full anyway, so nobody gains by connecting anew. O(1) a step.
+    All connections of an address share one token bucket. It is kept until it is full again, so
+    reconnecting gains nothing. O(1) per step.
     """
 
     def __init__(self, per_s: float) -> None:
@@ -23,7 +24,7 @@ class RequestRate:
         return len(self._buckets)
 
     def enter(self, address: str, now_ns: int) -> TokenBucket:
-        """A connection of *address* was opened: what its requests take from."""
+        """Return the bucket for the requests of a new connection of *address*."""
         self._left_ns.pop(address, None)
         while self._left_ns:
             gone, left_ns = next(iter(self._left_ns.items()))
@@ -38,13 +39,13 @@ class RequestRate:
         return bucket
 
     def leave(self, address: str, now_ns: int) -> None:
-        """The last connection of *address* has ended."""
+        """Note that the last connection of *address* has closed."""
         if address in self._buckets:
             self._left_ns[address] = now_ns
 
 
 def take(bucket: TokenBucket, now_ns: int) -> bool:
-    """Whether a request may be made now; then it counts."""
+    """Take a token; return False if the request exceeds the rate."""
     bucket.fill(now_ns)
     if not bucket.whole:
         return False

@@ -1,4 +1,4 @@
-"""Between the wire's structs and the core's words: what a client asked for, what it gets. Pure."""
+"""Converts between Thrift structs and the proxy's core. Pure."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ from proxy.lane.listener import Verdicts
 from proxy.settings.groups import GroupSettings
 from thrift_idl import consumer
 
-#: Batch size of a pull that names none and uses none of our fields: DDMQ's own default.
+#: Default batch size of pulls without orderlane's fields: DDMQ's own.
 DDMQ_BATCH = 8
-#: Bounds of a pull's wait. DDMQ's clients give up on a socket after 2 s (Go) and 5 s (Java).
+#: Bounds for the wait of a pull. DDMQ's clients have socket timeouts of 2 s (Go) and 5 s (Java).
 MIN_LINGER_MS, MAX_LINGER_MS, DDMQ_MAX_LINGER_MS = 20, 30_000, 1_500
-#: Longest client name and reason that are kept; the rest is cut off.
+#: Longest kept client name and reason, in characters; the rest is cut off.
 MAX_TEXT = 256
 
-#: Verdicts in one request, over all its contexts.
+#: Verdicts per request, over all its contexts.
 MAX_VERDICTS = 100_000
 
-#: Codes of a PullException: a request that is wrong, or not served by this version; a token that is
-#: missing or unknown; somebody who may not do that; no such group or topic; a broker that failed,
-#: or a limit that was reached.
+#: Codes of a PullException: invalid or unsupported request; missing or unknown token; forbidden;
+#: unknown group or topic; broker failure or limit reached.
 REFUSED, NOT_ALLOWED, FORBIDDEN, UNKNOWN_NAME, UNAVAILABLE = 400, 401, 403, 404, 503
 
 _OUR_FIELDS = ("acks", "requestId", "clientId", "maxRun", "manyQueues", "token", "topics")
 
 _NO_CONTEXT = consumer.Context()
-#: By place and with text as bytes, which its stub does not know.
+#: Positional, with text as bytes, which the stub does not declare.
 _MESSAGE = cast(Callable[..., consumer.Message], consumer.Message)
 
 _NAMED = (KEYS, TAGS, UNIQ_KEY)
 _VALUE, _END = "[^\x01\x02]+", "(?:\x02|\\Z)"
-_USUAL = ("WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER")  # looked for first
+_USUAL = ("WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER")  # the most frequent ones first
 _OTHERS = "|".join([*_USUAL, *sorted(RESERVED_PROPERTIES.difference(_NAMED, _USUAL))])
 _ENTRIES = [*(f"{name}\x01({_VALUE}){_END}" for name in _NAMED), f"(?:{_OTHERS})\x01{_VALUE}{_END}"]
-#: Encoded properties of which none is the application's, as nearly all are: its groups are the
-#: producer's key, tag and message id. The codec takes text as bytes, so none is decoded.
+#: Encoded properties without any of the application's, the usual case: the regular expression's
+#: groups are the producer's key, tag and message id. The codec accepts text as bytes, so none is
+#: decoded.
 _NONE_OF_USERS = re.compile(f"(?:{'|'.join(_ENTRIES)})*\\Z".encode())
 
 
 def refusal(error: Exception) -> consumer.PullException:
-    """What a client is told of *error*; the codes stand in the IDL."""
+    """Return the PullException for *error*; the IDL defines the codes."""
     code = UNAVAILABLE if isinstance(error, RemotingError | Overloaded) else REFUSED
     if isinstance(error, NotAllowed):
         code = FORBIDDEN if isinstance(error, Forbidden) else NOT_ALLOWED
@@ -70,27 +70,29 @@ def refusal(error: Exception) -> consumer.PullException:
 
 
 def uses_our_fields(request: Any) -> bool:
-    """True if a PullRequest comes from a client of ours, false for DDMQ's own."""
-    if request.clientId is not None or request.acks is not None:  # so do all of them
+    """Return whether a PullRequest comes from an orderlane client rather than DDMQ's."""
+    if (
+        request.clientId is not None or request.acks is not None
+    ):  # all orderlane clients set one of them
         return True
     return any(getattr(request, name) is not None for name in _OUR_FIELDS)
 
 
 def refuse_contradictions(request: Any) -> None:
-    """Raises Refused for a PullRequest that says two things at once."""
+    """Raise Refused for a PullRequest with contradictory fields."""
     if request.topic is not None and request.topics is not None:
-        raise Refused("a pull has either topic or topics: leave one of them out")
+        raise Refused("a pull sets both topic and topics: set only one")
 
 
 def request_name(request: Any) -> RequestName | None:
-    """By what the answer to a PullRequest may be asked for again; None if it does not say.
+    """Return the name for repeating the answer to a PullRequest; None if it has no request id.
 
-    Raises Refused for an id that cannot be kept.
+    Raises Refused for an id that is too long or has no client id.
     """
     if not request.requestId:
         return None
     if not request.clientId:
-        raise Refused("requestId came without clientId: answers are kept by client, so set both")
+        raise Refused("requestId requires clientId: set both, or neither")
     if len(request.requestId) > MAX_TEXT:
         raise Refused(f"requestId is longer than {MAX_TEXT} characters")
     client = ClientName(request.groupId or "", request.clientId[:MAX_TEXT])
@@ -98,13 +100,13 @@ def request_name(request: Any) -> RequestName | None:
 
 
 def linger_ms(request: Any, *, ours: bool) -> int:
-    """How long a pull waits when there is nothing to give."""
+    """Return how long a pull waits for messages, in ms."""
     longest = MAX_LINGER_MS if ours else DDMQ_MAX_LINGER_MS
     return min(max(request.maxLingerTime or 0, MIN_LINGER_MS), longest)
 
 
 def wanted_topics(request: Any) -> list[str] | None:
-    """The topics that a pull names, each once; None for any of the group."""
+    """Return the distinct topics of a pull; None for any topic of the group."""
     if request.topics:
         return list(dict.fromkeys(request.topics))
     return None if not request.topic else [request.topic]
@@ -113,9 +115,9 @@ def wanted_topics(request: Any) -> list[str] | None:
 def wish_of(
     request: Any, *, group: GroupSettings, ours: bool, connection: int, max_bytes: int
 ) -> PullWish:
-    """What a PullRequest for topics of *group* asks of its buffer, which keeps to their limits.
+    """Convert a PullRequest for *group*, within the limits of its topics.
 
-    Topics that the proxy delivers itself are not for clients: raises Refused if it asks for one.
+    Raises Refused if it names a topic that the proxy delivers itself.
     """
     topics = _pulled_topics(request, group)
     jobs = request.maxBatchSize or 0
@@ -133,7 +135,9 @@ def wish_of(
 
 
 def _pulled_topics(request: Any, group: GroupSettings) -> list[str] | None:
-    """The topics that a pull may get, None for any. Raises Refused if the proxy delivers them."""
+    """Return the topics that a pull may get, None for any. Raises Refused if the proxy delivers
+    them.
+    """
     wanted = wanted_topics(request)
     if not group.delivers:
         return wanted
@@ -154,8 +158,8 @@ def _largest_batch(group: GroupSettings, topics: Collection[str] | None) -> int:
 
 
 def refuse_floods(*, result: Any = None, acks: Collection[Any] | None = None) -> None:
-    """Raises Refused for more verdicts than any client can have leases: a frame has room for
-    millions, which would hold up all other clients.
+    """Raise Refused for more verdicts than a client can hold leases: a frame could contain
+    millions, which would delay all other clients.
     """
     count = 0
     while result is not None:
@@ -167,15 +171,15 @@ def refuse_floods(*, result: Any = None, acks: Collection[Any] | None = None) ->
             if each is not None:
                 count += len(each)
     if count > MAX_VERDICTS:
-        raise Refused(f"{count} verdicts in one request: at most {MAX_VERDICTS} are taken")
+        raise Refused(f"{count} verdicts in one request: the limit is {MAX_VERDICTS}")
 
 
-#: Verdicts with the Context that they came with: whoever applies them looks for its group.
+#: Verdicts with their Context, which names the group.
 Addressed = tuple[Any, Verdicts]
 
 
 def verdicts_of_result(result: Any) -> Iterator[Addressed]:
-    """Every link of a ConsumeResult chain."""
+    """Yield the verdicts of a ConsumeResult chain."""
     while result is not None:
         context = result.context or _NO_CONTEXT
         yield (
@@ -191,7 +195,7 @@ def verdicts_of_result(result: Any) -> Iterator[Addressed]:
 
 
 def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
-    """Every AckBatch of a list."""
+    """Yield the verdicts of a list of AckBatches."""
     for batch in batches or ():
         context = batch.context or _NO_CONTEXT
         yield (
@@ -209,7 +213,7 @@ def verdicts_of_acks(batches: Iterable[Any] | None) -> Iterator[Addressed]:
 def pull_response(
     batches: list[Batch], *, group: str, ours: bool, home: str
 ) -> consumer.PullResponse:
-    """The answer with *batches*; without any it has an empty Context and an empty list."""
+    """Return the answer with *batches*; without any it has an empty Context and an empty list."""
     if not batches:
         return consumer.PullResponse(context=consumer.Context(), messages=[])
     first, *others = batches
@@ -218,7 +222,7 @@ def pull_response(
 
 
 def user_properties(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """The application's own among a message's properties; None if there are none."""
+    """Return the application's own properties of a message; None without any."""
     if properties.keys() <= RESERVED_PROPERTIES:
         return None
     own = {name: text for name, text in properties.items() if name not in RESERVED_PROPERTIES}
@@ -260,7 +264,7 @@ def _message(lease: Lease, *, ours: bool) -> consumer.Message:
         own = None
         key, tag, name = cast(tuple[Any, Any, Any], plain.groups())
     else:
-        properties = decode_properties(raw)  # kept by nobody: a message holds them once
+        properties = decode_properties(raw)  # not cached: a message stores its properties once
         own = user_properties(properties)
         key, tag, name = properties.get(KEYS), properties.get(TAGS), properties.get(UNIQ_KEY)
     if not ours:

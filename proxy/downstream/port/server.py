@@ -1,4 +1,4 @@
-"""The Thrift server: listens, and keeps the open connections. No decisions."""
+"""The Thrift server: listens and tracks open connections. No decisions."""
 
 from __future__ import annotations
 
@@ -29,46 +29,50 @@ _log = structlog.get_logger("thrift")
 
 
 class ThriftServer:
-    """Listens, and keeps the open connections. ``methods`` by name, of all services."""
+    """Listens and tracks open connections. ``methods`` of all services by name."""
 
     def __init__(
         self, methods: Mapping[str, Entry], limits: LimitSettings, load: Load | None = None
     ) -> None:
-        """*load*: where other parts of the process look whether there is room."""
+        """*load* is shared with other components that check for free memory."""
         self.methods = methods
         self.limits = limits
         self.load = load or Load(limits.max_inflight_bytes)
         self.bad_frames = 0
         self.refused_connections = 0
         self.open: dict[int, Connection] = {}
-        #: Of the requests of all connections.
+        #: Shared by the requests of all connections.
         self.turns = TimeSlices()
-        #: Connections whose answer has not left, and those whose request is not whole.
+        #: Connections with an unsent answer, and with an incomplete request.
         self.unread = Overdue[Connection](limits.slow_reader_s, self._drop_slow_reader)
         self.begun = Overdue[Connection](limits.slow_request_s, self._drop_slow_request)
         self._addresses: Counter[str] = Counter()
         rate = limits.max_requests_per_s_per_address
         self._rate = None if rate is None else RequestRate(rate)
-        self.noisy = NoisyLog(_log)  # of what clients can cause at will
+        self.noisy = NoisyLog(_log)  # for events that clients can provoke
         self._all_closed = Signal()
         self._last_id = 0
         self._listeners: list[asyncio.Server] = []
-        self._tls: ssl.SSLContext | None = None  # of the last listener
-        #: Which port of this process clients are led back to; None: the one that they came to.
+        self._tls: ssl.SSLContext | None = None  # of the most recent listener
+        #: Port to which clients return; None: the one that they connected to.
         self.home_port: int | None = None
-        #: Called when ``listening`` is another, and when a connection has ended.
+        #: Called when ``listening`` changes or a connection ends.
         self.on_change: Callable[[], None] | None = None
 
     def lead_back_to(self, port: int) -> None:
-        """Lead clients back to that *port* of this process instead of the one that they came to."""
+        """Let clients return to *port* of this process instead of the port that they
+        connected to.
+        """
         self.home_port = port
 
     def call_on_change(self, callback: Callable[[], None] | None) -> None:
-        """Call *callback*, and no other, when ``listening`` is another or a connection ended."""
+        """Set the callback, replacing any other, for a change of ``listening`` or the end of a
+        connection.
+        """
         self.on_change = callback
 
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
-        """Listen on *host*:*port* (0: any free one); returns the port. Raises OSError."""
+        """Listen on *host*:*port* (0: any free one); return the port. Raises OSError."""
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(
             self._connection, host, port, backlog=1024, ssl=tls, **_times(tls)
@@ -80,16 +84,16 @@ class ThriftServer:
 
     @property
     def listening(self) -> bool:
-        """Whether new connections are taken."""
+        """Whether new connections are accepted."""
         return bool(self._listeners)
 
     async def adopt(self, accepted: socket.socket) -> Connection | None:
-        """Serve a client that came to another process, as if it had come here; None if it is gone,
-        or this server does not listen.
+        """Serve a connection that another process accepted. Return None if it has ended or this
+        server does not listen.
         """
         connection = self._connection()
         if self.listening:
-            with suppress(OSError):  # it left, or spoke no TLS
+            with suppress(OSError):  # the client left, or does not speak TLS
                 await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: connection, accepted, ssl=self._tls, **_times(self._tls)
                 )
@@ -98,14 +102,14 @@ class ThriftServer:
         return None
 
     def stop_listening(self) -> None:
-        """Take no new connections."""
+        """Accept no new connections."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
         self._changed()
 
     async def close(self, *, grace_s: float = 1.0) -> None:
-        """Stop listening; end all connections, those whose clients do not read after *grace_s*."""
+        """Stop listening and close all connections; abort those not closed after *grace_s*."""
         self.stop_listening()
         for connection in list(self.open.values()):
             connection.close()
@@ -117,7 +121,7 @@ class ThriftServer:
         self.begun.close()
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection in; False if it is one too many."""
+        """Register a new connection; return False if a limit is reached."""
         self.open[connection.connection_id] = connection
         self._addresses[connection.address] += 1
         if self._rate is not None:
@@ -134,9 +138,9 @@ class ThriftServer:
         return True
 
     def forget(self, connection: Connection, reason: BaseException | None = None) -> None:
-        """Count a closed connection out; *reason* is its transport's, if it had one."""
+        """Unregister a closed connection; *reason* is its transport's, if any."""
         if is_dead_peer(reason):
-            self._dropped(connection, "dead_peer_s", "it answers nothing any more")
+            self._dropped(connection, "dead_peer_s", "its peer stopped answering")
         if self.open.pop(connection.connection_id, None) is not None:
             self._addresses[connection.address] -= 1
             if not self._addresses[connection.address]:
@@ -148,20 +152,21 @@ class ThriftServer:
         self._changed()
 
     def closed_for(self, connection: Connection, reason: str) -> None:
-        """End a connection whose bytes are no request."""
+        """Close a connection that sent an invalid request."""
         self.bad_frames += 1
         client = connection.address
         self.noisy.warning(
-            f"bad {client}", "connection closed: not a request", client=client, reason=reason
+            f"bad {client}", "connection closed: invalid request", client=client, reason=reason
         )
         connection.abort()
 
     def refusal(
         self, connection: Connection, entry: Entry, *, passed_over: bool
     ) -> Overloaded | None:
-        """What the client of a request is told that reaches a limit; None if it is served.
+        """Return the error for a request over a limit; None if it may proceed.
 
-        *passed_over*: there was no room for its bytes. Affects: what its address may ask for.
+        *passed_over*: its bytes were skipped for lack of memory. Counts towards the rate of its
+        address.
         """
         bucket = connection.bucket
         if passed_over or (self.load.is_over and not entry.frees):
@@ -182,11 +187,11 @@ class ThriftServer:
         return told
 
     def _drop_slow_reader(self, connection: Connection) -> None:
-        self._dropped(connection, "slow_reader_s", "it did not read its answer")
+        self._dropped(connection, "slow_reader_s", "its client did not read the answer in time")
         connection.abort()
 
     def _drop_slow_request(self, connection: Connection) -> None:
-        self._dropped(connection, "slow_request_s", "its request was not whole in time")
+        self._dropped(connection, "slow_request_s", "its request was incomplete at the time limit")
         connection.abort()
 
     def _dropped(self, connection: Connection, limit: str, reason: str) -> None:

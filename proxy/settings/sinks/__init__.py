@@ -1,1 +1,1 @@
-"""Settings of the sinks: a model each, and the registry of them."""
+"""Settings of the sinks, one model each, and their registry."""

@@ -1,6 +1,6 @@
 """Settings of the action that pushes messages to HTTP receivers.
 
-The docstring below a field is what ``docs/settings.md`` shows.
+Field docstrings are shown in ``docs/settings.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proxy.settings.types import Seconds, SettingsGroup, some
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-#: What HTTP itself needs to say, or the proxy.
+#: Headers that HTTP or the proxy itself sets.
 _RESERVED_HEADERS = frozenset({"connection", "content-length", "expect", "host", "keep-alive"}) | {
     *("te", "trailer", "transfer-encoding", "upgrade")
 }
@@ -48,7 +48,7 @@ def _header_value(value: str) -> str:
 def _headers_once(headers: tuple[HeaderSettings, ...]) -> tuple[HeaderSettings, ...]:
     repeated = [name for name, n in Counter(h.name.lower() for h in headers).items() if n > 1]
     if repeated:
-        raise ValueError(f"{', '.join(repeated)} stands here more than once")
+        raise ValueError(f"{', '.join(repeated)} is listed more than once")
     return headers
 
 
@@ -155,19 +155,20 @@ class PushSettings(DeliverySettings):
         return self.ca_file
 
     def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
-        """Raises ValueError as ``push_rules_of``."""
+        """See ``push_rules_of`` for the ValueError."""
         push_rules_of(self, secrets)
 
     @property
     def secret_names(self) -> list[str]:
-        """The secrets that it needs."""
+        """Names of the required secrets."""
         named = [*self.sign_with, self.token_secret, *(each.secret for each in self.headers)]
         return [name for name in named if name is not None]
 
 
 def push_rules_of(settings: PushSettings, secrets: Mapping[str, bytes]) -> PushRules:
-    """Compile *settings*; *secrets* by name. Raises ValueError, in a sentence, if one is not there
-    or cannot be the value of its header.
+    """Compile *settings* with *secrets* by name.
+
+    Raises ValueError with one sentence if a secret is missing or unsuitable for its header.
     """
     unknown = [repr(name) for name in settings.secret_names if name not in secrets]
     if unknown:
@@ -192,7 +193,7 @@ def push_rules_of(settings: PushSettings, secrets: Mapping[str, bytes]) -> PushR
 
 
 def answer_rules_of(settings: PushSettings) -> AnswerRules:
-    """How answers are read."""
+    """Return the rules for answers."""
     return AnswerRules(
         by_errno=settings.answer == "errno",
         reject_on=frozenset(settings.reject_on),

@@ -1,6 +1,6 @@
 """Settings of the action ``redis``.
 
-The docstring below a field is what ``docs/settings.md`` shows.
+Field docstrings are shown in ``docs/settings.md``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proxy.actions.template import compile_template
 from proxy.settings.delivery import DELIVERED, DeliverySettings, Extra
 from proxy.settings.types import some
 
-#: Commands that a sink may run, with how many arguments each takes; None: any number of them.
+#: Allowed commands with their numbers of arguments; None: any number.
 COMMANDS: dict[str, tuple[int, int | None]] = {
     "APPEND": (2, 2),
     "DEL": (1, None),
@@ -65,7 +65,7 @@ def _url(value: str) -> str:
 
 
 def _texts(command: object) -> object:
-    """Numbers may stand in a command as such."""
+    """Convert numbers in a command to text."""
     if not isinstance(command, list | tuple):
         return command
     numbers = (int, float)
@@ -80,7 +80,9 @@ def _command(words: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError("should name a command and its arguments, such as [SET, key, value]")
     name, *arguments = words
     if name.upper() not in COMMANDS:
-        raise ValueError(f"{name} is none that a sink runs: they are {', '.join(sorted(COMMANDS))}")
+        raise ValueError(
+            f"{name} is not a command that a sink runs; these are {', '.join(sorted(COMMANDS))}"
+        )
     least, most = COMMANDS[name.upper()]
     if len(arguments) < least or (most is not None and len(arguments) > most):
         wanted = f"{least} or more" if most is None else f"{least} to {most}"
@@ -128,9 +130,9 @@ class RedisSettings(DeliverySettings):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.username is not None and self.password_secret is None:
-            raise ValueError("should have password_secret beside username")
+            raise ValueError("should have password_secret if username is set")
         if self.ca_file is not None and not self.tls:
-            raise ValueError("should have a url that begins with rediss:// beside ca_file")
+            raise ValueError("should have a url that begins with rediss:// if ca_file is set")
         return self
 
     @property
@@ -139,12 +141,12 @@ class RedisSettings(DeliverySettings):
         return self.ca_file
 
     def check_secrets(self, secrets: Mapping[str, bytes]) -> None:
-        """Raises ValueError as ``password_of``."""
+        """See ``password_of`` for the ValueError."""
         password_of(self, secrets)
 
     @property
     def place(self) -> dict[str, str | int]:
-        """Where the server is, in the words of the package redis."""
+        """Address of the server as arguments of the package redis."""
         url = urlsplit(self.url)
         if url.scheme == "unix":
             return {"path": unquote(url.path)}
@@ -153,13 +155,14 @@ class RedisSettings(DeliverySettings):
 
     @property
     def tls(self) -> bool:
-        """True if the connection is one of TLS."""
+        """Whether the connection uses TLS."""
         return urlsplit(self.url).scheme == "rediss"
 
 
 def password_of(settings: RedisSettings, secrets: Mapping[str, bytes]) -> str | None:
-    """The password, None if none is asked for; *secrets* by name. Raises ValueError, in a sentence,
-    if it is not there or no text.
+    """Return the password, or None without one; *secrets* by name.
+
+    Raises ValueError with one sentence if the secret is missing or not UTF-8.
     """
     name = settings.password_secret
     if name is None:

@@ -1,9 +1,9 @@
-"""All sinks: actions by which the proxy delivers messages itself, as their settings name them.
+"""The registry of sinks, the actions by which the proxy delivers messages itself.
 
-A new sink is a model of settings beside this file, a module in ``proxy/delivery/sinks``, an entry
-in ``SINKS``, and its tests. Validation, documents, the chart's schema, checks of extras and the
-deliverers themselves come from the entry. The module is named and not imported: settings need
-neither aiohttp nor the package of an extra.
+A new sink needs a settings model beside this file, a module in ``proxy/delivery/sinks``, an entry
+in ``SINKS``, and tests. Validation, documentation, the chart's schema, checks of extras and
+deliverers follow from the entry. The module is named, not imported: settings need neither aiohttp
+nor the package of an extra.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from proxy.settings.sinks.redis import RedisSettings
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """One sink. Its name in a list of actions, and the extra that it needs, stand in its model."""
+    """One sink. Its model contains the action's name and the required extra."""
 
     settings: type[DeliverySettings]
     module: str
-    """Has ``make(settings, secrets)``, which returns a ``Deliverer``; *secrets* are the proxy's, by
-    name."""
+    """Module with ``make(settings, secrets)``, which returns a ``Deliverer``; *secrets* by name."""
     description: str
-    """What the documents and the chart's schema say of the action."""
+    """Description of the action in the documentation and the chart's schema."""
 
     @property
     def kind(self) -> str:
