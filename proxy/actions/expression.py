@@ -139,9 +139,9 @@ def gives_no_verdict(expression: Expression) -> str | None:
     if kind == "multi_select_dict":
         return "an object"
     if kind == "literal" and not isinstance(node["value"], bool):
-        return "always the same"
+        return "the same result for every message"
     if kind == "function_expression" and node["value"] not in _MAY_JUDGE:
-        return f"what {node['value']}() gives"
+        return f"the result of {node['value']}()"
     return None
 
 

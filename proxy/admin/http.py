@@ -61,7 +61,7 @@ class AdminHttp:
         self._sweep: asyncio.Task[None] | None = None
         self._runner = self._made(self._operations)
         self._shared: web.AppRunner | None = None
-        self._adopted: Callable[[], asyncio.BaseProtocol] | None = None
+        self._passed: Callable[[], asyncio.BaseProtocol] | None = None
         self._tls: ssl.SSLContext | None = None
 
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
@@ -76,19 +76,19 @@ class AdminHttp:
         return int(listener.sockets[0].getsockname()[1])
 
     async def share(self, workers: Sequence[str]) -> None:
-        """Accept connections by ``adopt``, made to the address shared by *workers*."""
+        """Accept connections by ``accept_passed``, made to the address shared by *workers*."""
         self._shared = self._made(of_any_worker(self._operations, workers))
         await self._shared.setup()
-        self._adopted = self._connections.factory(_server_of(self._shared))
+        self._passed = self._connections.factory(_server_of(self._shared))
 
-    async def adopt(self, connection: socket.socket) -> None:
+    async def accept_passed(self, connection: socket.socket) -> None:
         """Serve a connection made to the shared port. Requires ``share``."""
-        if self._adopted is None or self._shared is None or self._shared.server is None:
+        if self._passed is None or self._shared is None or self._shared.server is None:
             connection.close()
             return
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._adopted, connection, **_secured_by(self._tls)
+                self._passed, connection, **_secured_by(self._tls)
             )
         except OSError:
             connection.close()

@@ -23,7 +23,7 @@ from proxy.live.settings_file import SettingsFile
 from proxy.observe.logs import configure_logs
 from proxy.settings.proxy_settings import Settings, load_settings
 from proxy.settings.types import host_port
-from proxy.workers.taking import Taking
+from proxy.workers.intake import Intake
 from proxy.workers.task import Task
 
 
@@ -49,7 +49,7 @@ async def _running(
     task: Task, settings: Settings, history: History, file: SettingsFile | None
 ) -> AsyncIterator[dict[str, Any]]:
     server = Proxy(settings, history=history, file=file)
-    taking = None
+    intake = None
     try:
         addresses = await server.start()
         if file is not None:
@@ -57,13 +57,13 @@ async def _running(
         thrift, http = server.servers
         thrift.lead_back_to(host_port(addresses.thrift)[1])
         await http.share(task.workers or [addresses.http])
-        taking = Taking(socket.socket(fileno=task.channel), addresses, thrift, http)
-        taking.start()
+        intake = Intake(socket.socket(fileno=task.channel), addresses, thrift, http)
+        intake.start()
         yield {}
     finally:
         await server.close()
-        if taking is not None:
-            await taking.close()
+        if intake is not None:
+            await intake.close()
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from proxy.net.process_name import client_id, reachable
 from proxy.settings.proxy_settings import Settings
 from proxy.settings.types import host_port
-from proxy.workers.places import Place, places
+from proxy.workers.addresses import WorkerAddresses, worker_addresses
 from proxy.workers.supervisor import Supervisor
 from proxy.workers.task import Task
 
@@ -30,11 +30,11 @@ class Wanted:
     #: Values that override file and environment, by dotted name.
     overrides: dict[str, Any] = field(default_factory=dict)
 
-    def doors(self) -> dict[str, str]:
+    def shared_addresses(self) -> dict[str, str]:
         """Return the listen addresses, by setting."""
         listen = self.settings.listen
-        doors = {"listen.thrift": listen.thrift, "listen.http": listen.http}
-        return doors if listen.producer is None else {**doors, "listen.producer": listen.producer}
+        shared = {"listen.thrift": listen.thrift, "listen.http": listen.http}
+        return shared if listen.producer is None else {**shared, "listen.producer": listen.producer}
 
 
 @asynccontextmanager
@@ -43,24 +43,24 @@ async def running_workers(wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
 
     Raises OrderlaneError if a worker cannot start, or fails while draining.
     """
-    doors = wanted.doors()
-    made = places(wanted.settings.workers, doors=doors)
+    shared = wanted.shared_addresses()
+    made = worker_addresses(wanted.settings.workers, shared=shared)
     here = client_id()
-    known = [reachable(place.http, here) for place in made if host_port(place.http)[1]]
+    known = [reachable(worker.http, here) for worker in made if host_port(worker.http)[1]]
 
-    def command(place: Place, channel: int) -> list[str]:
+    def command(worker: WorkerAddresses, channel: int) -> list[str]:
         task = Task(
-            number=place.number,
+            number=worker.number,
             channel=channel,
             settings=None if wanted.file is None else str(wanted.file),
-            overrides={**wanted.overrides, **_own(place)},
+            overrides={**wanted.overrides, **_own(worker)},
             history=None if wanted.history is None else str(wanted.history),
             log_level=wanted.log_level,
             workers=known,
         )
         return [sys.executable, "-m", "proxy.cli.worker", task.text()]
 
-    supervisor = Supervisor(made, command, doors=doors)
+    supervisor = Supervisor(made, command, shared=shared)
     at = await supervisor.start()
     try:
         if wanted.file is not None:
@@ -75,6 +75,6 @@ async def running_workers(wanted: Wanted) -> AsyncIterator[dict[str, Any]]:
         await supervisor.close()
 
 
-def _own(place: Place) -> dict[str, Any]:
+def _own(worker: WorkerAddresses) -> dict[str, Any]:
     # DDMQ producers connect to the supervisor's port, and are passed on like other clients.
-    return {"listen.thrift": place.thrift, "listen.http": place.http, "listen.producer": None}
+    return {"listen.thrift": worker.thrift, "listen.http": worker.http, "listen.producer": None}

@@ -118,7 +118,7 @@ class TopicDelivery:
             return
         self._busy = True
         try:
-            while places := self._places():
+            while places := self._free_attempts():
                 wish = self._wish(places)
                 batches = self._lane.lease(wish)
                 self._give_back(places - sum(len(batch.leases) for batch in batches))
@@ -131,7 +131,7 @@ class TopicDelivery:
         finally:
             self._busy = False
 
-    def _places(self) -> int:
+    def _free_attempts(self) -> int:
         """Return how many attempts may begin now; if only the pace prevents them, schedule a
         check.
         """

@@ -169,8 +169,8 @@ class GroupSettings(SettingsGroup):
             )
         if delivered := [topic.name for topic in self.topics if topic.delivery is not None]:
             raise ValueError(
-                f"the proxy delivers topic {delivered[0]} itself, so there is nobody to broadcast"
-                " it to: should be mode: clustering, or without that action"
+                f"the proxy delivers topic {delivered[0]} itself, so no client can"
+                " receive broadcasts: should be mode: clustering, or without that action"
             )
         return self
 

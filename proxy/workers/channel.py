@@ -14,7 +14,7 @@ from typing import Literal
 
 import orjson
 
-Door = Literal["thrift", "http"]
+Port = Literal["thrift", "http"]
 _LARGEST_PACKET = 4096
 
 
@@ -42,19 +42,19 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-def hand_over(end: socket.socket, door: Door, connection: socket.socket) -> bool:
+def pass_connection(end: socket.socket, port: Port, connection: socket.socket) -> bool:
     """Pass *connection* to the worker; return False if its channel is full.
 
     Called by the supervisor, which then closes its own copy.
     """
     try:
-        socket.send_fds(end, [door.encode()], [connection.fileno()])
+        socket.send_fds(end, [port.encode()], [connection.fileno()])
     except OSError:
         return False
     return True
 
 
-def let_go(end: socket.socket, count: int) -> bool:
+def release(end: socket.socket, count: int) -> bool:
     """Ask the worker to release *count* clients; return False if its channel is full. Called by the
     supervisor.
     """
@@ -65,7 +65,7 @@ def let_go(end: socket.socket, count: int) -> bool:
     return True
 
 
-def take(end: socket.socket) -> tuple[Door, socket.socket] | int | Literal["lost"] | None:
+def receive(end: socket.socket) -> tuple[Port, socket.socket] | int | Literal["lost"] | None:
     """Return the next connection, or the number of clients to release; None if there is nothing,
     "lost" if a connection could not be received.
 
@@ -92,7 +92,7 @@ def take(end: socket.socket) -> tuple[Door, socket.socket] | int | Literal["lost
     return ("http" if data == b"http" else "thrift"), connection
 
 
-def tell(end: socket.socket, report: Report) -> bool:
+def send_report(end: socket.socket, report: Report) -> bool:
     """Send *report*; return False if the channel is full. Called by the worker."""
     try:
         end.send(orjson.dumps(asdict(report)))
@@ -101,7 +101,7 @@ def tell(end: socket.socket, report: Report) -> bool:
     return True
 
 
-def hear(end: socket.socket) -> Report | None:
+def next_report(end: socket.socket) -> Report | None:
     """Return the next report, or None. Raises Gone. Called by the supervisor."""
     try:
         data = end.recv(_LARGEST_PACKET)

@@ -37,7 +37,7 @@ class Load:
         return self.handed - self.taken
 
 
-def in_turn(loads: Mapping[int, Load]) -> list[int]:
+def by_preference(loads: Mapping[int, Load]) -> list[int]:
     """Return the workers that may get a connection, best first.
 
     Workers that have accepted all passed connections come first, so that a stalled worker gets only
@@ -50,7 +50,7 @@ def in_turn(loads: Mapping[int, Load]) -> list[int]:
 
 
 @dataclass(slots=True)
-class Evenness:
+class Rebalancer:
     """Decides whether clients move. After a restart, a worker would otherwise have no clients until
     new ones connect.
     """
@@ -68,7 +68,7 @@ class Evenness:
         number = max(able, key=lambda each: able[each].movable, default=0)
         count = 0
         if len(able) > 1:
-            most, least = able[number], able[in_turn(able)[0]]
+            most, least = able[number], able[by_preference(able)[0]]
             count = min(most.movable - least.movable, most.open - least.open) // 2
         if count < 1 or number != self.number:
             self.number, self.looks = number, 0

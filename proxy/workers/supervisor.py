@@ -17,11 +17,11 @@ from broker_core.clock import now_ns
 from broker_core.tasks import cancel_and_wait, spawn
 from proxy.errors import OrderlaneError
 from proxy.workers import channel
+from proxy.workers.addresses import WorkerAddresses
 from proxy.workers.channel import Gone, Report
-from proxy.workers.door import Door
-from proxy.workers.loads import Evenness, Load, in_turn
-from proxy.workers.places import Place
+from proxy.workers.loads import Load, Rebalancer, by_preference
 from proxy.workers.restarts import Restarts, Silence, bad_ends, how
+from proxy.workers.shared_listener import SharedListener
 
 _log = structlog.get_logger("workers")
 
@@ -29,12 +29,12 @@ _LOOK_S = 1.0
 _NOT_STARTED = 1  # exit code of a worker that could not start
 
 #: Returns the command of a worker, given its addresses and the file number of its channel.
-Command = Callable[[Place, int], Sequence[str]]
+Command = Callable[[WorkerAddresses, int], Sequence[str]]
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    place: Place
+    addresses: WorkerAddresses
     load: Load = field(default_factory=Load)
     restarts: Restarts = field(default_factory=Restarts)
     silence: Silence = field(default_factory=lambda: Silence(0, 0))
@@ -45,7 +45,7 @@ class _Worker:
 
     @property
     def number(self) -> int:
-        return self.place.number
+        return self.addresses.number
 
     def signal(self, number: int) -> None:
         if self.process is not None:
@@ -57,17 +57,17 @@ class Supervisor:
     """Call ``start``, then ``close``, which drains all workers; once each."""
 
     def __init__(
-        self, places: Sequence[Place], command: Command, *, doors: Mapping[str, str]
+        self, workers: Sequence[WorkerAddresses], command: Command, *, shared: Mapping[str, str]
     ) -> None:
-        """*doors*: shared addresses by setting."""
+        """*shared*: shared addresses by setting."""
         self._command = command
-        self._workers = {place.number: _Worker(place) for place in places}
-        self._where = doors
-        self._doors: dict[str, Door] = {}
+        self._workers = {addresses.number: _Worker(addresses) for addresses in workers}
+        self._shared = shared
+        self._listeners: dict[str, SharedListener] = {}
         self._ready: asyncio.Future[None] | None = None
         self._closing = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        self._evenness = Evenness()
+        self._checking: asyncio.Task[None] | None = None
+        self._rebalancer = Rebalancer()
 
     async def start(self) -> dict[str, str]:
         """Start all workers; return the shared addresses by setting.
@@ -76,9 +76,11 @@ class Supervisor:
         """
         self._ready = asyncio.get_running_loop().create_future()
         try:
-            for setting, address in self._where.items():
-                kind: channel.Door = "http" if setting == "listen.http" else "thrift"
-                self._doors[setting] = Door(setting, address, partial(self._give, kind))
+            for setting, address in self._shared.items():
+                port: channel.Port = "http" if setting == "listen.http" else "thrift"
+                self._listeners[setting] = SharedListener(
+                    setting, address, partial(self._pass_connection, port)
+                )
             for worker in self._workers.values():
                 worker.keeping = spawn(self._keep(worker), name=f"worker {worker.number}")
             await self._ready
@@ -86,19 +88,19 @@ class Supervisor:
             with contextlib.suppress(OrderlaneError):  # the first error is the one to report
                 await self.close()
             raise
-        for door in self._doors.values():
-            door.open()
-        self._looking = spawn(self._look_forever(), name="look at workers")
-        return {setting: door.address for setting, door in self._doors.items()}
+        for listener in self._listeners.values():
+            listener.open()
+        self._checking = spawn(self._check_forever(), name="check workers")
+        return {setting: listener.address for setting, door in self._listeners.items()}
 
     async def close(self) -> None:
         """Drain all workers and wait for them. Raises OrderlaneError that names those that
         failed.
         """
         self._closing.set()
-        for door in self._doors.values():
-            door.close()
-        await cancel_and_wait(self._looking)
+        for listener in self._listeners.values():
+            listener.close()
+        await cancel_and_wait(self._checking)
         self.pass_on(signal.SIGTERM)
         codes = {
             worker.number: await worker.keeping
@@ -164,7 +166,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         try:
             worker.process = await asyncio.create_subprocess_exec(
-                *self._command(worker.place, theirs.fileno()),
+                *self._command(worker.addresses, theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=2,  # the supervisor's stdout is reserved for its ready line
                 pass_fds=(theirs.fileno(),),
@@ -177,7 +179,7 @@ class Supervisor:
             worker.end, worker.load = ours, Load()
             now_s = now_ns() / 1e9
             worker.silence = Silence(heard_s=now_s, looked_s=now_s)
-            loop.add_reader(ours, self._hear, worker, ours)
+            loop.add_reader(ours, self._on_readable, worker, ours)
             code = await worker.process.wait()
             # A worker that was never ready has nothing to drain, and no signal handler yet.
             return 0 if self._closing.is_set() and worker.report is None else code
@@ -188,9 +190,9 @@ class Supervisor:
             channel.close(ours)
             channel.close(theirs)
 
-    def _hear(self, worker: _Worker, end: socket.socket) -> None:
+    def _on_readable(self, worker: _Worker, end: socket.socket) -> None:
         try:
-            while (report := channel.hear(end)) is not None:
+            while (report := channel.next_report(end)) is not None:
                 self._on_report(worker, report)
         except Gone:  # its exit is handled where the process is awaited
             asyncio.get_running_loop().remove_reader(end)
@@ -211,7 +213,7 @@ class Supervisor:
         if all(each.report is not None for each in self._workers.values()):
             self._ready.set_result(None)
 
-    async def _look_forever(self) -> None:
+    async def _check_forever(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
             now_s = now_ns() / 1e9
@@ -220,20 +222,20 @@ class Supervisor:
                     _log.error("worker does not report; killing it", worker=worker.number)
                     worker.silence.heard(now_s)
                     worker.signal(signal.SIGKILL)
-            if (uneven := self._evenness.look(self._loads())) is not None:
+            if (uneven := self._rebalancer.look(self._loads())) is not None:
                 number, count = uneven
                 end = self._workers[number].end
-                if end is not None and channel.let_go(end, count):
+                if end is not None and channel.release(end, count):
                     _log.info("moving clients to other workers", worker=number, leave=count)
 
     # ---- connections ----------------------------------------------------------------------------
 
-    def _give(self, door: channel.Door, connection: socket.socket) -> None:
+    def _pass_connection(self, port: channel.Port, connection: socket.socket) -> None:
         """Pass *connection* to a worker; close it if none accepts it, and the client retries."""
         with connection:
-            for number in in_turn(self._loads()):
+            for number in by_preference(self._loads()):
                 worker = self._workers[number]
-                if worker.end is not None and channel.hand_over(worker.end, door, connection):
+                if worker.end is not None and channel.pass_connection(worker.end, port, connection):
                     worker.load.hand()
                     return
 

@@ -17,7 +17,7 @@ from kubernetes_validate.utils import all_versions
 from proxy.cli.servers import load_broker_settings
 from proxy.settings.proxy_settings import load_settings
 from proxy.settings.types import host_port
-from proxy.workers.places import places
+from proxy.workers.addresses import worker_addresses
 from tests.helm.rendering import CHART, NAME, USES, Rendered
 
 #: As ``kubeVersion`` of Chart.yaml says, and the newest that there is.
@@ -135,12 +135,12 @@ def test_services_lead_to_pods_and_probes_to_ports(values: Mapping[str, Any]) ->
 
 
 def test_the_ports_of_workers_are_those_that_they_listen_at() -> None:
-    doors = {"listen.thrift": "0.0.0.0:9713", "listen.http": "0.0.0.0:9714"}
+    shared = {"listen.thrift": "0.0.0.0:9713", "listen.http": "0.0.0.0:9714"}
     container = Rendered.of({"proxy": {"workers": 3}}).container("proxy")
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"thrift": 9713, "http": 9714} | {
         f"{name}-{place.number}": host_port(getattr(place, name))[1]
-        for place in places(3, doors=doors)
+        for place in worker_addresses(3, shared=shared)
         for name in ("thrift", "http")
     }
 

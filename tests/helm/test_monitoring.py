@@ -12,7 +12,7 @@ import pytest
 import yaml
 from helm_python import HelmError
 
-from proxy.workers.places import places
+from proxy.workers.addresses import worker_addresses
 from tests.helm.rendering import CHART, NAME, USES, Rendered
 
 RULES = {"groups": [{"name": "orderlane", "rules": [{"alert": "A", "expr": "up == 0"}]}]}
@@ -69,8 +69,8 @@ def test_each_worker_is_asked_and_none_twice(workers: int) -> None:
             if port["name"] == endpoint["port"]
         )
         asked.append(port["port"])
-    doors = {"listen.thrift": "0.0.0.0:9713", "listen.http": "0.0.0.0:9714"}
-    own = [int(place.http.rpartition(":")[2]) for place in places(workers, doors=doors)]
+    shared = {"listen.thrift": "0.0.0.0:9713", "listen.http": "0.0.0.0:9714"}
+    own = [int(place.http.rpartition(":")[2]) for place in worker_addresses(workers, shared=shared)]
     assert asked == ([9714] if workers == 1 else own)
 
 

@@ -16,8 +16,8 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.core.bulk.answer import BulkAnswer, Read
 from proxy.core.keys.retry_policy import MS
 from proxy.core.leases.lease_book import BESIDE_BYTES
-from proxy.downstream.bulk.places import BulkPlaces, Place
-from proxy.downstream.bulk.scheduler import BulkTurns, Turn
+from proxy.downstream.bulk.positions import BulkPositions, Position
+from proxy.downstream.bulk.scheduler import BulkScheduler, ReadPermit
 from proxy.downstream.port.connection import Reply
 from proxy.downstream.port.frames import Spliced
 from proxy.downstream.port.load import Load
@@ -36,19 +36,19 @@ _MESSAGES, _RECORDS = 0, 1
 
 
 class BulkFetch:
-    """Serves ``fetch`` for the positions that *places* finds."""
+    """Serves ``fetch`` for the positions that *positions* finds."""
 
     def __init__(
         self,
         client: BrokerClient,
-        places: BulkPlaces,
-        turns: BulkTurns,
+        positions: BulkPositions,
+        scheduler: BulkScheduler,
         limits: LimitSettings,
         load: Load,
     ) -> None:
         self._client = client
-        self._places = places
-        self._turns = turns
+        self._positions = positions
+        self._scheduler = scheduler
         self._limits = limits
         self._load = load
 
@@ -64,7 +64,7 @@ class BulkFetch:
             )
         linger_ms = min(max(request.maxLingerTime or 0, MIN_LINGER_MS), MAX_LINGER_MS)
         until_ns = now_ns() + linger_ms * MS
-        asked = await self._places.asked(request)
+        asked = await self._positions.asked(request)
         give = self._records if request.format == _RECORDS else self._messages
         answer, news = await give(request, asked, until_ns)
         if not news:  # an empty answer at once would make DDMQ's Java client spin
@@ -72,48 +72,48 @@ class BulkFetch:
         return answer
 
     @asynccontextmanager
-    async def _turn(
-        self, group: Group, asked: Iterable[Place], until_ns: int
-    ) -> AsyncIterator[Turn]:
-        """Wait for a turn to read, unless there is nothing to read.
+    async def _permit(
+        self, group: Group, asked: Iterable[Position], until_ns: int
+    ) -> AsyncIterator[ReadPermit]:
+        """Wait for permission to read, unless there is nothing to read.
 
-        The bytes that may be read count as held during the turn. Without room for them, or when
-        time is up, the turn allows no bytes.
+        The bytes that may be read count as held meanwhile. Without room for them, or when
+        time is up, the permit allows no bytes.
         """
         if all(each.queue is None for each in asked):
-            yield Turn(0)
+            yield ReadPermit(0)
             return
         wanted_bytes = self._limits.max_answer_bytes
-        async with self._turns.turn(group, wanted_bytes, until_ns=until_ns) as turn:
+        async with self._scheduler.permit(group, wanted_bytes, until_ns=until_ns) as permit:
             if self._load.is_over:
-                turn.refuse()
-            self._load.change(turn.max_bytes)
+                permit.refuse()
+            self._load.change(permit.max_bytes)
             try:
-                yield turn
+                yield permit
             finally:
-                self._load.change(-turn.max_bytes)
+                self._load.change(-permit.max_bytes)
 
     # ---- stored records -------------------------------------------------------------------------
 
     async def _records(
-        self, request: Any, asked: list[Place], until_ns: int
+        self, request: Any, asked: list[Position], until_ns: int
     ) -> tuple[Spliced, bool]:
         """Return the answer, and whether it contains news."""
         queues = [each.queue for each in asked if each.queue is not None]
         wanted = request.maxBatchSize or 0
         group = Group(request.groupId)
-        async with self._turn(group, asked, until_ns) as turn:
+        async with self._permit(group, asked, until_ns) as permit:
             answer = BulkAnswer(
                 [each.offset for each in asked if each.queue is not None],
-                max_bytes=turn.max_bytes,
+                max_bytes=permit.max_bytes,
                 max_messages=wanted if wanted > 0 else None,
             )
             await self._collect(answer, queues, group)
-            turn.read(answer.size_bytes)
-        waits = turn.max_bytes and not answer.has_news
+            permit.read(answer.size_bytes)
+        waits = permit.max_bytes and not answer.has_news
         if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._await_records(answer, queues, group, wait_ms=wait_ms)
-            self._turns.read_later(group, answer.size_bytes)
+            self._scheduler.read_later(group, answer.size_bytes)
         return _spliced(asked, answer), answer.has_news
 
     async def _collect(self, answer: BulkAnswer, queues: list[QueueName], group: Group) -> None:
@@ -169,7 +169,7 @@ class BulkFetch:
                 suspend_ms=wait_ms,
             )
         except RemotingError as error:
-            self._places.warn("fetch failed", error)
+            self._positions.warn("fetch failed", error)
             answer.on_failure(read)
         else:
             records, next_offset = pulled.records, pulled.next_offset
@@ -187,25 +187,27 @@ class BulkFetch:
 
     # ---- messages -------------------------------------------------------------------------------
 
-    async def _messages(self, request: Any, asked: list[Place], until_ns: int) -> tuple[Any, bool]:
+    async def _messages(
+        self, request: Any, asked: list[Position], until_ns: int
+    ) -> tuple[Any, bool]:
         """Return the answer, and whether it contains news."""
         results: dict[QueueName, PullResult] = {}
         group = Group(request.groupId)
-        async with self._turn(group, asked, until_ns) as turn:
-            if turn.max_bytes:
+        async with self._permit(group, asked, until_ns) as permit:
+            if permit.max_bytes:
                 await self._read(request, asked, results, wait_ms=0)
-            turn.read(_size_bytes(results))
-        waits = turn.max_bytes and not _has_news(asked, results)
+            permit.read(_size_bytes(results))
+        waits = permit.max_bytes and not _has_news(asked, results)
         if waits and (wait_ms := (until_ns - now_ns()) // MS) > 0:
             await self._read(request, asked, results, wait_ms=wait_ms)
-            self._turns.read_later(group, _size_bytes(results))
+            self._scheduler.read_later(group, _size_bytes(results))
         answer = consumer.FetchResponse(results=self._answers(asked, results))
         return consumer_service.fetch_result(success=answer), _has_news(asked, results)
 
     async def _read(
         self,
         request: Any,
-        asked: Iterable[Place],
+        asked: Iterable[Position],
         results: dict[QueueName, PullResult],
         *,
         wait_ms: int,
@@ -232,7 +234,7 @@ class BulkFetch:
             await cancel_and_wait(*pulls)
 
     async def _pull(
-        self, queue: QueueName, asked: Place, request: Any, *, suspend_ms: int
+        self, queue: QueueName, asked: Position, request: Any, *, suspend_ms: int
     ) -> PullResult | None:
         wanted = request.maxBatchSize or 0
         try:
@@ -244,11 +246,11 @@ class BulkFetch:
                 suspend_ms=suspend_ms,
             )
         except RemotingError as error:
-            self._places.warn("fetch failed", error)
+            self._positions.warn("fetch failed", error)
             return None
 
     def _answers(
-        self, asked: Iterable[Place], results: Mapping[QueueName, PullResult]
+        self, asked: Iterable[Position], results: Mapping[QueueName, PullResult]
     ) -> list[Any]:
         """Return one QidResponse per position, always with the next offset: clients continue from
         it.
@@ -277,7 +279,7 @@ class BulkFetch:
         return answers
 
 
-def _spliced(asked: Iterable[Place], answer: BulkAnswer) -> Spliced:
+def _spliced(asked: Iterable[Position], answer: BulkAnswer) -> Spliced:
     """Return one QidResponse per position, with its records."""
     parts = iter(answer.parts)
     responses = []
@@ -299,7 +301,7 @@ def _spliced(asked: Iterable[Place], answer: BulkAnswer) -> Spliced:
     return Spliced(result, responses, blobs)
 
 
-def _has_news(asked: Iterable[Place], results: Mapping[QueueName, PullResult]) -> bool:
+def _has_news(asked: Iterable[Position], results: Mapping[QueueName, PullResult]) -> bool:
     """Return whether there are messages, or a next offset that the reader does not know."""
     return any(
         result.messages or result.next_offset != each.offset

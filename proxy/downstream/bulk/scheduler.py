@@ -27,7 +27,7 @@ class BulkCounts:
 
 
 @dataclass(slots=True)
-class Turn:
+class ReadPermit:
     """Permission to read ``max_bytes``; 0 if time is up. The reader reports the bytes read."""
 
     max_bytes: int
@@ -42,18 +42,20 @@ class Turn:
         self.read_bytes = size
 
 
-class BulkTurns:
+class BulkScheduler:
     """Reads of all groups, first come, first served. ``counts`` by group."""
 
     def __init__(self, pace: BulkPace, served_ns: Callable[[], int | None]) -> None:
         """*served_ns* returns the time of the last delivery to a thin client."""
         self._pace = pace
         self._served_ns = served_ns
-        self._turns = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.counts: defaultdict[Group, BulkCounts] = defaultdict(BulkCounts)
 
     @asynccontextmanager
-    async def turn(self, group: Group, wanted_bytes: int, *, until_ns: int) -> AsyncIterator[Turn]:
+    async def permit(
+        self, group: Group, wanted_bytes: int, *, until_ns: int
+    ) -> AsyncIterator[ReadPermit]:
         """Wait until *until_ns* for permission to read up to *wanted_bytes*."""
         counts = self.counts[group]
         began_ns = now_ns()
@@ -64,20 +66,20 @@ class BulkTurns:
             taken = 0
         finally:
             counts.held_back_ns += now_ns() - began_ns
-        turn = Turn(taken)
+        permit = ReadPermit(taken)
         try:
-            yield turn
+            yield permit
         finally:
-            self._pace.settle(taken, turn.read_bytes)
-            counts.read_bytes += turn.read_bytes
+            self._pace.settle(taken, permit.read_bytes)
+            counts.read_bytes += permit.read_bytes
 
     def read_later(self, group: Group, read_bytes: int) -> None:
-        """Count bytes that arrived after the turn ended."""
+        """Count bytes that arrived after the permit ended."""
         self._pace.settle(0, read_bytes)
         self.counts[group].read_bytes += read_bytes
 
     async def _take(self, wanted_bytes: int) -> int:
-        async with self._turns:
+        async with self._lock:
             while True:
                 now, served_ns = now_ns(), self._served_ns()
                 if taken := self._pace.take(wanted_bytes, now, served_ns=served_ns):

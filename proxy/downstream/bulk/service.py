@@ -15,8 +15,8 @@ from broker_core.errors import RemotingError
 from broker_core.names import Group, QueueName, Topic
 from proxy.core.bulk.pace import BulkPace
 from proxy.downstream.bulk.fetch import BulkFetch
-from proxy.downstream.bulk.places import BulkPlaces, Place, reader_of
-from proxy.downstream.bulk.scheduler import BulkCounts, BulkTurns
+from proxy.downstream.bulk.positions import BulkPositions, Position, reader_of
+from proxy.downstream.bulk.scheduler import BulkCounts, BulkScheduler
 from proxy.downstream.port.connection import Entry, Reply, awaiting
 from proxy.downstream.port.gate import refuse_by
 from proxy.downstream.port.load import Load
@@ -50,18 +50,22 @@ class BulkService:
         """
         self._client = client
         self._lanes = lanes
-        self._places = BulkPlaces(client, lanes)
+        self._positions = BulkPositions(client, lanes)
         pace = BulkPace(limits.bulk_bytes_per_s, limits.bulk_bytes_per_s_beside_clients)
-        self._turns = BulkTurns(pace, served_ns)
+        self._scheduler = BulkScheduler(pace, served_ns)
         self._fetching = BulkFetch(
-            client, self._places, self._turns, limits, load or Load(limits.max_inflight_bytes)
+            client,
+            self._positions,
+            self._scheduler,
+            limits,
+            load or Load(limits.max_inflight_bytes),
         )
         self.refused_acks = 0
 
     @property
     def counts(self) -> Mapping[Group, BulkCounts]:
         """Counters of bulk readers by group."""
-        return self._turns.counts
+        return self._scheduler.counts
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Return the counters as metrics: bytes read, and seconds of delay by limits."""
@@ -72,11 +76,11 @@ class BulkService:
 
     def forget(self, group: Group) -> None:
         """Forget the removed *group*."""
-        self._turns.counts.pop(group, None)
+        self._scheduler.counts.pop(group, None)
 
     def reading(self) -> Mapping[Group, int]:
         """Number of recently active bulk readers by group."""
-        return self._places.reading()
+        return self._positions.reading()
 
     def entries(self) -> dict[str, Entry]:
         """Return the methods by name."""
@@ -111,15 +115,15 @@ class BulkService:
         lane = self._lanes.find(request.groupId)
         if lane is None or lane.presence.joined:
             return False  # unknown, or a group whose offsets its leases decide
-        places = await self._places.named(lane, request.offsets or {})
-        if not await self._are_positions(places):
+        positions = await self._positions.named(lane, request.offsets or {})
+        if not await self._have_positions(positions):
             return False
-        if not self._places.readers_of(lane).may_ack(reader_of(request), now_ns()):
+        if not self._positions.readers_of(lane).may_ack(reader_of(request), now_ns()):
             return False
         outcomes = await asyncio.gather(
             *(
                 self._client.commit_offset(lane.name, each.queue, each.offset)
-                for each in places
+                for each in positions
                 if each.queue is not None
             ),
             return_exceptions=True,
@@ -128,30 +132,30 @@ class BulkService:
         for failure in failures:
             if not isinstance(failure, RemotingError):
                 raise failure
-            self._places.warn("ack failed", failure)
+            self._positions.warn("ack failed", failure)
         return not failures
 
-    async def _are_positions(self, places: Iterable[Place]) -> bool:
-        """Return whether all *places* are offsets that their queues have reached.
+    async def _have_positions(self, positions: Iterable[Position]) -> bool:
+        """Return whether all *positions* are offsets that their queues have reached.
 
         A committed offset beyond the end would skip future messages and hide the lag.
         """
-        for each in places:
+        for each in positions:
             if each.offset < 0:
                 return False  # logged where it was found
-        there = [each for each in places if each.queue is not None]
+        there = [each for each in positions if each.queue is not None]
         try:
             ends = await asyncio.gather(
                 *(self._client.max_offset(each.queue) for each in there if each.queue is not None)
             )
         except RemotingError as error:
-            self._places.warn("ack failed", error)
+            self._positions.warn("ack failed", error)
             return False
         for each, end in zip(there, ends, strict=True):
             if each.offset > end:
-                place = f"topic {each.topic!r}, qid {each.qid!r}, offset {each.offset}"
-                self._places.warn(
-                    "an ack is beyond the end of its queue", f"{place}: the queue ends at {end}"
+                position = f"topic {each.topic!r}, qid {each.qid!r}, offset {each.offset}"
+                self._positions.warn(
+                    "an ack is beyond the end of its queue", f"{position}: the queue ends at {end}"
                 )
                 return False
         return True

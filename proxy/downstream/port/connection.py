@@ -96,7 +96,7 @@ class Server(Protocol):
         """Memory of all requests and answers of the port."""
 
     @property
-    def turns(self) -> TimeSlices:
+    def time_slices(self) -> TimeSlices:
         """Time slices of the requests of all connections."""
 
     @property
@@ -354,7 +354,7 @@ class Connection(asyncio.Protocol):
         elif self._transport is not None:
             self._transport.close()
 
-    def let_go(self) -> bool:
+    def close_if_idle(self) -> bool:
         """Close the connection if that loses nothing; return False during a call."""
         if self.give_up is not None:
             self.give_up()
@@ -407,7 +407,7 @@ class Connection(asyncio.Protocol):
     def _line_up(self) -> None:
         if self._current is None and not self._in_line:
             self._in_line = True
-            self.server.turns.run(self._next_request)
+            self.server.time_slices.run(self._next_request)
 
     def _next_request(self) -> None:
         self._in_line = False

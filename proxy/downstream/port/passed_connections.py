@@ -8,7 +8,7 @@ from proxy.downstream.port.connection import Connection
 from proxy.downstream.port.server import ThriftServer
 
 
-class Adopted:
+class PassedConnections:
     """Open passed connections of this process."""
 
     def __init__(self, server: ThriftServer) -> None:
@@ -25,7 +25,7 @@ class Adopted:
 
     async def take(self, accepted: socket.socket) -> None:
         """Serve the connection *accepted*."""
-        connection = await self._server.adopt(accepted)
+        connection = await self._server.accept_passed(accepted)
         if connection is not None and connection.connection_id in self._server.open:
             self._connections[connection.connection_id] = connection
 
@@ -34,10 +34,10 @@ class Adopted:
         for number in self._connections.keys() - self._server.open.keys():
             del self._connections[number]
 
-    def let_go(self, count: int) -> None:
+    def release(self, count: int) -> None:
         """Close up to *count* connections of movable clients that are between calls or have a
         waiting pull.
         """
         for connection in list(self._connections.values()):
-            if count and connection.movable and connection.let_go():
+            if count and connection.movable and connection.close_if_idle():
                 count -= 1

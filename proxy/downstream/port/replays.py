@@ -43,7 +43,7 @@ class RequestName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Leases:
     """Leases of one queue and ownership period in an answer.
 
     *topic* is the name that clients use; it differs from the queue's own topic for redriven copies
@@ -58,7 +58,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    parts: tuple[_Part, ...]
+    parts: tuple[_Leases, ...]
     until_ns: int
 
     @property
@@ -84,7 +84,7 @@ class Replays:
         """Keep *batches* as the answer to *name*. Raises ValueError if there are none."""
         batches = list(batches)
         parts = tuple(
-            _Part(
+            _Leases(
                 batch.pipeline.queue,
                 batch.pipeline.topic,
                 batch.pipeline.epoch,

@@ -42,7 +42,7 @@ class ThriftServer:
         self.refused_connections = 0
         self.open: dict[int, Connection] = {}
         #: Shared by the requests of all connections.
-        self.turns = TimeSlices()
+        self.time_slices = TimeSlices()
         #: Connections with an unsent answer, and with an incomplete request.
         self.unread = Overdue[Connection](limits.slow_reader_s, self._drop_slow_reader)
         self.begun = Overdue[Connection](limits.slow_request_s, self._drop_slow_request)
@@ -87,7 +87,7 @@ class ThriftServer:
         """Whether new connections are accepted."""
         return bool(self._listeners)
 
-    async def adopt(self, accepted: socket.socket) -> Connection | None:
+    async def accept_passed(self, accepted: socket.socket) -> Connection | None:
         """Serve a connection that another process accepted. Return None if it has ended or this
         server does not listen.
         """

@@ -280,7 +280,7 @@ async def test_a_thin_client_refuses_messages_that_java_refuses(
 ) -> None:
     """Each with an explanation. Java sends separators, which arrive broken; ours refuses them."""
     refused = [
-        (Outgoing(TOPIC, b""), "a body of 0 bytes: it should have 1 to"),
+        (Outgoing(TOPIC, b""), "a body of 0 bytes: expected 1 to"),
         (Outgoing(TOPIC, bytes(4 * 1024 * 1024 + 1)), "a body of 4194305 bytes"),
         (Outgoing(TOPIC, b"1", properties={"p": "v" * 32_768}), "a message may carry 32767"),
         (Outgoing(TOPIC, b"1", properties={"KEYS": "k"}), "'KEYS' is reserved"),

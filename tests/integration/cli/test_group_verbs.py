@@ -98,12 +98,12 @@ def test_the_settings_file_is_read_again_at_sighup(
     """And a bad one is refused: doctor says why."""
 
     def refused() -> bool:
-        return b"not YAML as it should be" in ask_proxy(running.http, "/api/config")
+        return b"invalid YAML" in ask_proxy(running.http, "/api/config")
 
     running.settings.write_text("groups: [")
     running.process.hang_up()
     wait_until(refused, within_s=30, what="the bad file refused")
-    assert "not YAML as it should be" in orderlane("doctor", "--http", running.http).out
+    assert "invalid YAML" in orderlane("doctor", "--http", running.http).out
     running.settings.write_text(yaml.safe_dump(SETTINGS))
     running.process.hang_up()
     wait_until(lambda: not refused(), within_s=30, what="the good file read")
@@ -116,7 +116,7 @@ def test_the_settings_file_is_read_again_at_sighup(
         ("create new --file none.yaml --reason x", "none.yaml: cannot be read"),
         ("create new --file list.yaml --reason x", "expected the settings of one group"),
         ("create new --file wrong.yaml --reason x", "did you mean topics?"),
-        ("create new --file twice.yaml --reason x", "'topics' stands here a second time"),
+        ("create new --file twice.yaml --reason x", "'topics' is a duplicate name"),
         ("create new --file deep.yaml --reason x", "nested too deeply"),
         ("create new --file bomb.yaml --reason x", "aliases make more than 100,000 values"),
         ("create fixed --file good.yaml --reason x", "comes from the proxy's settings file"),

@@ -145,8 +145,8 @@ async def test_connections_are_used_again_and_never_more_than_are_allowed(
         (says(408), "HTTP status 408"),
         (says(302, Location="/other"), "a redirect to /other, and redirects are not followed"),
         (hangs_up, "the connection ended without an answer"),
-        (breaks_off, "the answer ended in the middle"),
-        (says_garbage, "an answer that is no HTTP"),
+        (breaks_off, "the answer was incomplete"),
+        (says_garbage, "invalid HTTP in the answer"),
         (says_json('{"errno": 7, "errmsg": "no room"}'), "errno 7 (no room)"),
         (says_json("<html>"), "not valid JSON"),
         (says_json('{"errno": "0"}'), "not a whole number"),
@@ -185,7 +185,7 @@ async def test_one_time_limit_covers_the_whole_answer(
     verdict = await pushing.deliver(DELIVERY)
 
     assert not verdict.acked
-    assert "no whole answer within 3 s" in verdict.reason
+    assert "no complete answer within 3 s" in verdict.reason
     assert now_ns() - began_ns >= 2.9e9
     await eventually(lambda: receiver.dropped == 1)
     assert await pushing.deliver(DELIVERY) == ACKED

@@ -244,9 +244,12 @@ async def test_nothing_of_a_batch_is_sent_if_one_message_is_illegal() -> None:
         ({"topic": None}, "topic '' is not a legal name"),
         ({"topic": "no spaces"}, "topic 'no spaces' is not a legal name"),
         ({"topic": "x" * 5000}, "is not a legal name"),
-        ({"topic": "%OWN%0123456789abcdef"}, "topic '%OWN%0123456789abcdef' is not for producers"),
+        (
+            {"topic": "%OWN%0123456789abcdef"},
+            "topic '%OWN%0123456789abcdef' is internal: producers cannot send",
+        ),
         ({"topic": "%DLQ%billing"}, "names that begin with '%' are of brokers and gateways"),
-        ({"body": None}, "a body of 0 bytes: it should have 1 to 100"),
+        ({"body": None}, "a body of 0 bytes: expected 1 to 100"),
         ({"body": bytes(101)}, "a body of 101 bytes"),
         ({"key": "k" * 256}, "a key of 256 characters: at most 255"),
         ({"tags": "t" * 256}, "a tag of 256 characters"),
@@ -266,7 +269,7 @@ async def test_a_message_that_no_broker_takes_is_refused_with_code_11(
         result = await send(client, **fields)
         assert (result.code, reason in result.msg) == (11, True), result.msg
         result = await client.call("sendSync", None, 0)
-        assert (result.code, result.msg) == (11, "there is no message in this request")
+        assert (result.code, result.msg) == (11, "the request has no message")
     assert broker.sent == []
 
 

@@ -96,7 +96,7 @@ def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site
     os.kill(workers[0]["pid"], signal.SIGKILL)
     wait_until(lambda: said(proxy, "worker ready"), within_s=60, what="a worker in its place")
     (ended_line,), (ready_line,) = (
-        said(proxy, event) for event in ("worker ended, it is started again", "worker ready")
+        said(proxy, event) for event in ("worker exited; restarting it", "worker ready")
     )
     assert (ended_line["worker"], ended_line["ended"]) == (1, "by SIGKILL")
     assert producer.wait() == 0, producer.err

@@ -110,11 +110,11 @@ def test_what_is_neither_true_nor_false_has_failed(text: str, why: str) -> None:
 def test_a_body_that_cannot_be_read_fails_only_who_looks_at_it() -> None:
     assert where("tag == 'paid'", body=b"\xff", tag="paid") == Passed()
     assert where("properties.a == 'b' || body.open", body=b"\xff", a="b") == Failed(
-        "action 1 (filter) needs the body, which is no JSON: str is not valid UTF-8: surrogates"
-        " not allowed: line 1 column 1 (char 0)"
+        "action 1 (filter) needs the body as JSON, but it is invalid: str is not valid UTF-8:"
+        " surrogates not allowed: line 1 column 1 (char 0)"
     )
-    assert "which is no UTF-8" in reason(where("contains(text, 'a')", body=b"\xff"))
-    assert "which is no JSON" in reason(where("body.open", body=b""))
+    assert "it is not UTF-8" in reason(where("contains(text, 'a')", body=b"\xff"))
+    assert "it is invalid" in reason(where("body.open", body=b""))
     large = b"[" + b"1," * (MAX_BODY_BYTES // 2) + b"1]"
     assert reason(where("body.open", body=large)).endswith("bytes, more than 1048576")
 
@@ -124,7 +124,9 @@ def test_a_body_that_nobody_can_decompress_is_not_looked_at() -> None:
     outcome = actions({"filter": {"where": "body"}}).run(
         Subject(stored, "orders", "broker-a_0", 1, stored.body)
     )
-    assert reason(outcome) == "action 1 (filter) needs the body, which nobody here can decompress"
+    assert (
+        reason(outcome) == "action 1 (filter) needs the body, but its compression is not supported"
+    )
 
 
 def test_null_is_json() -> None:
@@ -154,9 +156,12 @@ def test_actions_behind_a_transform_see_what_it_made() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("body.missing", "gave null, which is no body"),
+        ("body.missing", "gave null, which is not a body"),
         ("sum(body.items[*].sku)", "failed: In function sum(), invalid type for value"),
-        ("sum([`9223372036854775807`, `9223372036854775807`, `9223372036854775807`])", "made what"),
+        (
+            "sum([`9223372036854775807`, `9223372036854775807`, `9223372036854775807`])",
+            "gave a result",
+        ),
     ],
 )
 def test_a_transform_that_makes_nothing_has_failed(text: str, why: str) -> None:
@@ -200,30 +205,30 @@ def test_numbers_of_actions_are_their_places_in_the_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "is no JMESPath: Invalid JMESPath expression: cannot be empty."),
-        ("body.amount > 100", "100 at character 15 does not belong there; text stands in single"),
-        ("body.amount >", "is no JMESPath: it ends too early; text stands in single quotes"),
-        ("tag == 'paid", "is no JMESPath: Unclosed ' delimiter"),
-        ("body.a = 'b'", "is no JMESPath: Unknown token '='"),
+        ("", "is not valid JMESPath: Invalid JMESPath expression: cannot be empty."),
+        ("body.amount > 100", "100 at character 15 is unexpected; write text in single"),
+        ("body.amount >", "is not valid JMESPath: it is incomplete; write text in single quotes"),
+        ("tag == 'paid", "is not valid JMESPath: Unclosed ' delimiter"),
+        ("body.a = 'b'", "is not valid JMESPath: Unknown token '='"),
         ('tag == "paid"', "there is no 'paid' in a message: it has body, born_ms, key"),
         ("body.a == true", "there is no 'true' in a message"),
-        ("body.a == `paid`", "has something in backticks that is no JSON; text stands in single"),
+        ("body.a == `paid`", "has something in backticks that is not JSON; write text in single"),
         ("bdy.amount > `100`", "there is no 'bdy' in a message"),
-        ("lengthh(body.a) > `1`", "there is no function lengthh(): known are abs, avg, ceil"),
+        ("lengthh(body.a) > `1`", "unknown function lengthh(): known are abs, avg, ceil"),
         ("length(body.a, body.b)", "length() takes 1, not 2"),
         ("not_null()", "not_null() takes at least 1, not 0"),
         ("sort_by(body.a, b)", "sort_by() takes an expression, written &field, as number 2"),
         ("length(&body)", "length() takes no expression as number 1"),
         ("&body", "has & where no function takes an expression"),
-        ("body.items[?a > `1`]", "gives a list, where a filter needs true or false"),
-        ("{a: body}", "gives an object, where a filter needs true or false"),
-        ("`1`", "gives always the same, where a filter needs true or false"),
-        ("body | length(@)", "gives what length() gives, where a filter needs true or false"),
+        ("body.items[?a > `1`]", "gives a list, but a filter needs true or false"),
+        ("{a: body}", "gives an object, but a filter needs true or false"),
+        ("`1`", "gives the same result for every message, but a filter needs true or false"),
+        ("body | length(@)", "gives the result of length(), but a filter needs true or false"),
         ("(" * 2000 + "body" + ")" * 2000, "is nested too deeply"),
         ("!" * 60 + "body", "is nested 61 deep, more than 48"),
         ("body." * 1000 + "a", f"should have at most {MAX_CHARS} characters, not 5001"),
-        ("[@,@] | " * 9 + "length(@) > `1`", "would write what it is given up to 1024 times"),
-        ("map(&[@,@], " * 9 + "[body]" + ")" * 9 + " == body", "would write what it is given"),
+        ("[@,@] | " * 9 + "length(@) > `1`", "would copy its input up to 1024 times"),
+        ("map(&[@,@], " * 9 + "[body]" + ")" * 9 + " == body", "would copy its input"),
     ],
 )
 def test_an_expression_that_cannot_be_used_is_refused_in_a_sentence(

@@ -44,7 +44,7 @@ def test_text_goes_in_as_it_is_and_anything_else_as_json(text: str, expected: by
         ("${body.none}", "${body.none} gives null"),
         ("${body.missing.id}", "${body.missing.id} gives null"),
         ("${sum(body.tags)}", "${sum(body.tags)} failed"),
-        ("${[raw]}", "${[raw]} gives no text"),
+        ("${[raw]}", "${[raw]} cannot be written as text"),
     ],
 )
 def test_what_gives_nothing_fails_the_message_and_says_where(text: str, reason: str) -> None:
@@ -56,11 +56,11 @@ def test_what_gives_nothing_fails_the_message_and_says_where(text: str, reason: 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("order:${key", "has ${ without the } that ends it"),
-        ("${'}", "has ${ without the } that ends it"),
-        ("${}", "has ${} with no expression in it"),
+        ("order:${key", "has ${ without a closing }"),
+        ("${'}", "has ${ without a closing }"),
+        ("${}", "has ${} without an expression"),
         ("${nobody}", "${nobody}: there is no 'nobody' in a message"),
-        ("${body..id}", "${body..id}: is no JMESPath"),
+        ("${body..id}", "${body..id}: is not valid JMESPath"),
     ],
 )
 def test_what_cannot_be_an_expression_is_refused(text: str, reason: str) -> None:

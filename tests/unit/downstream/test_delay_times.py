@@ -1,4 +1,4 @@
-"""How a delay is told to brokers that know times, and to those that know levels alone."""
+"""How a delay is told to brokers that know times, and to those that support only the levels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_level_is_told_where_it_meets_the_time_within_a_second(delay_ms: int, 
 
 @pytest.mark.parametrize("delay_ms", [1001, 4000, 5001, 86_400_000])
 def test_any_other_time_is_refused_where_brokers_know_levels_alone(delay_ms: int) -> None:
-    with pytest.raises(ValueError, match=f"{delay_ms / 1000:g} s: .* levels alone \\(1, 5, 10"):
+    with pytest.raises(ValueError, match=f"{delay_ms / 1000:g} s: .* only the levels \\(1, 5, 10"):
         delay_properties(NOW_MS + delay_ms, now_ms=NOW_MS, takes_times=False)
 
 

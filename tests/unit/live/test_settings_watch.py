@@ -119,7 +119,7 @@ async def test_a_file_that_is_replaced_as_kubernetes_does_it_is_seen(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("groups: [", "not YAML as it should be"),
+        ("groups: [", "invalid YAML"),
         ("", "is empty: write 'groups: []'"),
         ("groups:\n- name: billing\n  topics: [{name: orders, tag: x}]", "did you mean tags?"),
     ],

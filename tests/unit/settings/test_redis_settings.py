@@ -57,7 +57,10 @@ def test_places(url: str, place: dict[str, Any]) -> None:
         ({"url": "redis://:hush@cache"}, "should hold no password"),
         ({"commands": []}, "should not be empty"),
         ({"commands": [[]]}, "should name a command and its arguments"),
-        ({"commands": [["GET", "k"]]}, "GET is none that a sink runs: they are APPEND, DEL"),
+        (
+            {"commands": [["GET", "k"]]},
+            "GET is not a command that a sink runs; these are APPEND, DEL",
+        ),
         ({"commands": [["SET", "k"]]}, "SET takes 2 or more arguments, not 1"),
         ({"commands": [["PUBLISH", "k"]]}, "PUBLISH takes 2 arguments, not 1"),
         ({"commands": [["EXPIRE", "k"]]}, "EXPIRE takes 2 to 3 arguments, not 1"),
@@ -66,7 +69,7 @@ def test_places(url: str, place: dict[str, Any]) -> None:
         ({"concurrency": 0}, "greater than or equal to 1"),
         ({"timeout_s": 0}, "greater than 0"),
         ({"once": True}, "unknown"),
-        ({"username": "u"}, "should have password_secret beside username"),
+        ({"username": "u"}, "should have password_secret if username is set"),
         ({"ca_file": "ca.pem"}, "should have a url that begins with rediss://"),
     ],
 )

@@ -159,8 +159,11 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
             "order_key is 'order.id': should be QID, KEY, a JSON path such as $.order.id or"
             " PROPERTY:name such as PROPERTY:tenant",
         ),
-        ("order_key: '$.order['", "this is no JSON path: "),
-        ("order_key: 'PROPERTY:'", "this is no PROPERTY:name: the name of the property is missing"),
+        ("order_key: '$.order['", "this is not a valid JSON path: "),
+        (
+            "order_key: 'PROPERTY:'",
+            "this is not a valid PROPERTY:name: the name of the property is missing",
+        ),
         ("pressure_traffic: yes", "pressure_traffic is true: should be 'drop' or 'pass'"),
         ("actions: {}", "actions is a group of settings: should be a list"),
         ("actions: [filter]", "actions[0] is 'filter': should be a group of settings, each with"),
@@ -172,10 +175,10 @@ def test_a_variable_below_a_plain_value_is_named(tmp_path: Path) -> None:
         ("actions: [{filter: {where: 5}}]", "actions[0].filter.where is 5: should be text"),
         (
             "actions: [{filter: {tags: a}}, {filter: {where: 'body.a > 1'}}]",
-            "actions[1].filter.where is 'body.a > 1': is no JMESPath: 1 at character 10 does not"
-            " belong there; text stands in single quotes",
+            "actions[1].filter.where is 'body.a > 1': is not valid JMESPath: 1 at character 10 is"
+            " unexpected; write text in single quotes",
         ),
-        ("actions: [{filter: {where: 'body.b[*]'}}]", "gives a list, where a filter needs true or"),
+        ("actions: [{filter: {where: 'body.b[*]'}}]", "gives a list, but a filter needs true or"),
         ("actions: [{transform: {}}]", "actions[0].transform.to is missing: every transform needs"),
         ("actions: [{transform: {to: 'sum(boby)'}}]", "there is no 'boby' in a message: it has"),
         ("max_rate: 0", "max_rate is 0: should be greater than 0"),
@@ -208,11 +211,11 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
         ("groups: [{name: a b, topics: [{name: t}]}]", "groups[0].name is 'a b': group 'a b' is"),
         (
             "groups: [{name: g, topics: [{name: t}, {name: t}]}]",
-            "groups[0].topics: 't' stands here more than once",
+            "groups[0].topics: 't' is listed more than once",
         ),
         (
             "groups: [{name: g, topics: [{name: t}]}, {name: g, topics: [{name: t}]}]",
-            "groups: 'g' stands here more than once",
+            "groups: 'g' is listed more than once",
         ),
         (
             "groups: [{name: g, start_from: 2026-01-31 12:00:00, topics: [{name: t}]}]",
@@ -258,14 +261,14 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: [1\nb", "orderlane.yaml, line 2, column 2: not YAML as it should be: expected ','"),
-        ("listen: {}\nlisten: {}", "line 2, column 1: not YAML as it should be: 'listen' stands"),
-        ("listen: !!python/name:os.system", "line 1, column 9: not YAML as it should be"),
+        ("a: [1\nb", "orderlane.yaml, line 2, column 2: invalid YAML: expected ','"),
+        ("listen: {}\nlisten: {}", "line 2, column 1: invalid YAML: 'listen' is a"),
+        ("listen: !!python/name:os.system", "line 1, column 9: invalid YAML"),
         ("? [a]\n: b", "found unhashable key"),
         ("- listen", "is ['listen'], should be settings such as"),
         ("start: 2013-99-99", "month must be in 1..12"),
-        (b"\xff\xfe\x00", "orderlane.yaml: not YAML as it should be"),
-        (b"\xe4", "orderlane.yaml: not YAML as it should be"),
+        (b"\xff\xfe\x00", "orderlane.yaml: invalid YAML"),
+        (b"\xe4", "orderlane.yaml: invalid YAML"),
         ("[" * 5_000, "nested too deeply for a settings file"),
     ],
 )
@@ -304,10 +307,10 @@ def test_host_port() -> None:
 
 def test_rules_need_somebody_whom_they_can_be_about() -> None:
     rule = b"access: [{principals: [a], may: [pull]}]\n"
-    with pytest.raises(SettingsError, match="access: these rules need tokens or certificates"):
+    with pytest.raises(SettingsError, match="access: rules need tokens or certificates"):
         load_settings(environment={}, content=rule, path=Path("x.yaml"))
     known = b"certificates: [{name: a, common_name: a}]\n"
-    with pytest.raises(SettingsError, match="certificates: these need client_ca of listen"):
+    with pytest.raises(SettingsError, match="certificates: need client_ca in listen"):
         load_settings(environment={}, content=known, path=Path("x.yaml"))
     wrong = b"access: [{principals: [a], may: [read]}]\n"
     with pytest.raises(SettingsError, match=r"access\[0\]\.may\[0\]"):

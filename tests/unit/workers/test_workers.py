@@ -6,61 +6,61 @@ import pytest
 
 from proxy.errors import SettingsError
 from proxy.workers import channel
-from proxy.workers.loads import Evenness, Load, in_turn
-from proxy.workers.places import Place, places
+from proxy.workers.addresses import WorkerAddresses, worker_addresses
+from proxy.workers.loads import Load, Rebalancer, by_preference
 from proxy.workers.restarts import SILENT_S, Restarts, Silence, bad_ends, how
 
-DOORS = {"listen.thrift": "127.0.0.1:9713", "listen.http": "127.0.0.1:9714"}
+SHARED = {"listen.thrift": "127.0.0.1:9713", "listen.http": "127.0.0.1:9714"}
 
 
 def test_each_worker_has_ports_ten_above_those_of_the_one_before() -> None:
-    assert places(2, doors=DOORS) == [
-        Place(1, "127.0.0.1:9723", "127.0.0.1:9724"),
-        Place(2, "127.0.0.1:9733", "127.0.0.1:9734"),
+    assert worker_addresses(2, shared=SHARED) == [
+        WorkerAddresses(1, "127.0.0.1:9723", "127.0.0.1:9724"),
+        WorkerAddresses(2, "127.0.0.1:9733", "127.0.0.1:9734"),
     ]
 
 
 def test_any_free_port_stays_any_free_port() -> None:
-    doors = {"listen.thrift": "[::1]:0", "listen.http": "0.0.0.0:80"}
+    shared = {"listen.thrift": "[::1]:0", "listen.http": "0.0.0.0:80"}
 
-    assert places(1, doors=doors) == [Place(1, "[::1]:0", "0.0.0.0:90")]
+    assert worker_addresses(1, shared=shared) == [WorkerAddresses(1, "[::1]:0", "0.0.0.0:90")]
 
 
 @pytest.mark.parametrize(
-    ("doors", "said"),
+    ("shared", "said"),
     [
-        (DOORS | {"listen.http": "127.0.0.1:9723"}, "listen.http and worker 1 for Thrift"),
-        (DOORS | {"listen.producer": "127.0.0.1:9734"}, "listen.producer and worker 2 for HTTP"),
-        (DOORS | {"listen.http": "127.0.0.1:9703"}, "listen.thrift and worker 1 for HTTP"),
-        (DOORS | {"listen.thrift": "127.0.0.1:65520"}, "leaves worker 2 no port"),
+        (SHARED | {"listen.http": "127.0.0.1:9723"}, "listen.http and worker 1 for Thrift"),
+        (SHARED | {"listen.producer": "127.0.0.1:9734"}, "listen.producer and worker 2 for HTTP"),
+        (SHARED | {"listen.http": "127.0.0.1:9703"}, "listen.thrift and worker 1 for HTTP"),
+        (SHARED | {"listen.thrift": "127.0.0.1:65520"}, "leaves no port for worker 2"),
     ],
 )
-def test_a_port_is_nobody_elses(doors: dict[str, str], said: str) -> None:
+def test_a_port_is_nobody_elses(shared: dict[str, str], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        places(2, doors=doors)
+        worker_addresses(2, shared=shared)
 
 
 def test_a_connection_goes_to_the_worker_with_the_fewest() -> None:
     loads = {1: Load(True, open=3), 2: Load(True, open=1), 3: Load(True, open=2)}
 
-    assert in_turn(loads) == [2, 3, 1]
+    assert by_preference(loads) == [2, 3, 1]
 
 
 def test_among_equals_it_goes_to_the_one_that_was_given_fewest() -> None:
     """Connections that come and go, as those of HTTP, are not all the first one's."""
     loads = {1: Load(True, taken=5, handed=5), 2: Load(True, taken=4, handed=4)}
 
-    assert in_turn(loads) == [2, 1]
+    assert by_preference(loads) == [2, 1]
 
 
 def test_who_is_not_ready_or_drains_gets_none() -> None:
-    assert in_turn({1: Load(), 2: Load(True, open=9)}) == [2]
+    assert by_preference({1: Load(), 2: Load(True, open=9)}) == [2]
 
 
 def test_a_burst_is_spread_before_anybody_has_told_of_it() -> None:
     loads = {number: Load(True) for number in (1, 2, 3)}
     for _ in range(30):
-        loads[in_turn(loads)[0]].hand()
+        loads[by_preference(loads)[0]].hand()
 
     assert [load.handed for load in loads.values()] == [10, 10, 10]
 
@@ -68,7 +68,7 @@ def test_a_burst_is_spread_before_anybody_has_told_of_it() -> None:
 def test_a_worker_that_stands_still_gets_one_connection_and_no_more() -> None:
     loads = {1: Load(True), 2: Load(True, open=50)}
     for _ in range(10):
-        chosen = in_turn(loads)[0]
+        chosen = by_preference(loads)[0]
         loads[chosen].hand()
         if chosen == 2:
             taken = loads[2].taken + 1
@@ -116,34 +116,34 @@ def test_ends_are_told_in_words() -> None:
 
 
 def test_clients_leave_a_worker_that_has_too_many_for_three_seconds() -> None:
-    evenness = Evenness()
+    rebalancer = Rebalancer()
     loads = {1: Load(True), 2: Load(True, open=7, movable=6)}
 
-    assert [evenness.look(loads) for _ in range(4)] == [None, None, (2, 3), None]
+    assert [rebalancer.look(loads) for _ in range(4)] == [None, None, (2, 3), None]
 
 
 def test_one_more_client_is_not_too_many() -> None:
-    evenness = Evenness()
+    rebalancer = Rebalancer()
     loads = {1: Load(True, open=2, movable=2), 2: Load(True, open=3, movable=3), 3: Load()}
 
-    assert not any(evenness.look(loads) for _ in range(9))
+    assert not any(rebalancer.look(loads) for _ in range(9))
 
 
 def test_clients_that_would_come_back_stay() -> None:
     """Producers stay where they are, so the door would send a client that leaves back."""
-    evenness = Evenness()
+    rebalancer = Rebalancer()
     loads = {1: Load(True, open=9), 2: Load(True, open=8, movable=8)}
 
-    assert not any(evenness.look(loads) for _ in range(9))
+    assert not any(rebalancer.look(loads) for _ in range(9))
 
 
 def test_a_moment_of_too_many_counts_for_nothing() -> None:
-    evenness = Evenness()
+    rebalancer = Rebalancer()
     uneven = {1: Load(True), 2: Load(True, open=4, movable=4)}
     even = {1: Load(True, open=2, movable=2), 2: Load(True, open=2, movable=2)}
 
-    assert not any(evenness.look(loads) for loads in (uneven, uneven, even, uneven, uneven))
-    assert evenness.look(uneven) == (2, 2)
+    assert not any(rebalancer.look(loads) for loads in (uneven, uneven, even, uneven, uneven))
+    assert rebalancer.look(uneven) == (2, 2)
 
 
 def test_a_connection_that_came_without_its_file_is_lost_and_no_more() -> None:
@@ -151,5 +151,5 @@ def test_a_connection_that_came_without_its_file_is_lost_and_no_more() -> None:
     ours, theirs = channel.pair()
     with ours, theirs:
         ours.send(b"thrift")
-        assert channel.take(theirs) == "lost"
-        assert channel.take(theirs) is None
+        assert channel.receive(theirs) == "lost"
+        assert channel.receive(theirs) is None

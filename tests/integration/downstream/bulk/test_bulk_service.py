@@ -11,7 +11,7 @@ from broker_core.errors import ConnectionLost
 from broker_core.names import Group, Topic
 from broker_core.tasks import spawn
 from proxy.downstream.bulk import fetch as bulk_fetch
-from proxy.downstream.bulk import places as bulk_places
+from proxy.downstream.bulk import positions as bulk_positions
 from proxy.downstream.bulk import service as bulk_service
 from testkit.eventually import eventually
 from testkit.lanes import GROUP, TOPIC, group_settings
@@ -235,7 +235,7 @@ async def test_a_reader_that_was_not_seen_for_30_s_has_no_share(
         await fetch(client, reader="r1")
         assert len(await fetch(client, reader="r2")) == 1
         later = now_ns() + 31 * SECOND
-        monkeypatch.setattr(bulk_places, "now_ns", lambda: later)
+        monkeypatch.setattr(bulk_positions, "now_ns", lambda: later)
         monkeypatch.setattr(bulk_fetch, "MIN_LINGER_MS", 0)
         assert len(await fetch(client, reader="r2", linger_ms=0)) == 2
 

@@ -218,7 +218,7 @@ async def test_a_longer_chain_closes_its_connection_with_a_clear_line() -> None:
         with structlog.testing.capture_logs() as logs:
             client.send("pull", ddmq_pull(GROUP, result=chain(*links)))
             assert await client.closed_by_server()
-        assert [line["event"] for line in logs] == ["connection closed: not a request"]
+        assert [line["event"] for line in logs] == ["connection closed: invalid request"]
         assert "recursion depth" in logs[0]["reason"]
         assert offsets(await pull(other)) == []
 

@@ -168,7 +168,7 @@ async def test_a_replayed_lease_is_acked_by_offset_on_its_new_connection() -> No
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"clientId": None}, "requestId came without clientId"),
+        ({"clientId": None}, "requestId requires clientId"),
         ({"requestId": "x" * (MAX_TEXT + 1)}, "requestId is longer than 256 characters"),
     ],
 )

@@ -281,7 +281,7 @@ async def test_the_system_looks_for_clients_that_are_gone() -> None:
         with socket.create_server(("127.0.0.1", 0)) as door:
             async with connect(door.getsockname()[1]) as elsewhere:
                 accepted, _ = door.accept()
-                adopted = await server.adopt(accepted)
+                adopted = await server.accept_passed(accepted)
                 assert await acked(elsewhere)
                 watched(adopted, within_s=45)
 

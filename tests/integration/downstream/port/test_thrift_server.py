@@ -187,7 +187,7 @@ async def test_a_one_way_call_gets_no_answer_and_ends() -> None:
 async def test_an_unknown_method_is_answered_so() -> None:
     async with running() as (_, _, port), connect(port) as client:
         client.send_bytes(framed(payload_of("launch", ACK_ARGUMENTS)))
-        with pytest.raises(TApplicationException, match="there is no method 'launch' here") as told:
+        with pytest.raises(TApplicationException, match="unknown method 'launch' here") as told:
             await client.answer("launch", number=1)
         assert told.value.type == TApplicationException.UNKNOWN_METHOD
         assert await acked(client)
@@ -371,7 +371,7 @@ async def test_bytes_that_are_no_request_close_that_connection_alone(name: str) 
         with structlog.testing.capture_logs() as logs:
             bad.send_bytes(bad_streams()[name]())
             assert await bad.closed_by_server()
-        assert [line["event"] for line in logs] == ["connection closed: not a request"]
+        assert [line["event"] for line in logs] == ["connection closed: invalid request"]
         assert len(logs[0]["reason"]) < 300
         assert server.bad_frames == 1
         assert await acked(good)

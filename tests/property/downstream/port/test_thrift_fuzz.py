@@ -52,7 +52,7 @@ async def survives(parts: list[bytes]) -> None:
                 it.feed(owned, keyed(9, "9"))  # the bad one may have pulled all others
                 assert (await good.pull(GROUP, maxBatchSize=1)).messages
     assert [line for line in logs if line["log_level"] == "error"] == []
-    closed = [line for line in logs if line["event"] == "connection closed: not a request"]
+    closed = [line for line in logs if line["event"] == "connection closed: invalid request"]
     assert len(closed) == it.server.bad_frames <= 1
     assert all(len(str(line)) < 1000 for line in logs)
 

@@ -14,7 +14,7 @@ STEP = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerAddresses:
     """Number and addresses of a worker, as host:port; port 0 is any free port."""
 
     number: int  # from 1
@@ -22,20 +22,22 @@ class Place:
     http: str
 
 
-def places(workers: int, *, doors: dict[str, str]) -> list[Place]:
+def worker_addresses(workers: int, *, shared: dict[str, str]) -> list[WorkerAddresses]:
     """Return the addresses of all workers: worker k has the ports of ``listen.thrift`` and
     ``listen.http`` plus 10k, or free ones where these are 0.
 
-    *doors*: shared addresses by setting. Raises SettingsError for a duplicate address.
+    *shared*: shared addresses by setting. Raises SettingsError for a duplicate address.
     """
     made = [
-        Place(
-            number, _beside(doors, "listen.thrift", number), _beside(doors, "listen.http", number)
+        WorkerAddresses(
+            number,
+            _offset_address(shared, "listen.thrift", number),
+            _offset_address(shared, "listen.http", number),
         )
         for number in range(1, workers + 1)
     ]
     taken: dict[int, str] = {}
-    for port, whose in _ports(made, doors):
+    for port, whose in _ports(made, shared):
         if port and port in taken:
             raise SettingsError(
                 f"{taken[port]} and {whose} would both have port {port}: workers have the ports of"
@@ -45,8 +47,8 @@ def places(workers: int, *, doors: dict[str, str]) -> list[Place]:
     return made
 
 
-def _beside(doors: dict[str, str], setting: str, number: int) -> str:
-    address = doors[setting]
+def _offset_address(shared: dict[str, str], setting: str, number: int) -> str:
+    address = shared[setting]
     port = host_port(address)[1]
     if not port:
         return address
@@ -57,9 +59,9 @@ def _beside(doors: dict[str, str], setting: str, number: int) -> str:
     return at_port(address, port + number * STEP)
 
 
-def _ports(made: list[Place], doors: dict[str, str]) -> Iterator[tuple[int, str]]:
-    for setting, address in doors.items():
+def _ports(made: list[WorkerAddresses], shared: dict[str, str]) -> Iterator[tuple[int, str]]:
+    for setting, address in shared.items():
         yield host_port(address)[1], setting
-    for place in made:
-        yield host_port(place.thrift)[1], f"worker {place.number} for Thrift"
-        yield host_port(place.http)[1], f"worker {place.number} for HTTP"
+    for worker in made:
+        yield host_port(worker.thrift)[1], f"worker {worker.number} for Thrift"
+        yield host_port(worker.http)[1], f"worker {worker.number} for HTTP"

@@ -11,10 +11,10 @@ from broker_core.acceptor import Acceptor
 from proxy.errors import OrderlaneError
 from proxy.settings.types import at_port, host_port
 
-_log = structlog.get_logger("door")
+_log = structlog.get_logger("listener")
 
 
-class Door:
+class SharedListener:
     """Listens on one address. Connections wait in the system's backlog until ``open``."""
 
     def __init__(self, setting: str, address: str, give: Callable[[socket.socket], None]) -> None:

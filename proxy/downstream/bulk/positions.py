@@ -31,7 +31,7 @@ _MAX_REASON = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """One requested position. ``queue`` is None if the queue is unavailable here."""
 
     topic: str
@@ -41,7 +41,7 @@ class Place:
     most: int = 0  # maximum messages per answer, if decoded
 
 
-class BulkPlaces:
+class BulkPositions:
     """Tracks the bulk readers of each group and resolves their positions."""
 
     def __init__(self, client: BrokerClient, lanes: Lanes) -> None:
@@ -62,7 +62,7 @@ class BulkPlaces:
         """Log a warning that clients can provoke, at a limited rate."""
         self._noisy.warning(event, event, reason=str(reason)[:_MAX_REASON])
 
-    async def asked(self, request: Any) -> list[Place]:
+    async def asked(self, request: Any) -> list[Position]:
         """Return the positions of a FetchRequest: those it names, or its reader's share."""
         named = request.fetchOffset or {}
         try:
@@ -70,13 +70,13 @@ class BulkPlaces:
         except UnknownName as error:
             self.warn("fetch names an unknown group or topic", error)
             if (found := self._lanes.find(request.groupId)) is None:
-                return [Place(*each) for each in _entries(named)]
+                return [Position(*each) for each in _entries(named)]
             lane = found
         reader = reader_of(request)
         members = self.readers_of(lane).present(reader, now_ns())
         if named:
             return await self.named(lane, named)
-        places = []
+        positions = []
         for topic in lane.settings.topics:
             try:
                 queues = await self._client.queues(Topic(topic.name))
@@ -85,13 +85,15 @@ class BulkPlaces:
             except RemotingError as error:
                 self.warn("fetch skips a topic", error)
                 continue
-            places += [
-                Place(topic.name, queue.qid, offset, queue, topic.max_pull_batch)
+            positions += [
+                Position(topic.name, queue.qid, offset, queue, topic.max_pull_batch)
                 for queue, offset in zip(share, starts, strict=True)
             ]
-        return places
+        return positions
 
-    async def named(self, lane: GroupLane, offsets: Mapping[str, Mapping[str, int]]) -> list[Place]:
+    async def named(
+        self, lane: GroupLane, offsets: Mapping[str, Mapping[str, int]]
+    ) -> list[Position]:
         """Return the positions named in a request, in its order, without a queue where none
         exists.
         """
@@ -102,18 +104,18 @@ class BulkPlaces:
                     existing.update(await self._client.queues(Topic(topic)))
                 except RemotingError as error:
                     self.warn("a topic has no route", error)
-        places = []
+        positions = []
         for topic, qid, offset in _entries(offsets):
             queue, settings = _queue(topic, qid), lane.settings.topic(topic)
             if settings is None or queue not in existing or offset < 0:
-                place = f"topic {topic!r}, qid {qid!r}, offset {offset}"
+                position = f"topic {topic!r}, qid {qid!r}, offset {offset}"
                 self.warn(
-                    "a bulk reader names a queue or offset that its group does not have", place
+                    "a bulk reader names a queue or offset that its group does not have", position
                 )
-                places.append(Place(topic, qid, offset))
+                positions.append(Position(topic, qid, offset))
             else:
-                places.append(Place(topic, qid, offset, queue, settings.max_pull_batch))
-        return places
+                positions.append(Position(topic, qid, offset, queue, settings.max_pull_batch))
+        return positions
 
     async def _start(self, lane: GroupLane, queue: QueueName) -> int:
         committed = await self._client.committed_offset(lane.name, queue)
