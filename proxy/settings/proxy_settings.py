@@ -301,8 +301,7 @@ class Settings(SettingsGroup):
         ports = (self.listen.tls, self.listen.http_tls)
         if self.certificates and not any(port and port.client_ca for port in ports):
             raise ValueError(
-                "certificates: these need client_ca of listen.tls or listen.http_tls, by which they"
-                " are shown"
+                "certificates: need client_ca in listen.tls or listen.http_tls"
             )
         if self.access and not (self.tokens or self.certificates):
             raise ValueError("access: rules need tokens or certificates, which identify the caller")

@@ -1,7 +1,7 @@
-"""Which order key suits a topic: what its messages say of each candidate. Pure.
+"""Evaluates candidate order keys for a topic from its messages. Pure.
 
-``key_profile`` counts, ``measures`` says what the counts mean, ``report`` and ``advice`` tell it.
-Here belongs what an operator's command on a sample and a bulk job on the whole history have in
-common. Never here: I/O, Spark, a clock. The key of a message is that of
+``key_profile`` counts, ``measures`` computes statistics, ``report`` and ``advice`` present them.
+The package contains the logic shared by an operator's command on a sample and a bulk job on the
+whole history; it has no I/O, no Spark and no clock. Order keys are computed by
 ``proxy.core.keys.order_key``.
 """

@@ -1,7 +1,7 @@
-"""Which candidate to take, and why, in plain words. Pure.
+"""Recommends a candidate order key, with reasons in plain words. Pure.
 
-The order that an application needs is its own matter: what the figures can tell is which candidates
-would keep an order at all, and which of those makes least of the messages wait.
+Which order an application needs is for its developers to decide. The figures show which candidates
+keep any order, and which of those makes the fewest messages wait.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 
 from proxy.tuning.figures import Figures
 
-#: Above these shares a candidate is no order key for the topic as it stands.
+#: Above these shares a candidate is unsuitable as an order key for the current messages.
 _TOO_MANY_MISSING = 0.05
 _TOO_MANY_SCATTERED = 0.001
-#: With fewer messages of a key than this there is next to nothing to keep in order. Among so many
-#: messages that may be chance, among as many as the last number it is not; fewer say nothing.
+#: With fewer messages per key than this there is hardly any order to keep. From the first number of
+#: messages on this may be chance, from the last one on it is not; below the first nothing is said.
 _FEW_OF_A_KEY, _SOME, _ENOUGH = 1.02, 50, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is to be known of one candidate before it is taken."""
+    """Findings about one candidate."""
 
     candidate: str
     keeps_order: bool
-    """False where the messages of a key have no common order, or too many have no key."""
+    """False if the messages of a key are in several queues, or too many messages have no key."""
     cautions: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Which candidate to take (None: none of them), why, and what is to be known of each."""
+    """The recommended candidate (None: none), the reason, and findings about each candidate."""
 
     take: str | None
     why: str
@@ -39,8 +39,8 @@ class Advice:
 
 
 def advise(candidates: Sequence[Figures], *, workers: int) -> Advice:
-    """Take the candidate that keeps order and makes least wait; of equal ones the first. One whose
-    messages are alone is taken if there is no other.
+    """Recommend the candidate that keeps order and makes the fewest messages wait; of equal ones
+    the first. A candidate with almost unique keys is recommended only if there is no other.
     """
     judgements = [_judge(figures, workers=workers) for figures in candidates]
     good = [
@@ -55,8 +55,8 @@ def advise(candidates: Sequence[Figures], *, workers: int) -> Advice:
 
 
 def alone(figures: Figures) -> bool:
-    """Whether hardly two messages share a key: there is nothing to keep in order, or the sample is
-    too small to tell.
+    """Return whether almost every message has its own key: there is no order to keep, or the sample
+    is too small to tell.
     """
     return figures.keyed >= _SOME and figures.messages_per_key < _FEW_OF_A_KEY
 
@@ -69,32 +69,34 @@ def _judge(figures: Figures, *, workers: int) -> Judgement:
     cautions = []
     if alone(figures):
         cautions.append(
-            f"{figures.keys:,} keys for {figures.keyed:,} messages: hardly two messages share one,"
-            " so there is nothing that it would keep in order"
+            f"{figures.keys:,} keys for {figures.keyed:,} messages: almost every message has its"
+            " own key, so there is no order to keep"
             + ("" if certainly else ", or the sample is too small to tell")
         )
     if figures.scattered_keys:
         cautions.append(
-            f"{figures.scattered_keys:,} of {figures.keys:,} keys stand in several queues"
-            f" ({_percent(scattered)} of the keyed messages); order is kept inside a queue only, so"
-            " producers have to send by this key first"
+            f"{figures.scattered_keys:,} of {figures.keys:,} keys are in several queues"
+            f" ({_percent(scattered)} of the messages with a key); order exists only inside a"
+            " queue, so producers have to send by this key first"
         )
     if figures.missing:
         unreadable = figures.kinds.get("unreadable", 0)
-        no_json = f", {unreadable:,} of them because their body is no JSON" if unreadable else ""
+        no_json = f", {unreadable:,} of them because their body is not JSON" if unreadable else ""
         cautions.append(
-            f"{figures.missing:,} messages ({_percent(figures.missing_share)}) have no such key"
-            f"{no_json}; the setting missing_key says what becomes of them"
+            f"{figures.missing:,} messages ({_percent(figures.missing_share)}) lack the key"
+            f"{no_json}; the setting missing_key decides how they are delivered"
         )
     if figures.mistyped:
-        joined = f"; {figures.mixed_keys:,} keys are met as several" if figures.mixed_keys else ""
+        joined = (
+            f"; {figures.mixed_keys:,} keys occur with several types" if figures.mixed_keys else ""
+        )
         cautions.append(
-            f"{figures.mistyped:,} values are of another type than most{joined}: as a key 1 and"
+            f"{figures.mistyped:,} values have a less frequent type{joined}: as keys, 1 and"
             ' "1" are the same'
         )
     if figures.max_speedup < workers and figures.heaviest:
         keyless = figures.heaviest > max((hot.messages for hot in figures.hottest), default=0)
-        which = "what lacks the key in one queue is" if keyless else "one key holds"
+        which = "the messages of one queue without the key are" if keyless else "one key has"
         cautions.append(
             f"{which} {_percent(figures.heaviest / figures.messages)} of all messages,"
             f" so at most {figures.max_speedup:.1f} of {workers} handlers can be busy on average"
@@ -105,7 +107,7 @@ def _judge(figures: Figures, *, workers: int) -> Judgement:
 def _why(best: Figures, *, workers: int) -> str:
     return (
         "Of the candidates that keep order it makes the fewest messages wait:"
-        f" {_percent(best.in_offsets.waiting_share)} behind another of their key."
+        f" {_percent(best.in_offsets.waiting_share)} behind another message of their key."
         f" It has {best.keys:,} keys, the hottest with {_percent(best.top1_share)} of the messages,"
         f" and keeps up to {best.max_speedup:.1f} of {workers} handlers busy."
         f" It is right if handlers need order only among messages with the same {best.candidate}."
@@ -114,14 +116,14 @@ def _why(best: Figures, *, workers: int) -> str:
 
 def _why_none(candidates: Sequence[Figures]) -> str:
     if not any(each.keyed for each in candidates):
-        return "No message has any of these keys: look at a body, and name other paths."
+        return "No message has any of these keys: inspect a body, then try other paths."
     return (
-        "None of the candidates keeps order as the messages stand: their keys are missing too"
-        " often, or spread over several queues. Let producers send by the key that is wanted, and"
-        " profile what they send then."
+        "None of the candidates keeps order with the current messages: their keys are missing too"
+        " often, or in several queues. Let producers send by the wanted key, then profile the new"
+        " messages."
     )
 
 
 def _percent(share: float) -> str:
-    """Small shares keep two digits that say something."""
+    """Format a share with three significant digits."""
     return f"{100 * share:.3g} %"

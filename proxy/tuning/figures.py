@@ -1,4 +1,4 @@
-"""Figures of one candidate order key over a sample. Pure."""
+"""Statistics of one candidate order key over a sample. Pure."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from proxy.tuning.key_profile import Histogram
 
 @dataclass(frozen=True, slots=True)
 class HottestKey:
-    """One of the keys with most messages, as people read it."""
+    """One of the keys with the most messages, in readable form."""
 
     key: str | None
     messages: int
     share: float
     queues: int
     longest: int
-    """Of its chain in one queue, in a window of time."""
+    """Length of its longest chain in one queue and time window."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainLengths:
-    """How many messages of a chain stand in one window."""
+    """Number of messages of a chain in one window."""
 
     mean: float
-    """Of the chain in which a message stands, on average over messages."""
+    """Length of a message's chain, averaged over messages."""
     p99: int
     longest: int
     waiting: int
-    """Messages that stand behind another one of their chain in the same window."""
+    """Messages behind another message of their chain in the same window."""
     waiting_share: float
 
     @classmethod
     def of(cls, chains: Histogram) -> ChainLengths:
-        """Lengths in *chains*."""
+        """Return the statistics of *chains*."""
         messages, waiting = measures.total(chains), measures.waiting(chains)
         return cls(
             measures.mean_around(chains),
@@ -48,22 +48,24 @@ class ChainLengths:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One candidate. Shares are of all messages, from 0 to 1, those of keys of the keyed ones."""
+    """Statistics of one candidate. Shares are of all messages, from 0 to 1; those of keys are of
+    the messages with a key.
+    """
 
     candidate: str
     messages: int
     keys: int
-    """Cardinality."""
+    """Number of distinct keys."""
     keyed: int
-    """Messages that have the key."""
+    """Messages with a key."""
     missing: int
     missing_share: float
     kinds: Mapping[str, int]
-    """Messages by what stands where the rule looks."""
+    """Messages by the type of the value that the rule finds."""
     mistyped: int
-    """Values of another kind than most."""
+    """Values of another type than the most frequent one."""
     mixed_keys: int
-    """Keys met as values of several kinds, such as 1 and "1"."""
+    """Keys found as values of several types, such as 1 and "1"."""
     gini: float
     evenness: float
     """Normalised entropy."""
@@ -77,14 +79,15 @@ class Figures:
     """Keys found in several queues."""
     scattered_messages: int
     chains: int
-    """Lanes that form: each key in each queue where it is, and a queue's messages without one."""
+    """Number of chains: one per key and queue, and one per queue for messages without a key."""
     busiest_chain: int
     """Messages of the longest chain over the whole history: one key in one queue."""
     heaviest: int
-    """Messages that are handled one at a time: those of the hottest key, if they all stood in one
-    queue, or of the longest chain without a key."""
+    """Messages that are handled one at a time: those of the hottest key if all were in one queue,
+    or of the longest chain without a key.
+    """
     max_speedup: float
-    """At most so many handlers are busy, whatever their number up to that of the report."""
+    """Upper bound for the average number of busy handlers, at most the report's number."""
     in_time: ChainLengths
     in_offsets: ChainLengths
     hottest: Sequence[HottestKey]

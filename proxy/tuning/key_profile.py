@@ -1,8 +1,8 @@
-"""Profiles of candidate order keys: counts that can be taken in parts and added up.
+"""Profiles of candidate order keys: counts that can be taken in parts and merged.
 
-All that a report says follows from *cells*: how many messages of one key stand in one queue, in
-one window of time and one window of offsets. Profiles of parts of a topic are added cell by cell,
-in any order, so a bulk job may take them anywhere and gets what one process would have got.
+All figures of a report follow from *cells*: the number of messages of one key in one queue, one
+time window and one offset window. Profiles of parts of a topic are merged cell by cell, in any
+order, so a bulk job gets the same result as a single process.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = [
     "Windows",
 ]
 
-#: How many messages a key has → how many keys have so many; likewise for chains.
+#: Number of messages per key → number of such keys; likewise for chains.
 Histogram = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Within which messages of a key are taken to wait for each other.
+    """Windows within which messages of a key count as waiting for each other.
 
-    A key that is stuck for ``time_ms`` holds back what is stored meanwhile. ``offsets`` stands for
-    what a proxy has in hand of a queue: half of ``max_jobs_in_memory``, by its default.
+    A key blocked for ``time_ms`` holds back the messages stored meanwhile. ``offsets`` represents
+    the messages of a queue that a proxy reads ahead: by default half of ``max_jobs_in_memory``.
     """
 
     time_ms: int = 60_000
@@ -51,7 +51,7 @@ class Windows:
 
 
 class Cell(NamedTuple):
-    """Messages that count as one. ``key`` is None where the message has no such key."""
+    """Messages that are counted together. ``key`` is None for messages without a key."""
 
     candidate: str
     queue: str
@@ -62,7 +62,9 @@ class Cell(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """What stays in order: a key of one queue, or (None) all messages of a queue without one."""
+    """An ordered sequence: one key in one queue, or (None) all messages of a queue without a
+    key.
+    """
 
     queue: str
     key: bytes | None
@@ -70,9 +72,7 @@ class Chain(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """One key: its messages, in how many queues they stand, and the longest chain of it in a window
-    of time.
-    """
+    """One key: its messages, the number of its queues, and its longest chain in a time window."""
 
     key: bytes
     messages: int
@@ -82,53 +82,53 @@ class HotKey:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is known of one candidate, whoever counted it."""
+    """Counts of one candidate, independent of how they were collected."""
 
     candidate: str
     kinds: Mapping[ValueKind, int]
-    """Messages by what stood where the rule looks."""
+    """Messages by the type of the value that the rule finds."""
     keys: Histogram
     """Messages of a key → keys."""
     chains: int
-    """Lanes that messages are in: keys, each counted in every queue that it is found in."""
+    """Number of chains: keys, counted once per queue."""
     busiest: int
-    """Messages of the longest chain of all: one key in one queue."""
+    """Messages of the longest chain: one key in one queue."""
     in_time: Histogram
-    """Messages of a chain in one window of time → how often."""
+    """Messages of a chain in one time window → frequency."""
     in_offsets: Histogram
-    """The same in one window of offsets."""
+    """Messages of a chain in one offset window → frequency."""
     hottest: Sequence[HotKey]
-    """Those with most messages first; equal ones by their bytes."""
+    """Keys by descending number of messages; equal ones by their bytes."""
     scattered_keys: int
     """Keys found in several queues, and the messages of those."""
     scattered_messages: int
     mixed_keys: int
-    """Keys found as values of several kinds (1 and "1"): they are one key."""
+    """Keys found as values of several types (1 and "1"): they are one key."""
 
 
 class KeyProfile:
-    """Counts of the messages that were added. Memory grows with the number of cells."""
+    """Counts of the added messages. Memory grows with the number of cells."""
 
     def __init__(self, candidates: Iterable[str], *, windows: Windows | None = None) -> None:
-        """*candidates* are texts that ``compile_order_key`` takes.
+        """*candidates* are rules for ``compile_order_key``.
 
-        Raises ValueError, in one sentence, if one is no rule, or named twice, or if there is none.
+        Raises ValueError with one sentence for an invalid or duplicate rule, or without any.
         """
         self.candidates = tuple(candidates)
         self.windows = windows or Windows()
-        #: How many cells there are.
+        #: Number of cells.
         self.size = 0
-        # By queue, window of time and window of offsets: of each candidate what its rule saw there.
+        # By queue, time window and offset window: the result of each candidate's rule.
         self._counts: dict[tuple[str, int, int], list[dict[Looked, int]]] = {}
         if not self.candidates:
-            raise ValueError(f"no candidate for an order key was named: {one_of()}")
+            raise ValueError(f"no candidate order key: {one_of()}")
         if len(set(self.candidates)) < len(self.candidates):
             twice = next(each for each in self.candidates if self.candidates.count(each) > 1)
             raise ValueError(f"candidate {twice!r} is named twice")
         self.rules = [compile_order_key(candidate) for candidate in self.candidates]
 
     def add(self, message: Keyed, *, queue: str, offset: int, stored_ms: int) -> None:
-        """Count *message*, which stands at *offset* of *queue* since *stored_ms*."""
+        """Count *message*, stored at *offset* of *queue* at the time *stored_ms*."""
         self.count(look_each(self.rules, message), queue=queue, offset=offset, stored_ms=stored_ms)
 
     def count(
@@ -139,7 +139,7 @@ class KeyProfile:
         offset: int,
         stored_ms: int,
     ) -> None:
-        """As ``add``, of a message that all rules have *looked* at."""
+        """Count a message that all rules have *looked* at; see ``add``."""
         windows = self.windows
         place = queue, stored_ms // windows.time_ms, offset // windows.offsets
         for counts, each in zip(self._counts_at(place), looked, strict=True):
@@ -156,18 +156,18 @@ class KeyProfile:
         return counts
 
     def cells(self) -> Iterator[tuple[Cell, int]]:
-        """Each cell with its messages."""
+        """Yield each cell with its messages."""
         for (queue, *windows), counts in self._counts.items():
             for candidate, seen in zip(self.candidates, counts, strict=True):
                 for (key, kind), messages in seen.items():
                     if kind is ValueKind.QUEUE:
-                        key = queue.encode()  # the same bytes in each, and yet no key in common
+                        key = queue.encode()  # the same bytes in each, without a common key
                     yield Cell(candidate, queue, key, kind, *windows), messages
 
     def merge(self, other: KeyProfile) -> None:
-        """Add what *other* counted. Raises ValueError if it asked for other things."""
+        """Add the counts of *other*. Raises ValueError if its candidates or windows differ."""
         if (other.candidates, other.windows) != (self.candidates, self.windows):
-            raise ValueError("profiles of other candidates or windows cannot be added up")
+            raise ValueError("cannot merge profiles with different candidates or windows")
         for place, theirs in other._counts.items():
             for counts, seen in zip(self._counts_at(place), theirs, strict=True):
                 for each, messages in seen.items():
@@ -177,8 +177,8 @@ class KeyProfile:
     def tallies(
         self, *, missing: MissingKey = MissingKey.BY_QUEUE, hottest: int = 20
     ) -> list[Tally]:
-        """Of each candidate, in the order in which they were named. *missing* is the rule for
-        messages without a key, *hottest* how many keys are named.
+        """Return the counts of each candidate, in the given order. *missing* is the rule for
+        messages without a key, *hottest* the number of listed keys.
         """
         counts = {candidate: _Counts(missing) for candidate in self.candidates}
         for cell, messages in self.cells():
@@ -188,7 +188,7 @@ class KeyProfile:
 
 @dataclass(slots=True)
 class _Counts:
-    """Of one candidate, cell by cell."""
+    """Counts of one candidate, by cell."""
 
     missing: MissingKey
     kinds: Counter[ValueKind] = field(default_factory=Counter)

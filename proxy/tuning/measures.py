@@ -1,6 +1,6 @@
-"""What the counts of a profile mean: skew, shares, percentiles, waiting. Exact, from histograms.
+"""Exact statistics of histograms: skew, shares, percentiles, waiting.
 
-Sums go by rising size, so a histogram gives the same figure to the last bit whoever counted it.
+Sums are taken by ascending size, so that equal histograms give bit-identical figures.
 """
 
 from __future__ import annotations
@@ -11,31 +11,34 @@ from proxy.tuning.key_profile import Histogram
 
 
 def total(histogram: Histogram) -> int:
-    """All messages in it."""
+    """Return the number of messages."""
     return sum(size * count for size, count in histogram.items())
 
 
 def number(histogram: Histogram) -> int:
-    """How many keys (or chains) it holds."""
+    """Return the number of keys (or chains)."""
     return sum(histogram.values())
 
 
 def gini(histogram: Histogram) -> float:
-    """Inequality of the sizes: 0 where all are equal, near 1 where one key has nearly all."""
+    """Return the Gini coefficient of the sizes: 0 if all are equal, near 1 if one key has nearly
+    all.
+    """
     keys, messages = number(histogram), total(histogram)
     if not messages:
         return 0.0
     weighted = before = 0
     for size, count in sorted(histogram.items()):
-        weighted += size * (count * before + count * (count + 1) // 2)  # places before+1 … +count
+        weighted += size * (count * before + count * (count + 1) // 2)  # ranks before+1 … +count
         before += count
     return (2 * weighted - (keys + 1) * messages) / (keys * messages)
 
 
 def evenness(histogram: Histogram) -> float:
-    """Entropy of the shares by its maximum: 1 where all keys are equal, 0 where one has it all.
+    """Return the normalised entropy of the shares: 1 if all keys are equal, 0 if one has
+    everything.
 
-    A single key is as even as one key can be: 1.
+    1 for a single key.
     """
     keys, messages = number(histogram), total(histogram)
     if keys < 2:
@@ -48,7 +51,7 @@ def evenness(histogram: Histogram) -> float:
 
 
 def share_of_largest(histogram: Histogram, keys: int) -> float:
-    """The share of messages that the *keys* largest keys have together."""
+    """Return the share of messages of the *keys* largest keys."""
     messages, left, held = total(histogram), keys, 0
     for size, count in sorted(histogram.items(), reverse=True):
         taken = min(count, left)
@@ -58,7 +61,7 @@ def share_of_largest(histogram: Histogram, keys: int) -> float:
 
 
 def percentile(histogram: Histogram, percent: float) -> int:
-    """The size that *percent* of them do not exceed (nearest rank); 0 where there are none."""
+    """Return the size that *percent* of the keys do not exceed (nearest rank); 0 without keys."""
     rank = math.ceil(number(histogram) * percent / 100)
     seen = 0
     for size, count in sorted(histogram.items()):
@@ -69,12 +72,12 @@ def percentile(histogram: Histogram, percent: float) -> int:
 
 
 def waiting(histogram: Histogram) -> int:
-    """Messages that stand behind another one of their chain, where each entry is one chain."""
+    """Return the number of messages behind another one of their chain; each entry is a chain."""
     return total(histogram) - number(histogram)
 
 
 def mean_around(histogram: Histogram) -> float:
-    """How long the chain is in which a message stands, on average over messages."""
+    """Return the length of a message's chain, averaged over messages."""
     messages = total(histogram)
     squares = sum(size * size * count for size, count in histogram.items())
     return squares / messages if messages else 0.0

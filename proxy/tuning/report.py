@@ -1,4 +1,4 @@
-"""The report on candidate order keys: figures, what they mean, and which one to take. Pure."""
+"""The report on candidate order keys: figures, findings and a recommendation. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _KEYLESS = (ValueKind.ABSENT, ValueKind.NULL, ValueKind.UNREADABLE)
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """Everything that is said of a topic's candidates."""
+    """The report on a topic's candidates."""
 
     source: str
-    """What was profiled, in words."""
+    """Description of the profiled messages."""
     messages: int
     workers: int
-    """Handlers that are to work at the same time."""
+    """Number of concurrent handlers."""
     missing_key: str
-    """What happens to messages without the key: the setting of that name."""
+    """Handling of messages without the key: the setting of that name."""
     windows: Windows
     candidates: Sequence[Figures]
     advice: Advice
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return asdict(self)
 
 
@@ -43,7 +43,7 @@ def report_of(
     workers: int = 64,
     missing: MissingKey = MissingKey.BY_QUEUE,
 ) -> TuningReport:
-    """The report on *tallies*, each of one candidate over the same messages."""
+    """Return the report on *tallies*, each of one candidate over the same messages."""
     figures = [figures_of(tally, workers=workers) for tally in tallies]
     return TuningReport(
         source=source,
@@ -57,7 +57,7 @@ def report_of(
 
 
 def figures_of(tally: Tally, *, workers: int) -> Figures:
-    """What *tally* means with so many *workers*."""
+    """Return the figures of *tally* for *workers* handlers."""
     keys = tally.keys
     messages, keyed = sum(tally.kinds.values()), measures.total(keys)
     missing = sum(tally.kinds.get(kind, 0) for kind in _KEYLESS)
@@ -94,7 +94,7 @@ def figures_of(tally: Tally, *, workers: int) -> Figures:
 
 
 def _speedup(messages: int, heaviest: int, workers: int) -> float:
-    """What is in no order at all keeps everyone busy."""
+    """Return the speed-up; without any order all handlers are busy."""
     return min(float(workers), messages / heaviest) if heaviest else float(workers)
 
 

@@ -1,4 +1,4 @@
-"""The report on candidate order keys as Markdown for people, and as JSON. Pure."""
+"""Formats the report on candidate order keys as Markdown and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _COLUMNS = (
 
 
 def markdown(report: TuningReport) -> str:
-    """The whole report."""
+    """Return the report as Markdown."""
     return "\n".join(_lines(report)) + "\n"
 
 
 def as_json(report: TuningReport) -> str:
-    """The report for programs, indented for those who look at it."""
+    """Return the report as indented JSON."""
     return orjson.dumps(report.as_dict(), option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
@@ -40,9 +40,10 @@ def _lines(report: TuningReport) -> Iterator[str]:
     yield from _table(_COLUMNS, map(_row, report.candidates))
     yield ""
     yield (
-        f"*speed-up*: how many of {report.workers} handlers can be busy on average, as a key is"
-        " handled one message at a time. *wait*: messages behind another of their key among"
-        f" {windows.offsets:,} of a queue. *evenness*: normalised entropy, 1 if all keys are alike."
+        f"*speed-up*: how many of {report.workers} handlers can be busy on average, as messages"
+        " of a key are handled one at a time. *wait*: share of messages behind another of their key"
+        f" within {windows.offsets:,} offsets of a queue. *evenness*: normalised entropy, 1 if all"
+        " keys have equally many messages."
         f" Messages without the key: `{report.missing_key}`."
     )
     judged = {each.candidate: each for each in report.advice.judgements}
@@ -51,7 +52,7 @@ def _lines(report: TuningReport) -> Iterator[str]:
         yield f"## `{figures.candidate}`"
         yield ""
         if not judged[figures.candidate].keeps_order:
-            yield "- **It would keep no order here.**"
+            yield "- **It keeps no order here.**"
         for caution in judged[figures.candidate].cautions:
             yield f"- {caution[0].upper()}{caution[1:]}."
         yield from _about(figures, seconds=windows.time_ms / 1000)
@@ -76,11 +77,11 @@ def _about(figures: Figures, *, seconds: float) -> Iterator[str]:
     chains = figures.in_time
     yield f"- Values: {kinds or 'none'}."
     yield (
-        f"- Messages of a key: {figures.messages_per_key:,.1f} on average, {figures.median:,} in"
-        f" the median, {figures.p99:,} at 99 %."
+        f"- Messages of a key: {figures.messages_per_key:,.1f} on average, median"
+        f" {figures.median:,}, p99 {figures.p99:,}."
     )
     yield (
-        f"- A key that is stuck for {seconds:g} s holds back {max(0.0, chains.mean - 1):,.1f}"
+        f"- A key blocked for {seconds:g} s holds back {max(0.0, chains.mean - 1):,.1f}"
         f" messages on average, {max(0, chains.longest - 1):,} at worst."
     )
     if figures.hottest:
@@ -108,7 +109,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def _cell(key: str) -> str:
-    """A key in a table: whatever it holds, it stays one cell of one line."""
+    """Escape a key for a table, so that it remains one cell on one line."""
     shown = key if key.isprintable() else key.encode("unicode_escape").decode()
     shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
     return f"`{shown}`".replace("|", "\\|") if "`" not in shown else shown.replace("|", "\\|")

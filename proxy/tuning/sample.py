@@ -1,8 +1,8 @@
-"""A sample of a topic's messages: by which key each has its place, for each candidate. Pure.
+"""A sample of a topic's messages with the order keys of all candidates. Pure.
 
-What a report counts and what a simulation replays come from here, so both speak of the same
-messages. Of a message stay its place, its time and its keys; bodies are looked at once and let go:
-about 16 bytes a message, 16 more for each candidate, and each distinct key once.
+Reports and simulations both use it, so they describe the same messages. Positions, times and keys
+are kept, bodies are not: about 16 bytes per message, 16 more per candidate, and each distinct key
+once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.tuning.report import TuningReport, report_of
 
 @dataclass(slots=True)
 class QueueSample:
-    """Messages of one queue, in their order. ``keys`` has a list for each candidate."""
+    """Messages of one queue, in order. ``keys`` has one list per candidate."""
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
     stored_ms: array[int] = field(default_factory=lambda: array("q"))
@@ -30,25 +30,25 @@ class QueueSample:
 
 
 class Sample:
-    """The messages that were added, each queue's by rising offset."""
+    """The added messages, by queue in ascending offsets."""
 
     def __init__(self, candidates: Iterable[str], *, windows: Windows | None = None) -> None:
-        """*candidates* are rules as in the settings. Raises ValueError as ``KeyProfile`` does."""
+        """*candidates* are rules as in the settings. Raises ValueError like ``KeyProfile``."""
         self.profile = KeyProfile(candidates, windows=windows)
         self.queues: dict[str, QueueSample] = {}
-        #: Each key once, by candidate: a sample of a million messages has few.
+        #: Each distinct key once, by candidate: samples have few.
         self._known: list[dict[Looked, Looked]] = [{} for _ in self.candidates]
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """As they were named."""
+        """Candidates in the given order."""
         return self.profile.candidates
 
     def __len__(self) -> int:
         return sum(map(len, self.queues.values()))
 
     def add(self, message: Keyed, *, queue: str, offset: int, stored_ms: int) -> None:
-        """*message* stands at *offset* of *queue* since *stored_ms* (since 1970)."""
+        """Add *message*, stored at *offset* of *queue* at *stored_ms* (since 1970)."""
         looked = [
             known.setdefault(each, each)
             for known, each in zip(self._known, look_each(self.profile.rules, message), strict=True)
@@ -70,7 +70,7 @@ class Sample:
         missing: MissingKey = MissingKey.BY_QUEUE,
         hottest: int = 20,
     ) -> TuningReport:
-        """What its counts say of the candidates; *source* is what was read, in words."""
+        """Return the report on the candidates; *source* describes the messages."""
         tallies = self.profile.tallies(missing=missing, hottest=hottest)
         return report_of(
             tallies,

@@ -1,7 +1,7 @@
-"""How long handlers take for a message: a fixed time, or one that follows from chance. Pure.
+"""Handling times of messages: fixed or random. Pure.
 
-The chance of a message comes from its place and a seed, by nothing else: the same message takes the
-same time under every candidate, and in a real run that asks here.
+The random number of a message depends only on its position and a seed: it takes the same time under
+every candidate, and in a real run that uses this module.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _MASK = (1 << 64) - 1
 _STEPS_BITS = 14
 _PLACES = re.compile(r"p50=([0-9.]+),p99=([0-9.]+)\Z")
 _MS = 1_000_000
-#: Outside of these nobody's handlers are; a slip of the pen is.
+#: Times outside of these bounds are probably typing errors.
 LEAST_MS, MOST_MS = 0.001, 86_400_000.0
 
 
 @dataclass(frozen=True)
 class ServiceTimes:
-    """A lognormal distribution through a median and a 99th percentile, both in milliseconds; equal
-    ones are a fixed time.
+    """A lognormal distribution given by median and 99th percentile in ms; equal values mean a fixed
+    time.
     """
 
     p50_ms: float
@@ -33,7 +33,7 @@ class ServiceTimes:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Raises ValueError, in one sentence."""
+        """Raise ValueError with one sentence for invalid times."""
         if not LEAST_MS <= self.p50_ms <= self.p99_ms <= MOST_MS:
             raise ValueError(
                 f"service times of p50={self.p50_ms:g} and p99={self.p99_ms:g} ms: expected"
@@ -42,7 +42,7 @@ class ServiceTimes:
 
     @classmethod
     def parse(cls, text: str, *, seed: int = 1) -> ServiceTimes:
-        """``5`` or ``p50=3,p99=80``, milliseconds. Raises ValueError, in one sentence."""
+        """Parse ``5`` or ``p50=3,p99=80``, in ms. Raises ValueError with one sentence."""
         try:
             if (match := _PLACES.match(text.replace(" ", ""))) is not None:
                 return cls(float(match[1]), float(match[2]), seed)
@@ -57,15 +57,15 @@ class ServiceTimes:
 
     @property
     def mean_ms(self) -> float:
-        """What a message takes on average."""
+        """Average time of a message."""
         return math.fsum(self._steps_ns) / len(self._steps_ns) / _MS
 
     def ns(self, queue: int, offset: int) -> int:
-        """How long the message at *offset* of the queue of that number takes."""
+        """Return the time of the message at *offset* of the queue with that number."""
         return self.all_ns(queue, (offset,))[0]
 
     def all_ns(self, queue: int, offsets: Iterable[int]) -> array[int]:
-        """How long the messages at *offsets* of the queue of that number take, one for each."""
+        """Return the times of the messages at *offsets* of the queue with that number."""
         steps_ns, place = self._steps_ns, (self.seed << 40) ^ (queue << 48)
         return array("q", [steps_ns[_mixed(place ^ offset) >> _SHIFT] for offset in offsets])
 
@@ -81,7 +81,7 @@ class ServiceTimes:
 
 @lru_cache(maxsize=16)
 def _steps_ns(p50_ms: float, p99_ms: float) -> Sequence[int]:
-    """Equally likely times, in steps fine enough for the 99.99th percentile."""
+    """Return equally likely times, in steps fine enough for the 99.99th percentile."""
     steps = 1 << _STEPS_BITS
     if p50_ms == p99_ms:
         return [round(p50_ms * _MS)] * steps
@@ -95,7 +95,7 @@ _SHIFT = 64 - _STEPS_BITS
 
 
 def _mixed(value: int) -> int:
-    """One step of splitmix64: equal values give equal chances, near ones independent ones."""
+    """Apply one step of splitmix64: a hash whose results for near values are independent."""
     x = (value + 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK

@@ -1,7 +1,7 @@
-"""The client of a simulation: what it holds, and which of that goes to a handler. Pure.
+"""The simulated client: leased messages, and their distribution to handlers. Pure.
 
-As ``thin_client.leases`` has it: one message of a key at a time, also where the key stands in
-several queues; what waits for nothing but a handler goes in the order in which it came.
+As in ``thin_client.leases``, one message of a key is handled at a time, even if the key is in
+several queues; other messages are handled in order of arrival.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ Queue = TypeVar("Queue")
 
 
 class SimulatedClient(Generic[Queue]):
-    """Holds leases with their queues, *capacity* at most, *workers* of them with handlers."""
+    """Holds up to *capacity* leases, up to *workers* of them with handlers."""
 
     def __init__(self, *, workers: int, capacity: int) -> None:
-        self.room = capacity  # how many more leases it takes
-        #: Messages that wait for a handler, in that order, and the number of idle handlers.
+        self.room = capacity  # number of further leases accepted
+        #: Messages waiting for a handler, in order, and the number of idle handlers.
         self.ready: deque[tuple[Queue, Lease]] = deque()
         self.idle = workers
-        # By key what came while another one of it was here; there is one as long as one is.
+        # Messages by key that arrived behind another one of their key; an entry exists while one is
+        # here.
         self._behind: dict[bytes, deque[tuple[Queue, Lease]]] = {}
 
     def add(self, queue: Queue, leases: Collection[Lease]) -> None:
-        """Leases came. Of a key with another one here one waits behind that."""
+        """Add leases. One whose key is here already waits behind it."""
         self.room -= len(leases)
         for lease in leases:
             key = lease.job.key
@@ -41,15 +42,15 @@ class SimulatedClient(Generic[Queue]):
             self.ready.append((queue, lease))
 
     def hand_over(self) -> list[tuple[Queue, Lease]]:
-        """Give waiting messages to idle handlers, and return them."""
+        """Give waiting messages to idle handlers and return them."""
         ready = self.ready
         count = min(self.idle, len(ready))
         self.idle -= count
         return [ready.popleft() for _ in range(count)]
 
     def handled(self, key: bytes | None) -> Queue | None:
-        """A handler is done with a message of *key*. Returns the queue of the one that was behind
-        it and waits for nothing but a handler now; None without any.
+        """Note that a handler has finished a message of *key*. Return the queue of the next message
+        of the key, which now only waits for a handler; None if there is none.
         """
         self.idle += 1
         self.room += 1

@@ -1,4 +1,4 @@
-"""A queue of a simulation: its pipeline, and what the simulator has to know beside it. Pure."""
+"""A simulated queue: its pipeline, and bookkeeping for the simulator. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from proxy.core.keys.ids import LeaseId
 from proxy.core.pipeline.queue_pipeline import QueuePipeline
 from proxy.core.pipeline.recent_keys import HotKeys
 
-#: Messages of a queue that end between two looks at whether it has room to be read on.
+#: Finished messages of a queue between two checks for room to read on.
 _LOOK_EVERY = 64
 
 
 class SimulatedMessage:
-    """What pipelines look at of a message."""
+    """The part of a message that pipelines use."""
 
     __slots__ = ("key_bytes", "queue_offset")
     body = raw_properties = b""
@@ -46,27 +46,27 @@ class SimulatedQueue:
         self.place, self.pipeline, self.keys = place, pipeline, keys
         self.service_ns, self.window = service_ns, pipeline.jobs.window
         self.read_ns = array("q", bytes(8 * len(keys)))
-        self.done_ns: dict[bytes | None, int] = {}  # when a message of a key ended last
+        self.done_ns: dict[bytes | None, int] = {}  # time at which a message of a key last finished
         self.open: dict[bytes, int] = {}  # messages of a key that are read and unfinished
-        self.finished = 0  # since the last look at its room
+        self.finished = 0  # since the last check for room
         self.patience = Patience()
         self.acked: list[LeaseId] = []  # leases whose verdicts the client has not sent yet
         self.ended: list[bytes | None] = []  # keys of their messages
-        self.chained = chained  # what has no key is a chain
+        self.chained = chained  # messages without a key form a chain
 
     @property
     def unread(self) -> bool:
-        """True if some of its messages were not read yet."""
+        """Whether some of its messages were not read yet."""
         return self.pipeline.position < len(self.keys)
 
     def take_verdicts(self) -> tuple[list[LeaseId], list[bytes | None]]:
-        """Remove and return the verdicts that wait, and the keys of their messages."""
+        """Remove and return the pending verdicts, and the keys of their messages."""
         verdicts = self.acked, self.ended
         self.acked, self.ended = [], []
         return verdicts
 
     def finish(self, messages: int) -> bool:
-        """Count *messages* that ended; True when it is time to look at what may be read."""
+        """Count *messages* finished; return True when it is time to check for room."""
         self.finished += messages
         if self.finished < _LOOK_EVERY and self.window.jobs:
             return False
@@ -75,8 +75,8 @@ class SimulatedQueue:
 
 
 def measure_nothing(pipeline: QueuePipeline) -> None:
-    """Keep *pipeline* from noting what nobody will read. No decision depends on it, and it costs
-    time at every message.
+    """Disable the statistics of *pipeline*: no decision depends on them, and they cost time per
+    message.
     """
     pipeline.measured_by(_NOT_MEASURED, hot=_Uncounted())
 

@@ -1,4 +1,4 @@
-"""What simulations of candidates came to, which one is best, and why: plain values. Pure."""
+"""Simulates candidates and ranks them, with reasons. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from proxy.tuning.report import TuningReport
 from proxy.tuning.sample import Sample
 from proxy.tuning.simulator import Plan, Played, play, service_ns
 
-#: Applies a function to each of some candidates, in their order.
+#: Applies a function to several candidates, in order.
 Each = Callable[[Callable[[str], "Simulated"], Iterable[str]], Iterable["Simulated"]]
 _MS = 1e6
-#: Times that differ by less are equal: a run on a real machine varies more.
+#: Durations within this ratio count as equal: runs on real machines vary more.
 _EQUAL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long messages waited behind others of their key; ``share``: of those that did."""
+    """Waiting times behind messages of the same key; ``share``: of the messages that waited."""
 
     share: float
     p50_ms: float
@@ -32,7 +32,7 @@ class Waits:
 
     @classmethod
     def of(cls, waits_ns: array[int]) -> Waits:
-        """One of each message, in any order."""
+        """Return the statistics of one waiting time per message, in any order."""
         if not waits_ns:
             return cls(0.0, 0.0, 0.0, 0.0, 0.0)
         rising = sorted(waits_ns)
@@ -43,8 +43,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """One candidate. ``busy`` handlers on average, while the sample was worked off in ``seconds``;
-    ``ceiling`` is the lint's: no run keeps more busy, if all of a key stood in one queue.
+    """Result of one candidate.
+
+    ``busy`` handlers on average during the ``seconds`` of the run; ``ceiling`` is the lint's upper
+    bound for them, if all messages of a key were in one queue.
     """
 
     candidate: str
@@ -60,8 +62,8 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """All candidates over the same messages, the quickest first. ``work_s``: what handlers do all
-    in all; ``ideal_s``: how long that takes them if none ever waits.
+    """All candidates over the same messages, fastest first. ``work_s``: total handling time;
+    ``ideal_s``: duration if no handler is ever idle.
     """
 
     source: str
@@ -76,7 +78,7 @@ class SimulationReport:
     why: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report for JSON."""
         return asdict(self)
 
 
@@ -89,9 +91,15 @@ def simulate(
     on_run: Callable[[Simulated], None] = lambda _: None,
     each: Each = map,
 ) -> SimulationReport:
-    """Play *sample* with each of its candidates, and judge them; *lint* is of the same sample.
-    *on_run* is told of each when it is over: a large sample takes seconds. *each* applies a
-    function to all candidates, as ``map`` does, or in several processes at a time.
+    """Simulate *sample* with each candidate and rank the results.
+
+    Args:
+        sample: The messages.
+        rules: Settings of the topic apart from the order key.
+        plan: The simulated client.
+        lint: The lint's report on the same sample.
+        on_run: Called after each candidate: a large sample takes seconds.
+        each: Like ``map``, applies a function to all candidates, possibly in several processes.
     """
     lasts_ns = service_ns(sample, plan.service)
 
@@ -106,7 +114,7 @@ def simulate(
 
 
 def _simulated(played: Played, lint: TuningReport) -> Simulated:
-    """The figures of one run; *lint* is of the same sample."""
+    """Return the figures of one run; *lint* is of the same sample."""
     name = played.candidate
     figures = next(each for each in lint.candidates if each.candidate == name)
     judged = next(each for each in lint.advice.judgements if each.candidate == name)
@@ -127,8 +135,8 @@ def _simulated(played: Played, lint: TuningReport) -> Simulated:
 def _ranked(
     runs: Sequence[Simulated], *, lint: TuningReport, plan: Plan, work_ns: int
 ) -> SimulationReport:
-    """Rank *runs*, and say in sentences which one to take: as the lint does, one whose messages are
-    alone with their keys only if there is no other.
+    """Rank *runs* and explain the recommendation. Like the lint, it recommends a candidate with
+    almost unique keys only if there is no other.
     """
     ranked = sorted(runs, key=lambda each: (each.seconds, each.key_wait.p99_ms))
     fit = [each for each in ranked if each.keeps_order]
@@ -149,12 +157,12 @@ def _ranked(
 
 
 def _lonely(lint: TuningReport) -> frozenset[str]:
-    """Candidates whose keys hardly two messages share."""
+    """Return the candidates with almost unique keys."""
     return frozenset(each.candidate for each in lint.candidates if alone(each))
 
 
 def _best(ranked: Sequence[Simulated]) -> Simulated | None:
-    """Of those that take about as long as the quickest, the one whose messages wait least."""
+    """Return the candidate with the least waiting among those about as fast as the fastest."""
     if not ranked:
         return None
     equal = [each for each in ranked if each.seconds <= ranked[0].seconds * (1 + _EQUAL)]
@@ -172,17 +180,17 @@ def _why(
     if best is None:
         return [lint.advice.why]
     said = [
-        f"{best.candidate} works off {lint.messages:,} messages in {_time(best.seconds)}, that is"
+        f"{best.candidate} processes {lint.messages:,} messages in {_time(best.seconds)}, that is"
         f" {best.per_s:,.0f} a second, with {best.busy:.1f} of {plan.workers} handlers busy on"
         f" average; without any order it would take {_time(ideal_s)}."
     ]
     waits = best.key_wait
     said.append(
-        f"{100 * waits.share:.3g} % of its messages wait behind another of their key,"
-        f" {waits.p99_ms:,.0f} ms or less at 99 %, and its longest chain is"
+        f"{100 * waits.share:.3g} % of its messages wait behind another message of their key,"
+        f" {waits.p99_ms:,.0f} ms at p99, and its longest chain has"
         f" {best.longest_chain:,} messages."
         if waits.share
-        else "None of its messages waits behind another of its key."
+        else "None of its messages waits behind another message of its key."
     )
     said += [
         f"{each.candidate} takes {each.seconds / best.seconds:.1f} times as long: "
@@ -194,14 +202,14 @@ def _why(
     lonely = _lonely(lint)
     if named := [each.candidate for each in others if each.candidate in lonely]:
         said.append(
-            f"Hardly two messages share a key of {', '.join(named)}, which would keep nothing in"
-            " order; or the sample is too small to tell."
+            f"With {', '.join(named)} almost every message has its own key, so there is no order to"
+            " keep, or the sample is too small to tell."
         )
     unfit = [each.candidate for each in ranked if not each.keeps_order]
     if unfit:
         said.append(
-            f"Not to be taken as the messages stand, whatever their times: {', '.join(unfit)};"
-            " orderlane order-key lint says why."
+            f"Unsuitable for the current messages, whatever their times: {', '.join(unfit)};"
+            " orderlane order-key lint shows the reasons."
         )
     said.append(
         f"It is right if handlers need order only among messages with the same {best.candidate}."

@@ -1,18 +1,18 @@
-"""A sample replayed through the ordering core in virtual time: what an order key would bring. Pure.
+"""Replays a sample through the ordering core in virtual time, to predict the effect of an order
+key. Pure.
 
-Pipelines, chains, windows, spilling and the turns of queues are those that a proxy runs
-(``proxy.core``); time is a number that events move on, and nothing sleeps. All messages are there
-from the beginning: a backlog that one client with so many handlers works off. Around the core
-stands what a proxy and its client add, as simply as it can be:
+Pipelines, chains, windows, spilling and queue scheduling are the proxy's own (``proxy.core``);
+events advance the time, nothing sleeps. All messages exist from the start: a backlog processed by
+one client. Proxy and client around the core are simplified:
 
-- A client has as many messages waiting as it has handlers, as thin clients do by default. Of a key
-  it handles one message at a time, also where the key stands in several queues.
-- Verdicts travel, and new messages come back, in one *round trip*; those that end meanwhile go
-  together with the next one. So of one key a message begins a round trip after the one before it
-  has ended, and in between its handler works on others.
-- While messages wait at the client, more than half of what it lets wait, verdicts wait too, for 20
-  ms at most, and go together: the rules S1, S2 and S7 of ``thin_client/session.py``.
-- Reading takes no time. When a queue is read past a full window is decided as its reader does.
+- A client holds as many waiting messages as it has handlers, the thin clients' default. It handles
+  one message of a key at a time, even if the key is in several queues.
+- Verdicts and new messages take one *round trip*; verdicts that arise meanwhile go with the next
+  one. So a key's next message begins one round trip after the previous one has ended, and its
+  handler works on other keys meanwhile.
+- While more than half of the allowed waiting messages are at the client, verdicts are delayed by up
+  to 20 ms and sent together: the rules S1, S2 and S7 of ``thin_client/session.py``.
+- Reading takes no time. Reads past a full window follow the rules of the queue's reader.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from proxy.tuning.simulated_queue import SimulatedMessage, SimulatedQueue, measu
 _FOR_EVER = 1 << 62
 _NEVER = 1 << 62
 _READ_AT_ONCE = 1024
-#: For how long thin clients keep verdicts back at most, by default.
+#: Longest delay of verdicts in thin clients, by default.
 _LINGER_NS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What works off the sample. *prefetch*: messages that wait at the client; None: as many as it
-    has handlers. *round_trip_ns*: from the end of a message to the start of the next of its key.
+    """The simulated client. *prefetch*: waiting messages at the client; None: one per handler.
+    *round_trip_ns*: from the end of a message to the start of the next of its key.
     """
 
     workers: int
@@ -62,38 +62,38 @@ class Plan:
 
     @property
     def capacity(self) -> int:
-        """Messages that the client holds at most."""
+        """Maximum number of messages at the client."""
         return self.workers + self.waiting
 
     @property
     def waiting(self) -> int:
-        """Of those, how many may wait for a handler."""
+        """Number of these that may wait for a handler."""
         return self.workers if self.prefetch is None else self.prefetch
 
 
 @dataclass(slots=True)
 class Played:
-    """What came of one candidate; times are ns. Waits are one for each message, in no order."""
+    """Result of one candidate; times in ns. There is one waiting time per message, unordered."""
 
     candidate: str
     messages: int
     total_ns: int = 0
     work_ns: int = 0
-    """What all handlers did together."""
+    """Total time of all handlers."""
     longest_chain: int = 0
-    """The most messages of one key in one queue that were read and unfinished at a time."""
+    """Maximum number of messages of one key in one queue that were read and unfinished at once."""
     dead_lettered: int = 0
     key_waits_ns: array[int] = None  # type: ignore[assignment]
-    """From when a message was read until those of its key ahead of it were done with."""
+    """Time from reading a message until all earlier messages of its key were finished."""
     starts: list[tuple[int, int, int]] | None = None
-    """Queue, offset in the sample and time of each start, if they are asked for."""
+    """Queue, offset in the sample and time of each start, if requested."""
 
     def __post_init__(self) -> None:
         self.key_waits_ns = array("q")
 
 
 def service_ns(sample: Sample, service: ServiceTimes) -> list[array[int]]:
-    """How long each message takes, by queue: the same under all candidates, so made once."""
+    """Return the handling time of each message, by queue: the same for all candidates."""
     return [
         service.all_ns(place, each.offsets) for place, each in enumerate(sample.queues.values())
     ]
@@ -108,13 +108,13 @@ def play(
     lasts_ns: Sequence[array[int]] | None = None,
     starts: bool = False,
 ) -> Played:
-    """Work *sample* off with *candidate* as its order key, and all else as in *rules*. *lasts_ns*:
-    what ``service_ns`` says of the plan's service; None: it is asked.
+    """Process *sample* with *candidate* as its order key and otherwise *rules*.
 
-    O(messages x log workers). Raises ValueError if *candidate* is none of the sample's.
+    *lasts_ns* are the times of ``service_ns`` for the plan; None: they are computed. O(messages x
+    log workers). Raises ValueError if *candidate* is not one of the sample's.
     """
     if candidate not in sample.candidates:
-        raise ValueError(f"{candidate!r} is no candidate of this sample")
+        raise ValueError(f"{candidate!r} is not a candidate of this sample")
     if lasts_ns is None:
         lasts_ns = service_ns(sample, plan.service)
     run = _Run(sample, candidate, rules, plan, lasts_ns)
@@ -151,12 +151,12 @@ class _Run:
         self._low_water = max(1, (plan.waiting + 1) // 2)
         self._of = {queue.pipeline: queue for queue in self._queues}
         self._ends: list[tuple[int, int, SimulatedQueue, Lease]] = []  # of messages with handlers
-        self._judged: list[SimulatedQueue] = []  # with verdicts that wait to be sent
+        self._judged: list[SimulatedQueue] = []  # with verdicts to be sent
         self._travelling: list[tuple[SimulatedQueue, list[LeaseId], list[bytes | None]]] = []
         self._begun = 0
-        self._exchange_ns = _NEVER  # when the round trip under way reaches the proxy
-        self._send_ns = _NEVER  # when verdicts that are kept back are sent
-        self._look_ns = _NEVER  # when queues are looked at once more
+        self._exchange_ns = _NEVER  # when the current round trip reaches the proxy
+        self._send_ns = _NEVER  # when delayed verdicts are sent
+        self._look_ns = _NEVER  # when queues are checked again
         self._now_ns = 0
 
     def _queue(
@@ -180,7 +180,7 @@ class _Run:
         return SimulatedQueue(place, pipeline, keys, lasts_ns, chained=chained)
 
     def go(self) -> None:
-        """To the end of the last message."""
+        """Run until the last message has ended."""
         for queue in self._queues:
             self._read(queue)
         self._take()
@@ -205,7 +205,7 @@ class _Run:
                     following.done_ns[key] = end_ns
                 if client.ready:
                     self._hand_over()
-                if self._exchange_ns == _NEVER:  # else what is under way comes first
+                if self._exchange_ns == _NEVER:  # otherwise the current round trip comes first
                     self._send_in_time()
             elif due_ns == self._exchange_ns:
                 self._now_ns, self._exchange_ns = self._exchange_ns, _NEVER
@@ -220,17 +220,17 @@ class _Run:
                 self._take()
         self.played.total_ns = self._now_ns
         if any(queue.unread or queue.pipeline.jobs.unfinished for queue in self._queues):
-            raise RuntimeError(f"the simulation of {self.played.candidate} stands still")
+            raise RuntimeError(f"the simulation of {self.played.candidate} made no progress")
 
     def _send_in_time(self) -> None:
-        """At once if few messages wait here."""
+        """Send verdicts at once if few messages wait here, else delay them."""
         if len(self._client.ready) < self._low_water:
             self._send()
         elif self._send_ns == _NEVER:
             self._send_ns = self._now_ns + _LINGER_NS
 
     def _send(self) -> None:
-        """The client sends what verdicts it has."""
+        """Send all pending verdicts."""
         self._send_ns, self._exchange_ns = _NEVER, self._now_ns + self.plan.round_trip_ns
         self._travelling = travelling = []
         for queue in self._judged:
@@ -238,7 +238,7 @@ class _Run:
         self._judged = []
 
     def _exchange(self) -> None:
-        """Verdicts came; as many messages go back as the client has room for."""
+        """Apply verdicts, then send as many messages as the client has room for."""
         now_ns = self._now_ns
         for queue, acked, ended in self._travelling:
             effects = queue.pipeline.settle(acked=acked, now_ns=now_ns)
@@ -248,7 +248,7 @@ class _Run:
                     if (left := open_[key] - 1) > 0:
                         open_[key] = left
                         done_ns[key] = now_ns
-                    else:  # whoever comes next waits for nobody
+                    else:  # no message of the key is left to wait for
                         del open_[key]
                         done_ns.pop(key, None)
             if not effects.plain:
@@ -260,7 +260,7 @@ class _Run:
         self._take()
 
     def _take(self) -> None:
-        """What the client has room for, and what has to be read first."""
+        """Lease messages up to the client's room, reading first where necessary."""
         self._lease()
         client = self._client
         if self._unread and self._look_ns == _NEVER and client.idle and not client.ready:
@@ -291,7 +291,7 @@ class _Run:
     # ---- reading ---------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Handlers have nothing to do: read on, past what nobody can have now if it is long."""
+        """Read on for idle handlers, past blocked messages if there are many."""
         read = False
         self._unread = [queue for queue in self._unread if queue.unread]
         for queue in self._unread:
@@ -309,7 +309,7 @@ class _Run:
             self._lease()
 
     def _read(self, queue: SimulatedQueue, *, demand: bool = False) -> bool:
-        """What there is room for; True if something was read."""
+        """Read as far as there is room; return True if something was read."""
         before = position = queue.pipeline.position
         end = len(queue.keys)
         while position < end and (room := queue.pipeline.room(demand=demand)):
@@ -346,7 +346,7 @@ class _Run:
                 queue.pipeline.dead_lettered(job)
 
     def _refill(self, queue: SimulatedQueue, refills: Iterable[Refill]) -> None:
-        """Spilled messages are read again, at once."""
+        """Read spilled messages again, immediately."""
         wanted = deque(refills)
         while wanted:
             refill = wanted.popleft()
@@ -357,15 +357,15 @@ class _Run:
 _CLIENT = Holder(1, "simulated")
 
 
-@cache  # asked for at every pull
+@cache  # called for every pull
 def _wish(room: int) -> PullWish:
-    """What a client asks for that has room for so many messages."""
+    """Return the request of a client with that room."""
     return PullWish(_CLIENT, None, room, _FOR_EVER, many_queues=True)
 
 
 def _simulated(rules: TopicRules, candidate: str) -> TopicRules:
-    """*rules* for messages that have their key of the sample as their own; leases do not end, and
-    no action is run.
+    """Return *rules* for messages whose key is that of the sample; leases never end and there are
+    no actions.
     """
     rule = compile_order_key(candidate)
     return TopicRules(
@@ -379,5 +379,5 @@ def _simulated(rules: TopicRules, candidate: str) -> TopicRules:
 
 
 def _stored(messages: Sequence[SimulatedMessage]) -> Sequence[StoredMessage]:
-    """A pipeline looks at no more of them than they have."""
+    """Return *messages* as stored messages: a pipeline uses no other attributes."""
     return cast("Sequence[StoredMessage]", messages)

@@ -185,7 +185,7 @@ def test_simulate_ranks_candidates_and_names_the_best(
     table = orderlane(*asked, "--service-ms", "5")
     assert (table.code, len(table.out.splitlines())) == (0, 4)
     assert "recommended: $.customer" in table.err
-    assert "Not to be taken as the messages stand, whatever their times: $.country" in table.err
+    assert "Unsuitable for the current messages, whatever their times: $.country" in table.err
 
 
 @pytest.mark.slow

@@ -34,16 +34,16 @@ def test_the_finest_key_that_keeps_order_is_advised() -> None:
     made = report(bodies, "$.carrier", "$.aircraft")
 
     assert made.advice.take == "$.aircraft"
-    assert "80 % behind another of their key" in made.advice.why
+    assert "80 % behind another message of their key" in made.advice.why
     assert "It has 20 keys, the hottest with 5 %" in made.advice.why
     assert "up to 20.0 of 64 handlers" in made.advice.why
     carrier, aircraft = made.advice.judgements
     assert not carrier.keeps_order
-    assert "1 of 1 keys stand in several queues (100 % of" in carrier.cautions[0]
+    assert "1 of 1 keys are in several queues (100 % of" in carrier.cautions[0]
     assert "at most 1.0 of 64 handlers" in carrier.cautions[1]
     assert aircraft.keeps_order
     assert aircraft.cautions == [
-        "one key holds 5 % of all messages, so at most 20.0 of 64 handlers can be busy on average"
+        "one key has 5 % of all messages, so at most 20.0 of 64 handlers can be busy on average"
     ]
 
 
@@ -54,8 +54,8 @@ def test_a_key_that_many_messages_lack_is_not_advised() -> None:
     assert made.advice.take == "QID"
     assert not made.advice.judgements[0].keeps_order
     assert made.advice.judgements[0].cautions[0] == (
-        "6 messages (11.8 %) have no such key, 1 of them because their body is no JSON;"
-        " the setting missing_key says what becomes of them"
+        "6 messages (11.8 %) lack the key, 1 of them because their body is not JSON;"
+        " the setting missing_key decides how they are delivered"
     )
     assert made.advice.judgements[0].cautions[1] == (
         "what lacks the key in one queue is 11.8 % of all messages, so at most 8.5 of 64 handlers"
@@ -70,7 +70,7 @@ def test_values_of_several_types_are_named() -> None:
     figures = made.candidates[0]
     assert (figures.keys, figures.mistyped, figures.mixed_keys) == (2, 1, 1)
     assert made.advice.judgements[0].cautions == [
-        "1 values are of another type than most; 1 keys are met as several: as a key 1 and"
+        "1 values have a less frequent type; 1 keys occur with several types: as keys, 1 and"
         ' "1" are the same'
     ]
 
@@ -97,7 +97,7 @@ def test_a_stuck_key_holds_back_what_is_stored_of_it_meanwhile() -> None:
     made = report([(0, {"id": "hot"})] * 25 + [(0, {"id": n}) for n in range(5)], "$.id")
 
     assert made.candidates[0].in_time.longest == 10
-    assert "A key that is stuck for 10 s holds back 6.7 messages on average, 9 at worst." in (
+    assert "A key blocked for 10 s holds back 6.7 messages on average, 9 at worst." in (
         markdown(made)
     )
 
@@ -128,7 +128,7 @@ def test_the_report_is_json() -> None:
 @pytest.mark.parametrize(
     ("candidates", "sentence"),
     [
-        ((), "no candidate for an order key was named"),
+        ((), "no candidate order key"),
         (("id",), "order key 'id' is neither QID nor KEY nor a JSON path"),
         (("KEY", "KEY"), "candidate 'KEY' is named twice"),
     ],
@@ -143,7 +143,7 @@ def test_candidates_that_are_no_rules_are_refused(
 def test_windows_and_profiles_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="a window of offsets is 0 messages"):
         Windows(offsets=0)
-    with pytest.raises(ValueError, match="other candidates or windows"):
+    with pytest.raises(ValueError, match="different candidates or windows"):
         KeyProfile(["KEY"]).merge(KeyProfile(["QID"]))
 
 
