@@ -1,4 +1,4 @@
-"""Filters and transforms on the whole way from a producer to thin clients."""
+"""Filters and transforms between a producer and thin clients, end to end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIONS: list[dict[str, Any]] = [
 
 
 class Desk:
-    """A handler of what the transform makes; it fails on each seventh message, once."""
+    """A handler of transformed messages; it fails once on each seventh message."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, list[int]] = defaultdict(list)
@@ -44,7 +44,9 @@ class Desk:
 
 
 def wanted(key: str, *, of: int) -> list[int]:
-    """Numbers of the messages of *key* that its handler should have finished, in order."""
+    """Return the numbers of the messages of *key* that the handler should have finished, in
+    order.
+    """
     mine = [n for n in range(1, of + 1) if KEYS[(n - 1) % len(KEYS)] == key]
     return [] if key == "broken" else [n for n in mine if n % 10 != 3]
 
@@ -52,7 +54,7 @@ def wanted(key: str, *, of: int) -> list[int]:
 async def test_order_holds_through_filters_transforms_failures_and_a_hand_over(
     tmp_path: Path,
 ) -> None:
-    """Clients fail in between, an action fails on one key, and a second proxy takes queues over."""
+    """Handlers fail, an action fails on one key, and a second proxy takes over queues."""
     topic = {
         "actions": ACTIONS,
         "retry_intervals_ms": [10, 20],
@@ -91,7 +93,7 @@ async def test_order_holds_through_filters_transforms_failures_and_a_hand_over(
 
 
 async def test_a_pull_waits_through_a_backlog_of_which_nothing_is_wanted(tmp_path: Path) -> None:
-    """Each look of the proxy is short, and it looks again without being asked."""
+    """Each pass of the proxy is short, and the next one follows without another request."""
     found: list[bytes] = []
 
     async def note(message: Message) -> None:
@@ -126,7 +128,7 @@ async def test_shadow_traffic_reaches_only_those_who_ask_for_it(tmp_path: Path) 
 
 
 async def test_a_mended_expression_counts_from_the_next_retry_on(tmp_path: Path) -> None:
-    """The message that failed comes first; those behind it waited."""
+    """The failed message comes first; those behind it waited."""
     found: list[bytes] = []
 
     async def note(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""A real HTTP server that messages are pushed to, and that answers as a test says."""
+"""A real HTTP server that receives pushed messages and answers as a test specifies."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Received:
 
 
 async def says_ok(_received: Received) -> web.StreamResponse:
-    """Takes the message."""
+    """Accept the message."""
     return web.Response()
 
 
 @dataclass(slots=True)
 class Receiver:
-    """``replies`` are used up in turn; then ``reply`` answers. ``handling`` counts requests that
-    were begun and not answered, ``dropped`` those whose sender went away meanwhile.
+    """``replies`` are used first, in order; then ``reply`` answers. ``handling`` counts unanswered
+    requests, ``dropped`` those whose sender disconnected meanwhile.
     """
 
     port: int = 0
@@ -55,11 +55,11 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/orders"
 
     def answer(self, *replies: Reply) -> None:
-        """Answer the next requests by *replies*, one each."""
+        """Answer the next requests with *replies*, one each."""
         self.replies = list(replies)
 
     def always_answer(self, reply: Reply) -> None:
-        """Answer by *reply* from now on."""
+        """Answer with *reply* from now on."""
         self.reply = reply
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -90,7 +90,7 @@ class Receiver:
 async def running_receiver(
     port: int = 0, *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Receiver]:
-    """A receiver that listens on *port* (0: any free one) until the end of the block."""
+    """Run a receiver on *port* (0: any free one)."""
     receiver = Receiver()
     application = web.Application(client_max_size=1 << 26)
     application.router.add_route("*", "/{path:.*}", receiver.handle)
@@ -110,7 +110,7 @@ async def running_receiver(
 
 
 def says(status: int = 200, body: bytes = b"", **headers: str) -> Reply:
-    """Answers at once; ``Retry_After`` stands for the header Retry-After."""
+    """Answer at once; ``Retry_After`` is the header Retry-After."""
 
     async def reply(_received: Received) -> web.StreamResponse:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -124,13 +124,13 @@ def says_json(text: str, status: int = 200) -> Reply:
 
 
 async def says_nothing(_received: Received) -> web.StreamResponse:
-    """Never answers."""
+    """Never answer."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 async def stops_in_the_body(received: Received) -> web.StreamResponse:
-    """Sends a part of its answer and no more."""
+    """Send a part of the answer, then nothing."""
     response = web.StreamResponse(headers={"Content-Length": "1000"})
     await response.prepare(received.request)
     await response.write(b"x")
@@ -139,7 +139,7 @@ async def stops_in_the_body(received: Received) -> web.StreamResponse:
 
 
 async def drips(received: Received) -> web.StreamResponse:
-    """Sends its answer for ever, a byte now and then: it is never silent, and never ends."""
+    """Send the answer slowly and forever, byte by byte."""
     response = web.StreamResponse()
     await response.prepare(received.request)
     while True:
@@ -148,14 +148,14 @@ async def drips(received: Received) -> web.StreamResponse:
 
 
 async def hangs_up(received: Received) -> web.StreamResponse:
-    """Ends the connection instead of answering."""
+    """Close the connection instead of answering."""
     assert received.request.transport is not None
     received.request.transport.abort()
     return web.Response()
 
 
 async def breaks_off(received: Received) -> web.StreamResponse:
-    """Ends the connection in the middle of its answer."""
+    """Close the connection in the middle of the answer."""
     response = web.StreamResponse(headers={"Content-Length": "1000"})
     await response.prepare(received.request)
     await response.write(b"x")
@@ -165,7 +165,7 @@ async def breaks_off(received: Received) -> web.StreamResponse:
 
 
 async def says_garbage(received: Received) -> web.StreamResponse:
-    """Answers with what is no HTTP."""
+    """Answer with invalid HTTP."""
     assert received.request.transport is not None
     received.request.transport.write(b"220 mail.example.com ESMTP\r\n\r\n")  # type: ignore[attr-defined]
     received.request.transport.close()

@@ -63,7 +63,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def push(receiver: Receiver) -> AsyncIterator[MakePush]:
-    """Makes pushes to the receiver, or to *urls*, with further settings."""
+    """Return a function that creates pushes to the receiver or to *urls*, with further settings."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(*urls: str, secrets: dict[str, bytes] | None = None, **further: Any) -> HttpPush:
@@ -177,9 +177,9 @@ async def test_what_an_answer_says_is_the_verdict(
 async def test_one_time_limit_covers_the_whole_answer(
     receiver: Receiver, push: MakePush, reply: Reply
 ) -> None:
-    """And whoever is late is told by the end of the connection that nobody waits any more."""
+    """The connection closes, so a late receiver sees that its answer is no longer wanted."""
     receiver.answer(reply)
-    pushing = push(timeout_s=3.0)  # a busy machine has to get the request there within it
+    pushing = push(timeout_s=3.0)  # enough for a busy machine to send the request
     began_ns = now_ns()
 
     verdict = await pushing.deliver(DELIVERY)
@@ -201,7 +201,7 @@ async def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
         return web.Response()
 
     receiver.answer(reply, says(500))
-    pushing = push(timeout_s=2.5, concurrency=1)  # the second answer comes within it
+    pushing = push(timeout_s=2.5, concurrency=1)  # enough for the second answer
     assert not (await pushing.deliver(DELIVERY)).acked
     late.set()
 
@@ -262,7 +262,7 @@ async def test_a_retry_goes_to_the_next_url(receiver: Receiver, push: MakePush) 
 
 
 async def test_https_needs_a_certificate_that_is_trusted(push: MakePush, tmp_path: Path) -> None:
-    """By the system, or by the settings; and it has to be that of the host."""
+    """By the system or the settings; and it has to name the host."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Topics that the proxies push over HTTP: the whole way, from the send to the receiver."""
+"""Topics that proxies push over HTTP, end to end from send to receiver."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FAULTS: tuple[Reply, ...] = (
 
 @dataclass(slots=True)
 class Ledger:
-    """A receiver's books: by key the numbers of the messages that arrived, each time they did."""
+    """Numbers of the received messages by key, repeats included."""
 
     fails: Callable[[Received], Reply | None] = lambda _received: None
     asked: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -66,8 +66,8 @@ class Ledger:
         return web.json_response({"errno": 0})
 
     def check(self, sent: int, *, late: bool = False) -> None:
-        """Everything arrived once, in the order of its key, and nothing was asked out of turn.
-        *late*: the time-out is so short that an answer may miss it, and the message come again.
+        """Check that each message arrived once, in the order of its key, and that no requests
+        overlapped. *late*: an answer may miss the short time-out, and its message arrives again.
         """
         for numbers in (*self.taken.values(), *self.asked.values()):
             assert all(a <= b for a, b in pairwise(numbers))
@@ -85,7 +85,7 @@ async def pushing(
     queues: int = 4,
     **push: Any,
 ) -> AsyncIterator[Gateway]:
-    """A gateway whose topic is pushed to *urls*; no proxy yet."""
+    """Run a gateway whose topic is pushed to *urls*, without a proxy yet."""
     action = {"push": {"urls": urls, **push}}
     further = {"retry_intervals_ms": [10], "actions": [action], **(topic or {})}
     kind = {} if brokers is None else {"brokers": brokers}
@@ -98,8 +98,8 @@ async def pushing(
 async def test_order_holds_through_every_fault_and_a_change_of_proxies(
     tmp_path: Path, brokers: Brokers
 ) -> None:
-    """Two receivers that fail a third of all requests in every way, two proxies, one of which ends
-    in the middle: each key's messages arrive in order, and the histories show nothing wrong.
+    """Two receivers fail a third of all requests in every way, and one of two proxies ends halfway:
+    messages of each key arrive in order, and the histories show no violation.
     """
     chance = random.Random(7)
 
@@ -137,7 +137,7 @@ async def test_order_holds_through_every_fault_and_a_change_of_proxies(
 
 
 async def test_a_receiver_that_is_down_costs_no_message_an_attempt(tmp_path: Path) -> None:
-    """With one attempt a message: all arrive at the first, once the receiver is back."""
+    """With one attempt per message, all arrive at the first attempt once the receiver is back."""
     async with running_receiver() as receiver:
         port = receiver.port
     async with pushing(tmp_path, [receiver.url], topic={"max_deliveries": 1}) as gateway:
@@ -211,7 +211,7 @@ async def test_a_transform_makes_what_is_pushed_and_what_a_filter_drops_is_not(
 
 
 async def test_a_rate_holds_for_all_messages_of_the_topic(tmp_path: Path) -> None:
-    """And costs none of them its time-out, which all but the first would have missed."""
+    """No message times out while it waits, as all but the first would have."""
     async with (
         running_receiver() as receiver,
         pushing(tmp_path, [receiver.url], max_rate=20.0, timeout_s=0.5) as gateway,
@@ -226,7 +226,7 @@ async def test_a_rate_holds_for_all_messages_of_the_topic(tmp_path: Path) -> Non
 
 
 async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: Path) -> None:
-    """And once it is over everything arrives; the one that was asked to come again, too."""
+    """After the pause everything arrives, including the message answered with Retry-After."""
     async with running_receiver() as receiver:
         receiver.answer(says(429, Retry_After="3"))
         async with pushing(tmp_path, [receiver.url], concurrency=1) as gateway:
@@ -246,13 +246,13 @@ async def test_a_receiver_that_asks_for_a_pause_gets_it_for_all_keys(tmp_path: P
 
 
 def deliveries(proxy: Proxy, gateway: Gateway) -> dict[str, Any]:
-    """What is shown of the topic's deliveries."""
+    """Return the shown state of the topic's deliveries."""
     (view,) = proxy.console.overview()["groups"][gateway.group]["deliveries"]
     return dict(view)
 
 
 async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
-    """Though it stands in the same queue, and takes longer than a lease lasts unextended."""
+    """It is in the same queue, and takes longer than an unextended lease."""
     enough = asyncio.Event()
 
     async def waits(_received: Received) -> web.StreamResponse:
@@ -282,7 +282,7 @@ async def test_one_slow_key_holds_no_other_back(tmp_path: Path) -> None:
 
 
 async def test_a_push_changes_while_it_runs_unless_it_cannot_be_served(tmp_path: Path) -> None:
-    """What is under way ends as it began; nothing comes twice, and no order is broken."""
+    """Attempts in progress end with their old settings; there are no repeats, and order holds."""
     ledger = Ledger()
     async with running_receiver() as one, running_receiver() as other:
         for each in (one, other):
@@ -315,7 +315,9 @@ async def test_a_push_changes_while_it_runs_unless_it_cannot_be_served(tmp_path:
 
 
 async def says_of_file(at: Addresses, why: str | None) -> bool:
-    """The proxy refuses its settings file with *why* in the reason; None: it serves the file."""
+    """Return whether the proxy refuses its settings file with *why* in the reason; None:
+    serves it.
+    """
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{at.http}/api/config") as answer,
@@ -325,7 +327,7 @@ async def says_of_file(at: Addresses, why: str | None) -> bool:
 
 
 def owned(gateway: Gateway, node: str) -> int:
-    """Queues that this proxy got so far."""
+    """Return the queues that this proxy has acquired so far."""
     return len(gateway.events("own+", node=node))
 
 

@@ -1,4 +1,4 @@
-"""A proxy that pushes is killed while its receiver is at work on what it was sent."""
+"""A pushing proxy is killed while its receiver handles a message."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.integration.delivery.receiver import Received, Receiver, running_rece
 pytestmark = pytest.mark.sockets
 
 KEYS = [f"key-{number}" for number in range(8)]
-#: Messages of each key: so many are taken; one is under way at the kill; the rest comes later.
+#: Messages of each key: first those accepted, then one in progress at the kill, then the rest.
 TAKEN, OF_EACH = 2, 5
-#: No lock is lost though proxy or broker stand still for two seconds.
+#: No lock is lost although proxy or broker is suspended for two seconds.
 LOCK = {"renewal_s": 0.2, "trust_s": 2.8, "request_timeout_s": 0.3, "broker_lock_expiry_s": 3}
 
 
 class Books:
-    """What the receiver wrote down of each key. It does so at once, and answers once it may."""
+    """Received messages by key. The receiver records them at once, and answers when permitted."""
 
     def __init__(self) -> None:
         self.written: dict[str, list[int]] = defaultdict(list)
@@ -50,14 +50,14 @@ def start_proxy(children: Children, gateway: Gateway) -> Child:
 
 
 def all_on_record(gateway: Gateway) -> bool:
-    """Each queue has an ownership record of after its last finish: nothing done is in doubt."""
+    """Return whether each queue has an ownership record newer than its last finished message."""
     finished = {each["queue"]: each["t_ns"] for each in gateway.events("finish")}
     made = {each["queue"]: each["made_ns"] for each in gateway.events("record")}
     return all(made.get(queue, 0) > t_ns for queue, t_ns in finished.items())
 
 
 async def killed_at_work(children: Children, gateway: Gateway, receiver: Receiver) -> None:
-    """A proxy that has pushed some messages of each key, and waits for the answers to the next."""
+    """Kill a proxy that has pushed some messages of each key and awaits the next answers."""
     proxy = await asyncio.to_thread(start_proxy, children, gateway)
     await gateway.send(KEYS * OF_EACH)
     await eventually(lambda: receiver.handling == len(KEYS), within_s=30)
@@ -69,7 +69,7 @@ async def killed_at_work(children: Children, gateway: Gateway, receiver: Receive
 
 @pytest.mark.slow
 async def test_what_was_under_way_comes_once_more_and_nothing_else_does(tmp_path: Path) -> None:
-    """What the receiver did, and could not say, it is asked for again, ahead of all later ones."""
+    """Messages whose answers were lost are sent again, before all later ones."""
     books, brokers = Books(), Brokers(settings={"lock_expiry_s": 3})
     async with running_receiver() as receiver, run_gateway(tmp_path, brokers=brokers) as gateway:
         receiver.always_answer(books.reply)

@@ -1,4 +1,4 @@
-"""The receiver that docs/http-push.md shows."""
+"""The receiver example in docs/http-push.md."""
 
 from __future__ import annotations
 

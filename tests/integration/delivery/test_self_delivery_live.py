@@ -1,4 +1,4 @@
-"""A topic that the proxy delivers itself is given to clients, and taken back, while it runs."""
+"""A topic changes from self-delivery to clients and back while the proxy runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testkit.thrift_client import connect, our_pull
 from tests.support.consumers import consuming
 from thrift_idl import consumer
 
-#: Nobody listens there: what would go to it waits.
+#: No server listens there, so messages for it wait.
 SINK = {"redis": {"url": "redis://127.0.0.1:1/0", "commands": [["RPUSH", "${key}", "${text}"]]}}
 
 

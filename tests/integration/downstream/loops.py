@@ -1,4 +1,4 @@
-"""For tests of what the two event loops do differently: sockets, buffers, timers."""
+"""Runs tests on both event loops, which differ in sockets, buffers and timers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def released(response: Any) -> Any:
     return consumer.AckBatch(context=response.context, released=lease_ids)
 
 
-# ---- what an answer holds -----------------------------------------------------------------------
+# ---- contents of an answer ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", [COMPACT, BINARY], ids=["compact", "binary"])
@@ -91,8 +91,8 @@ async def test_an_answer_stops_at_its_limit_of_bytes_which_one_message_may_overs
 
 @pytest.mark.parametrize("run", [1, 100])
 async def test_no_answer_is_longer_than_our_client_takes(run: int) -> None:
-    """520 messages of a byte, each with as many properties as brokers take; and a body inflated to
-    nearly the 16 MiB that are served.
+    """520 messages of one byte with the most properties that brokers accept, and a body inflated to
+    nearly 16 MiB.
     """
     long = [message(n, body=b"x", key=f"{n // run}", note="v" * 32_700) for n in range(520)]
     zipped = message(520, body=zlib.compress(bytes(16_700_000)), key="z", sys_flag=SYS_COMPRESSED)
@@ -304,7 +304,7 @@ async def test_what_is_not_served_is_refused_in_one_clear_sentence(
 
 
 async def test_a_flood_of_verdicts_is_refused_whole() -> None:
-    """A frame has room for millions, which would hold up everyone else."""
+    """A frame has room for millions, which would delay all other clients."""
     async with serving() as it, connect(it.port) as client:
         it.feed(it.own(), keyed(0, "k"))
         got = await client.pull(GROUP)
@@ -345,6 +345,6 @@ async def test_with_auto_create_an_unknown_group_subscribes_what_it_asks_for() -
 
 
 def test_the_fields_that_are_ours_begin_at_70() -> None:
-    """What ``field_ids_of`` finds is what the tests of DDMQ's clients rely on."""
+    """Tests of DDMQ's clients rely on the result of ``field_ids_of``."""
     ours = our_pull(GROUP, acks=[acked(consumer.PullResponse(messages=[]), 1)])
     assert field_ids_of(ours) == {"PullRequest": 72, "AckBatch": 2}

@@ -1,6 +1,6 @@
-"""What every client of DDMQ needs of a server, point by point, and then in the midst of trouble.
+"""The requirements of DDMQ's clients for a server: each one alone, then under faults.
 
-The client is written by hand from DDMQ's fields (``testkit/ddmq_wire.py``).
+The client uses only DDMQ's fields (``testkit/ddmq_wire.py``).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def test_3_of_one_key_one_message_is_unacked_over_all_clients() -> None:
 
 
 async def test_4_an_empty_pull_waits() -> None:
-    """And never longer than its sockets bear, as test_ddmq_clients.py shows."""
+    """Never longer than its socket time-outs, as test_ddmq_clients.py shows."""
     async with serving() as it, client_of(it) as client:
         before = now_ns()
         got = await client.call("pull", {"groupId": GROUP, "maxLingerTime": 0})
@@ -98,7 +98,9 @@ async def test_4_an_empty_pull_waits() -> None:
 
 
 async def test_5_what_is_unknown_gets_no_exception() -> None:
-    """Its C++ client drops its acks at one, its Go client stalls: ``call`` would raise it."""
+    """At an exception its C++ client drops its acks and its Go client stalls; ``call`` would raise
+    it.
+    """
     async with serving() as it, client_of(it) as client:
         for request in ({"groupId": "bling"}, {"groupId": ""}, {"groupId": GROUP, "topic": "no"}):
             assert (await client.call("pull", request))["messages"] == []
@@ -139,7 +141,7 @@ async def test_8_version_topic_batch_linger_key_tag_and_properties_may_be_absent
 async def test_4_a_fetch_names_every_queue_asked_for_and_waits_when_there_is_nothing(
     tmp_path: Path,
 ) -> None:
-    """Its Java client spins, and forgets its place, otherwise."""
+    """Otherwise its Java client spins, and loses its position."""
     async with run_gateway(tmp_path, queues=3) as gateway:
         _, at = await gateway.start_proxy()
         client = await DdmqConnection.open(at.thrift)
@@ -164,11 +166,11 @@ async def test_4_a_fetch_names_every_queue_asked_for_and_waits_when_there_is_not
             client.close()
 
 
-# ---- in the midst of trouble --------------------------------------------------------------------
+# ---- under faults ---------------------------------------------------------------------------
 
 
 class Desk:
-    """A handler of all clients; some bodies fail the first time."""
+    """A handler shared by all clients; some bodies fail the first time."""
 
     def __init__(self) -> None:
         self.done: Counter[bytes] = Counter()
@@ -185,7 +187,7 @@ class Desk:
 
 @asynccontextmanager
 async def process(gateway: Gateway, address: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """One client as a process of its own; SIGTERM ends it with a clean report."""
+    """Run a client in its own process; SIGTERM ends it with a clean report."""
     options = ["--servers", address, "--group", gateway.group, "--history", gateway.histories]
     running = await asyncio.create_subprocess_exec(
         *[sys.executable, "-m", "testkit.ddmq_client", *map(str, options)],
@@ -207,7 +209,7 @@ async def process(gateway: Gateway, address: str) -> AsyncIterator[asyncio.subpr
 
 
 def break_connections(proxy: Proxy) -> None:
-    """Every client's connection ends, whatever it is doing."""
+    """End every client's connection at an arbitrary moment."""
     for connection in list(proxy.servers[0].open.values()):
         connection.abort()
 
@@ -218,7 +220,7 @@ def break_connections(proxy: Proxy) -> None:
 async def test_all_kinds_of_clients_while_connections_break_and_proxies_come_and_go(
     brokers: Brokers, tmp_path: Path
 ) -> None:
-    """Every message is handled, in the order of its key, and no client sees what it cannot bear."""
+    """Every message is handled, in key order, and no client sees an error that it cannot handle."""
     quick = {"visibility_timeout_s": 1.0, "retry_intervals_ms": [20, 50]}
     async with run_gateway(tmp_path, brokers=brokers, queues=4, topic=quick) as gateway:
         first, at_first = await gateway.start_proxy()
@@ -238,7 +240,7 @@ async def test_all_kinds_of_clients_while_connections_break_and_proxies_come_and
         ]
         running = [spawn(each.run(desk), name=each.name) for each in clients]
         async with process(gateway, at_second.thrift) as child:
-            # Half of ours and the child, which has to be past its start before it is signalled.
+            # Half of our clients and the child, which must have started before it is signalled.
             connected = len(clients) // 2 + 1
             await eventually(lambda: len(second.servers[0].open) >= connected, within_s=60)
             for round_ in range(4):

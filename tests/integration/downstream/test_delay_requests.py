@@ -1,4 +1,4 @@
-"""sendDelaySync through a proxy's producer service, to brokers themselves."""
+"""sendDelaySync through a proxy's producer service, to real brokers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ADD, CANCEL = 1, 2
 
 @asynccontextmanager
 async def listening(client: BrokerClient) -> AsyncIterator[int]:
-    """The port of a producer service that sends by *client*."""
+    """Return the port of a producer service that sends through *client*."""
     service = ProducerService(client, NullHistory(), max_body_bytes=1000)
     server = ThriftServer(service.entries(), LimitSettings())
     try:
@@ -74,7 +74,9 @@ async def test_a_message_comes_at_its_second_to_any_broker(
                 "properties": {"UNIQ_KEY": "id-1", "KEYS": "k", "own": "o"},
             }
             result = await ask(thin, **request)
-            while result.code == 10:  # a broker of 5.3 says nothing of itself in its first second
+            while (
+                result.code == 10
+            ):  # a broker of 5.3 does not report its features in its first second
                 await asyncio.sleep(0.1)
                 request["timestamp"] = wall_ms() // 1000 + 1
                 result = await ask(thin, **request)
@@ -97,7 +99,7 @@ async def test_a_cancelled_message_does_not_come_whichever_proxy_is_asked(
     queue = (await cluster.create_topic(TOPIC, queues=1))[0]
     client = await cluster.client()
     async with serving(client) as one, serving(await cluster.client("two")) as two:
-        timestamp = wall_ms() // 1000 + 4  # the machine may stand still before it is cancelled
+        timestamp = wall_ms() // 1000 + 4  # the machine may be suspended before it is cancelled
         added = await ask(one, timestamp=timestamp, body=b"cancelled")
         cancel = {"action": CANCEL, "uniqDelayMsgId": added.uniqDelayMsgId, "body": None}
         cancelled = await ask(two, **cancel)

@@ -30,7 +30,7 @@ from thrift_idl import producer
 async def sending(
     broker: FakeBrokerClient, *, history: History | None = None, max_body_bytes: int = 4_194_304
 ) -> AsyncIterator[ThriftClient]:
-    """A client of a producer service that sends through *broker*."""
+    """Return a client of a producer service that sends through *broker*."""
     service = ProducerService(
         broker,  # type: ignore[arg-type]
         history or NullHistory(),
@@ -53,7 +53,7 @@ async def send(client: ThriftClient, *, timeout_ms: int = 0, **fields: Any) -> A
 
 
 def queue_ids(broker: FakeBrokerClient) -> list[int]:
-    """Where each message went, in the order of sending."""
+    """Return the queue of each message, in sending order."""
     return [queue.queue_id for queue, messages in broker.sent for _ in messages]
 
 
@@ -180,7 +180,7 @@ async def test_a_batch_keeps_the_order_inside_each_queue() -> None:
 
 
 async def test_a_long_batch_goes_in_parts_of_a_size_that_brokers_take() -> None:
-    """512 messages, or a million bytes of bodies and properties, unless one alone is larger."""
+    """512 messages, or a million bytes of bodies and properties, unless a single one is larger."""
     broker = FakeBrokerClient(orders=1)
     async with sending(broker) as client:
         for count, body, properties, parts in (
@@ -235,7 +235,7 @@ async def test_nothing_of_a_batch_is_sent_if_one_message_is_illegal() -> None:
     assert broker.sent == []
 
 
-# ---- what is refused ----------------------------------------------------------------------------
+# ---- refusals -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ async def test_a_message_that_no_broker_takes_is_refused_with_code_11(
     assert broker.sent == []
 
 
-#: ``MessageConst.STRING_HASH_SET`` of RocketMQ 5.3 without UNIQ_KEY, and what its brokers act on
-#: beside that.
+#: ``MessageConst.STRING_HASH_SET`` of RocketMQ 5.3 without UNIQ_KEY, and further properties that
+#: its brokers act on.
 NAMES_OF_ROCKETMQ = (
     "TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP"
     " MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG"
@@ -357,7 +357,7 @@ async def test_ddmqs_heartbeat_topic_is_answered_without_a_send() -> None:
     assert broker.sent == []
 
 
-# ---- topics that are not there ------------------------------------------------------------------
+# ---- unknown topics -------------------------------------------------------------------------
 
 
 async def test_an_unknown_topic_is_code_14_where_brokers_do_not_create_topics() -> None:
@@ -368,7 +368,9 @@ async def test_an_unknown_topic_is_code_14_where_brokers_do_not_create_topics() 
 
 
 async def test_an_unknown_topic_is_created_once_and_whole_where_brokers_allow_it() -> None:
-    """Made by the first send, its number of queues would change between two messages of a key."""
+    """If the first send created it, its number of queues would change between two messages of a
+    key.
+    """
     broker = FakeBrokerClient(TBW102=2)
     broker.go_on.clear()
     broker.stored[QueueName(Topic("TBW102"), "broker-b", 0)] = []
@@ -381,7 +383,7 @@ async def test_an_unknown_topic_is_created_once_and_whole_where_brokers_allow_it
             return int((await send(client, topic="new", key=key)).code)
 
     sends = [spawn(one(key), name="send") for key in "abc"]
-    await eventually(lambda: len(broker.created) == 2)  # it has a route, but not its whole one
+    await eventually(lambda: len(broker.created) == 2)  # it has an incomplete route
     sends += [spawn(one(key), name="send") for key in "def"]
     await eventually(lambda: len(server.open) == 6)
     broker.go_on.set()
@@ -406,7 +408,7 @@ async def test_a_topic_without_a_writable_queue_is_an_error_and_no_crash() -> No
 
 
 async def test_a_message_that_is_tried_again_is_not_overtaken_on_another_connection() -> None:
-    """A client that lost its connection sends again: both are stored before what it sends next."""
+    """A client that lost its connection resends: both are stored before its next message."""
     broker = FakeBrokerClient(orders=4)
     broker.fails["send"] = BrokerError(2, "busy")
     service = ProducerService(broker, NullHistory(), max_body_bytes=100)  # type: ignore[arg-type]
@@ -437,7 +439,7 @@ async def test_a_stored_message_is_in_the_history_with_its_place() -> None:
 
 
 async def test_a_try_without_an_answer_is_in_the_history() -> None:
-    """The message may stand in the log twice: the checker must not take that for a breach."""
+    """The message may be in the log twice: the checker must not report a violation."""
     notes = Notes()
     broker = FakeBrokerClient(orders=1)
     broker.fails["send"] = ConnectionLost("gone")

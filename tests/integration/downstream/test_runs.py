@@ -1,4 +1,4 @@
-"""Ordered runs over the Thrift port: who gets them, what verdicts and time do to them."""
+"""Ordered runs over the Thrift port: delivery, verdicts and expiry."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_lost_answer_with_a_run_is_given_again_whole() -> None:
 
 
 class Handler:
-    """Notes what it handles; rejects and fails what it is told to, the first time."""
+    """Records handled messages; rejects and fails selected ones the first time."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Pulls that wait: whose turn it is, what wakes them, and what becomes of answers nobody reads."""
+"""Waiting pulls: their order, their wake-ups, and unread answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_waiter_for_another_topic_is_not_in_the_way() -> None:
 
 
 async def test_a_queue_that_may_not_hand_out_yet_is_not_in_the_way() -> None:
-    """Whoever has waited longest for it must not stop those who want what is there."""
+    """The longest waiting pull must not block pulls for messages that are ready."""
     async with serving(group_settings(topics=("a", "b"))) as it:
         held = it.own(topic="a", hold_until_ns=now_ns() + 2300 * MS)
         free = it.own(topic="b")
@@ -124,7 +124,7 @@ async def test_a_client_that_goes_while_it_waits_takes_nothing_with_it() -> None
 
 @on_both_loops
 async def test_leases_of_an_answer_that_never_left_come_back_uncounted() -> None:
-    """To a reader so slow that the socket's buffers were full when it went."""
+    """To a reader so slow that the socket's buffers were full when it disconnected."""
     notes = Notes()
     async with serving(history=notes, limits={"max_answer_bytes": 15 * 2**20}) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))

@@ -1,4 +1,4 @@
-"""Settings that change under load: nothing is lost, nothing comes twice, no order is broken."""
+"""Settings that change under load: no loss, no repeats, no order violation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.consumers import consuming
 from thin_client.errors import Refused
 
 KEYS = [f"k{number % 40}" for number in range(400)]
-#: No lock runs out where a machine stands still for seconds.
+#: No lock expires even if the machine is suspended for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
@@ -35,7 +35,7 @@ class File:
         self.path.write_text(yaml.safe_dump({"groups": groups}))
 
     def with_topic(self, *, max_leased_jobs: int = 4096, **others: Any) -> dict[str, Any]:
-        """The group, with other settings of its topic."""
+        """Return the group with other settings of its topic."""
         topics = [{**self.group["topics"][0], **others}]
         return {**self.group, "max_leased_jobs": max_leased_jobs, "topics": topics}
 
@@ -68,7 +68,7 @@ async def test_limits_time_outs_and_policies_change_under_load(tmp_path: Path) -
 
 
 def _goes_by(gateway: Gateway, topic: dict[str, Any], limit: int) -> bool:
-    """True once all queues go by these rules, a longer lease among them."""
+    """Return whether all queues follow these rules, including a longer lease."""
     told = [*gateway.events("own+"), *gateway.events("rules")]
     newest = {each["queue"]: each for each in told}
     visibility_ms = topic.get("visibility_timeout_s", 5.0) * 1000
@@ -105,7 +105,7 @@ async def test_a_topic_comes_and_goes_under_load(tmp_path: Path) -> None:
 async def test_the_last_group_is_removed_with_all_that_it_had_and_comes_back(
     tmp_path: Path,
 ) -> None:
-    """What its clients have they may finish; then the proxy knows nothing of it any more."""
+    """Clients may finish their leased messages; then the proxy forgets the group."""
     async with run_gateway(tmp_path, queues=2, lock=PATIENT) as gateway:
         file = File(gateway, tmp_path)
         proxy, addresses = await gateway.start_proxy(file=file.path)

@@ -19,7 +19,7 @@ from testkit.eventually import eventually, until
 from testkit.gateway import Gateway, run_gateway
 from tests.support.consumers import consuming
 
-#: So that nothing comes twice: no lock lapses though the machine stands still.
+#: Prevents repeats: no lock lapses even if the machine is suspended.
 PATIENT = {"renewal_s": 1, "request_timeout_s": 3, "trust_s": 9, "broker_lock_expiry_s": 10}
 KEYS = [f"k{number % 40}" for number in range(300)]
 
@@ -27,7 +27,7 @@ KEYS = [f"k{number % 40}" for number in range(300)]
 async def call(
     addresses: Addresses, method: str, path: str, body: dict[str, Any] | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Status and answer."""
+    """Return status and answer."""
     async with (
         aiohttp.ClientSession() as session,
         session.request(method, f"http://{addresses.http}{path}", json=body) as answer,
@@ -36,12 +36,12 @@ async def call(
 
 
 def settings_of(gateway: Gateway, **others: Any) -> dict[str, Any]:
-    """Settings of the gateway's group, with others of its topic."""
+    """Return the settings of the gateway's group, with other settings of its topic."""
     return {"topics": [{"name": gateway.topic, "order_key": "KEY", **others}]}
 
 
 def limit(proxy: Proxy, group: Group) -> int | None:
-    """The group's batches at *proxy*; None if it does not serve it."""
+    """Return the group's batch limit at *proxy*; None if it does not serve the group."""
     lane = proxy.lanes.find(group)
     return None if lane is None else lane.settings.topics[0].max_pull_batch
 
@@ -49,7 +49,7 @@ def limit(proxy: Proxy, group: Group) -> int | None:
 async def test_a_stored_group_is_served_changed_and_removed_by_all_proxies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Through one proxy, seen by the other; with one of the nameservers away for a while."""
+    """Changes through one proxy reach the other, with one nameserver down for a while."""
     monkeypatch.setattr(store_watch, "LOOK_S", 0.1)
     async with (
         AsyncExitStack() as stack,
@@ -87,7 +87,7 @@ async def test_a_stored_group_is_served_changed_and_removed_by_all_proxies(
         report = gateway.verify()
         assert (report.violations, report.counts.duplicates) == ({}, 0)
 
-        # The second nameserver comes back with what it had, and is told what it missed.
+        # The second nameserver returns with its old values, and gets the missed ones.
         host, _, port = second.address.rpartition(":")
         second = NameServer(host, int(port), data=tmp_path / "second")
         await second.start()

@@ -1,4 +1,4 @@
-"""What alerts and dashboard ask for is what a running proxy exports."""
+"""Alerts and dashboard use only metrics that a running proxy exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testkit.gateway import run_gateway
 from tests.metrics.monitoring import OF_THE_SCRAPE, queries
 from thin_client import AsyncConsumer, Message
 
-#: Samples that are there only where something of the kind is configured, or happened.
+#: Samples that exist only after configuration or an event of their kind.
 SELDOM = ("orderlane_target_", "orderlane_bulk_", "orderlane_rate_limit", "orderlane_dropped_")
 SELDOM_TOO = ("orderlane_refused_requests_total", "orderlane_config_")
 

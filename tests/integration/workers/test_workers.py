@@ -42,7 +42,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Site]:
-    """One where no queue moves though a process stands still."""
+    """Settings with which no queue moves although a process is suspended."""
     with children_in(tmp_path) as children:
         make_patient(tmp_path)
         site = Site(children, EMBEDDED_ONES)
@@ -65,7 +65,7 @@ def shared(gateway: Gateway) -> bool:
 
 
 def said(proxy: Child, event: str) -> list[dict[str, Any]]:
-    """Lines of its log with this event."""
+    """Return its log lines with this event."""
     lines = [orjson.loads(line) for line in proxy.err.split("\n")[:-1] if line.startswith("{")]
     return [line for line in lines if line["event"] == event]
 
@@ -81,7 +81,7 @@ def ended(pid: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
 def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site: Site) -> None:
-    """All clients know one address. Nothing is lost, and each key stays in order."""
+    """All clients use one address. Nothing is lost, and each key stays in order."""
     children = site.children
     proxy, ready = start_workers(site, 2)
     workers, door = ready["workers"], ("--proxy", ready["thrift"], *HISTORY)
@@ -89,7 +89,7 @@ def test_workers_share_clients_and_queues_and_one_that_is_killed_comes_back(site
     consumers = [children.start("consume", site.group, "--work-ms", 3, *door) for _ in range(2)]
     wait_until(lambda: shared(gateway), within_s=60, what="four queues each")
     sent = RATE * 4
-    # At the one that lives: what a send that broke off has stored, is stored again.
+    # At the surviving one: messages stored by an interrupted send are stored again.
     produce = ("produce", site.topic, "--proxy", workers[1]["thrift"], *HISTORY)
     producer = children.start(*produce, "--count", sent, "--rate", RATE)
     consumers[0].wait_for(len(consumers[0].out) + 100)
@@ -139,7 +139,7 @@ def test_clients_at_two_workers_get_all_of_the_topic_that_they_name(tmp_path: Pa
 
 @pytest.mark.slow
 def test_what_commands_ask_at_the_address_of_all_workers_belongs_together(patient: Site) -> None:
-    """Each question may reach another worker: no queue is shown twice, and none is left out."""
+    """Each request may reach another worker: every queue is shown exactly once."""
     site = patient
     _, ready = start_workers(site, 2)
     workers, door = ready["workers"], ("--proxy", ready["thrift"])
@@ -175,7 +175,7 @@ def test_what_commands_ask_at_the_address_of_all_workers_belongs_together(patien
 
 @pytest.mark.slow
 def test_the_address_of_all_workers_serves_as_that_of_one(tmp_path: Path) -> None:
-    """With TLS; only what concerns one process is asked there, and a signal reaches all."""
+    """With TLS; process-specific requests go to the worker, and a signal reaches all."""
     certificates = make_certificates(tmp_path)
     settings = tmp_path / "settings.yaml"
     tls = f"{{certificate: {certificates.server}, key: {certificates.server_key}}}"

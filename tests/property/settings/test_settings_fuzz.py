@@ -1,4 +1,4 @@
-"""Whatever stands for a setting, the settings take it or refuse it by their own error."""
+"""Arbitrary values of settings are accepted, or refused with SettingsError."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from proxy.lane.topic_rules import rules_of
 from proxy.live.stored_group import group_of, stored_form
 from proxy.settings.proxy_settings import Settings, load_settings
 
-#: One of each kind of group of settings that no default has.
+#: One of each kind of settings group that no default contains.
 WHOLE: dict[str, Any] = {
     "groups": [
         {
@@ -53,7 +53,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _places(model: type[BaseModel], given: Any, path: tuple[Any, ...] = ()) -> Iterator[Any]:
-    """Where a value can stand: every field of *model*, and those below what is *given*."""
+    """Yield the locations of values: every field of *model*, and those below *given*."""
     for name, about in model.model_fields.items():
         yield (*path, name)
         inner = given.get(name) if isinstance(given, dict) else None
@@ -154,7 +154,7 @@ VALUES = st.recursive(
 
 
 def _judge(error: SettingsError) -> None:
-    """It says in sentences where and what, and can be written wherever it goes."""
+    """The error names place and value in sentences, and can be written to any output."""
     lines = str(error).splitlines()
     assert lines
     for line in lines:

@@ -1,4 +1,4 @@
-"""Profiles of order keys: parts add up to the whole, and a naive count of the messages agrees."""
+"""Profiles of order keys: merged parts equal the whole, and agree with a naive count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUEUES = ("broker-a_0", "broker-a_1", "broker-b_0")
 
 @dataclass(frozen=True)
 class Stored:
-    """One message where it stands."""
+    """One stored message."""
 
     key: str | None
     body: bytes

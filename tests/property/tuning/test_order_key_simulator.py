@@ -1,4 +1,4 @@
-"""Simulations of order keys: order holds in virtual time, and the times are those of naive sums."""
+"""Simulations of order keys: order holds in virtual time, and times equal naive sums."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def chain_of(queues: Queues, queue: int, offset: int) -> tuple[int, str | None]:
 
 
 def intervals(played: Played, plan: Plan) -> dict[tuple[int, int], tuple[int, int]]:
-    """Start and end of each message, by its place."""
+    """Return start and end of each message, by its position."""
     assert played.starts is not None
     return {
         (queue, offset): (start, start + plan.service.ns(queue, offset))
@@ -47,8 +47,8 @@ def intervals(played: Played, plan: Plan) -> dict[tuple[int, int], tuple[int, in
 def test_each_message_is_handled_once_and_in_the_order_of_its_key(
     queues: Queues, plan: Plan, window: int
 ) -> None:
-    """Whatever the window, so that chains are spilled and read again; never by more handlers than
-    there are; and behind its predecessor by a round trip at least.
+    """For any window, so that chains are spilled and read again; with at most the given handlers,
+    and each at least one round trip after its predecessor.
     """
     rules = by_key(max_jobs=window, max_jobs_per_key=2)
     played = play(sample_of(queues), "KEY", rules, plan, starts=True)
@@ -78,7 +78,7 @@ def test_each_message_is_handled_once_and_in_the_order_of_its_key(
 @given(queues=queues_of_keys, plan=plans, window=st.sampled_from([4, 20_000]))
 @settings(max_examples=50, deadline=None)
 def test_a_core_that_measures_plays_the_same(queues: Queues, plan: Plan, window: int) -> None:
-    """Simulations leave the measuring out, which may cost time but must decide nothing."""
+    """Simulations disable statistics, which must not influence decisions."""
     rules = by_key(max_jobs=window, max_jobs_per_key=2)
     played = play(sample_of(queues), "KEY", rules, plan, starts=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -99,9 +99,9 @@ def test_with_a_handler_for_everybody_the_longest_chain_is_the_time(queues: Queu
 @given(queues=queues_of_keys, workers=st.integers(1, 6))
 @settings(max_examples=150, deadline=None)
 def test_no_handler_is_idle_while_a_key_could_go_on(queues: Queues, workers: int) -> None:
-    """Work-conserving, if the client takes all that it can get: at the start of each message, those
-    that were ready before and started later found all handlers busy, or one with their key. So the
-    time is within the bounds that any such schedule has.
+    """Work-conserving, if the client has enough capacity: when a message starts, each one that was
+    ready earlier but starts later found all handlers busy, or one busy with its key. So the
+    duration is within the bounds of any such schedule.
     """
     plan = Plan(workers, SERVICE, round_trip_ns=0, prefetch=1_000)
     played = play(sample_of(queues), "KEY", by_key(), plan, starts=True)
@@ -142,7 +142,7 @@ def test_distinct_keys_take_as_long_as_the_longest_message() -> None:
 
 @pytest.mark.parametrize("round_trip_ms", [0, 2])
 def test_one_key_takes_the_sum_of_its_messages(round_trip_ms: int) -> None:
-    """And a round trip behind each: also the last verdict has to travel."""
+    """Each is followed by a round trip: the last verdict also has to travel."""
     plan = Plan(64, SERVICE, round_trip_ns=round_trip_ms * MS)
     played = play(sample_of([["a"] * 500]), "KEY", by_key(), plan)
 
@@ -155,8 +155,8 @@ def test_one_key_takes_the_sum_of_its_messages(round_trip_ms: int) -> None:
 
 
 def test_a_long_chain_is_read_past_for_keys_that_stand_behind_it() -> None:
-    """What a proxy does after a moment; else three handlers would be idle until near the end, and
-    the others' ten seconds would come behind it.
+    """As a proxy does after a moment; otherwise three handlers would be idle until near the end,
+    and the other keys' ten seconds would follow.
     """
     keys = ["stuck"] * 2000 + [f"k{number}" for number in range(300)]
     plan = Plan(4, ServiceTimes(100, 100), round_trip_ns=0)
@@ -192,7 +192,7 @@ def test_the_order_key_of_a_queue_is_the_queue() -> None:
 
 
 def test_a_key_of_several_queues_has_one_handler_at_a_time() -> None:
-    """Thin clients have it so; whoever wants more of such a key at a time sends it to one queue."""
+    """As in thin clients; for more parallelism per key, send it to one queue."""
     plan = Plan(64, ServiceTimes(10, 10), round_trip_ns=0)
     queues = [["a"] * 20, ["a"] * 20, [None] * 20]
     played = play(sample_of(queues), "KEY", by_key(), plan)

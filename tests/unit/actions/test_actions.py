@@ -1,4 +1,4 @@
-"""Filters and transforms on one message: what goes on, with which body, and what has failed."""
+"""Filters and transforms on one message: results, new bodies and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts with expressions in them: what they give, and what is refused before anything runs."""
+"""Text templates with expressions: results, and refusals at load time."""
 
 from __future__ import annotations
 

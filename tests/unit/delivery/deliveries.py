@@ -1,4 +1,4 @@
-"""The proxy's own consumer of a topic on a lane fed by hand; a test answers for its target."""
+"""The proxy's own consumer of a topic on a hand-fed lane; a test plays its target."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from testkit.pipelines import Budgets, pipeline
 
 
 class ScriptedSettings(DeliverySettings):
-    """Of an action that only tests have."""
+    """Settings of an action that exists only in tests."""
 
     kind = "scripted"
 
 
 @dataclass(slots=True)
 class Target:
-    """A deliverer whose attempts end when the test says how."""
+    """A deliverer whose attempts end when the test says so."""
 
     pace: Pace | None = None
     seen: list[Delivery] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Target:
         self.closed = True
 
     def answer(self, offset: int, found: Verdict | BaseException = ACKED) -> None:
-        """End the attempt at the message there."""
+        """End the attempt at that offset."""
         if isinstance(found, Verdict):
             self.open[offset].set_result(found)
         else:
@@ -63,12 +63,12 @@ class Target:
 
     @property
     def offsets(self) -> list[int]:
-        """Of all attempts so far, in their order."""
+        """Offsets of all attempts so far, in order."""
         return [each.offset for each in self.seen]
 
 
 class _Dispatcher(Listener):
-    """Has the topic's delivery look for ready jobs, as the proxy does."""
+    """Lets the topic's delivery check for ready jobs, as the proxy does."""
 
     delivery: TopicDelivery | None = None
 
@@ -80,7 +80,7 @@ class _Dispatcher(Listener):
 
 @dataclass(slots=True)
 class Site:
-    """What a test drives."""
+    """The objects that a test controls."""
 
     lane: GroupLane
     listener: _Dispatcher
@@ -93,7 +93,7 @@ class Site:
         return self.delivery.counts
 
     def own(self, *messages: StoredMessage, queue_id: int = 0, **times: int) -> QueuePipeline:
-        """A queue of the topic with *messages*."""
+        """Add a queue of the topic with *messages*."""
         budgets = Budgets(Budget(1 << 40), self.lane.leases_of_group)
         wanted = rules_of(self.lane.settings.topics[0])
         of = QueueName(Topic(TOPIC), "broker-a", queue_id)
@@ -104,7 +104,7 @@ class Site:
         return owned
 
     def feed(self, owned: QueuePipeline, *messages: StoredMessage) -> None:
-        """The reader brought *messages*."""
+        """Add *messages*, as the reader does."""
         self.lane.on_messages(owned, messages, next_offset=messages[-1].queue_offset + 1)
 
 
@@ -116,7 +116,7 @@ async def delivering(
     pace: Pace | None = None,
     **settings: Any,
 ) -> AsyncIterator[Site]:
-    """A lane whose only topic is delivered; *settings* are those of the topic or its group."""
+    """Run a lane whose only topic is delivered; *settings* are those of the topic or its group."""
     listener, notes, target = _Dispatcher(), Notes(), Target(pace)
     lane = make_lane(group_settings(**settings), listener=listener, history=notes)
     listener.delivery = TopicDelivery(

@@ -1,4 +1,4 @@
-"""Which topics the proxy delivers itself follows the settings, whenever they change."""
+"""The topics that the proxy delivers itself follow changing settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ URL = "redis://127.0.0.1:6379/0"
 
 
 def group(**concurrency: int | None) -> GroupSettings:
-    """Topics by name, each with the concurrency of its delivery, None if clients pull it."""
+    """Return a group of topics by name, each with the concurrency of its delivery; None: pulled."""
     topics: list[dict[str, Any]] = []
     for name, number in concurrency.items():
         redis = {"url": URL, "commands": [["DEL", "k"]], "concurrency": number}

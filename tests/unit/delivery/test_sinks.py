@@ -1,4 +1,4 @@
-"""What every sink of the registry has, wherever it stands."""
+"""Requirements on every sink of the registry."""
 
 from __future__ import annotations
 

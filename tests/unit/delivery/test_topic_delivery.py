@@ -1,4 +1,4 @@
-"""The proxy's own consumer of a topic: what it takes, how it ends, and what it never does."""
+"""The proxy's own consumer of a topic: leasing, ends of attempts, limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_as_many_as_it_may_are_under_way_and_never_two_of_a_key() -> None:
     async with delivering(concurrency=3) as it:
         it.own(*(keyed(n, key) for n, key in enumerate("aabbccdd")))
         await eventually(lambda: it.target.offsets == [0, 2, 4])
-        assert it.lane.leases_of_group.used == 3  # nothing waits in hand
+        assert it.lane.leases_of_group.used == 3  # no lease waits for an attempt
         it.target.answer(2)
         await eventually(lambda: it.target.offsets == [0, 2, 4, 3])
         it.target.answer(3)
@@ -90,7 +90,7 @@ async def test_a_lease_runs_on_while_the_deliverer_works() -> None:
 
 
 async def test_an_attempt_whose_lease_cannot_run_on_is_cut_off_before_it_ends() -> None:
-    """Past the end of a drain the next owner may have the message once the lease is over."""
+    """After a drain, the next owner may have the message once the lease is over."""
     async with delivering(visibility_timeout_s=1.0) as it:
         owned = it.own(keyed(0, "k"))
         await eventually(lambda: it.target.offsets == [0])
@@ -186,7 +186,7 @@ async def test_what_its_target_saw_stands_in_the_history_as_of_any_client() -> N
 
 
 class OneAtATime:
-    """A pace that a test drives."""
+    """A pace that a test controls."""
 
     def __init__(self) -> None:
         self.tokens = 0

@@ -1,4 +1,4 @@
-"""How a delay is told to brokers that know times, and to those that support only the levels."""
+"""Broker properties for delays, for brokers with arbitrary times and with levels only."""
 
 from __future__ import annotations
 

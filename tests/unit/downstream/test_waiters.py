@@ -1,4 +1,4 @@
-"""Whose turn it is among waiting pulls."""
+"""The order of waiting pulls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B, C = map(Topic, "abc")
 
 
 def waiter(*topics: Topic) -> Waiter:
-    """A pull for *topics*; for any if none is named."""
+    """Return a pull for *topics*, or for any topic."""
     wish = PullWish(Holder(1), frozenset(topics) or None, max_jobs=1, max_bytes=1)
     return Waiter(wish, answer=lambda _: None)
 
@@ -43,7 +43,7 @@ def test_a_waiter_leaves_all_its_topics_at_once_and_only_once() -> None:
     assert not waiters.remove(both)
     assert len(waiters) == 0
     assert waiters.first([A, B]) is None
-    assert not waiters.topics  # a topic that nobody waits for costs nothing
+    assert not waiters.topics  # a topic without waiting pulls costs nothing
 
 
 def test_any_is_some_waiter_until_there_is_none() -> None:
@@ -59,9 +59,9 @@ def test_any_is_some_waiter_until_there_is_none() -> None:
 @given(
     st.lists(
         st.one_of(
-            st.frozensets(st.sampled_from([A, B, C]), max_size=3),  # comes
-            st.sampled_from([A, B, C]),  # messages of a topic are ready: serve its first
-            st.integers(0, 5),  # gives up
+            st.frozensets(st.sampled_from([A, B, C]), max_size=3),  # a pull arrives
+            st.sampled_from([A, B, C]),  # messages of a topic are ready: serve the first pull
+            st.integers(0, 5),  # a pull is abandoned
         )
     )
 )

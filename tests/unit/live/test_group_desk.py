@@ -1,4 +1,4 @@
-"""What an operator is told of a group, wherever it comes from and while it goes."""
+"""The displayed state of a group, for all sources and during its removal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testkit.lanes import group_settings, make_lane
 
 
 class EmptyNameserver:
-    """One that has no group."""
+    """A nameserver without groups."""
 
     nameservers = ("one:1",)
 
@@ -29,7 +29,7 @@ class EmptyNameserver:
 
 
 class Site:
-    """A desk beside lanes whose queues are handed over when the test says so."""
+    """A desk and lanes whose queues are handed over when the test says so."""
 
     def __init__(self) -> None:
         self.lanes = Lanes(make_lane, auto_create=True)
@@ -53,7 +53,7 @@ async def test_a_group_is_shown_with_where_it_comes_from() -> None:
 
 
 async def test_a_removed_group_is_no_more_though_its_queues_are_being_handed_over() -> None:
-    """It was shown as one from clients, with the settings that it had."""
+    """It used to be shown as one from clients, with its previous settings."""
     site = Site()
     site.live.give(Source.FILE, [group_settings("billing")])
     site.live.give(Source.FILE, [])

@@ -1,4 +1,4 @@
-"""Groups at nameservers that do not know each other, forget, and are away."""
+"""Groups at independent nameservers that lose values and fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Nameservers:
         self.nameservers = ("one:1", "two:2")
         self.tables: dict[str, dict[str, str]] = {"one:1": {}, "two:2": {}}
         self.away: set[str] = set()
-        self.meanwhile: dict[str, StoredGroup] = {}  # what somebody else puts after our next put
+        self.meanwhile: dict[str, StoredGroup] = {}  # a concurrent writer's put after our next put
         self.puts = 0
 
     async def all_of(self, nameserver: str, _namespace: str) -> dict[str, str]:
@@ -101,7 +101,7 @@ async def test_what_a_nameserver_missed_is_put_there_when_it_is_back() -> None:
 
 
 async def test_nameservers_that_forget_delete_nothing() -> None:
-    """The embedded one without a folder has nothing after a restart."""
+    """The embedded nameserver without a folder is empty after a restart."""
     at = Nameservers()
     here = store(at)
     written = await here.write("billing", BILLING, expect=None, by="")
@@ -201,7 +201,7 @@ def test_what_is_stored_is_what_was_said_and_no_default() -> None:
     assert stored_form(made) == {"topics": [{"name": "orders", "order_key": "KEY"}]}
 
 
-# ---- to the lanes -------------------------------------------------------------------------------
+# ---- changes of the lanes -------------------------------------------------------------------
 
 
 async def _nothing(_: Any) -> None:
@@ -209,12 +209,12 @@ async def _nothing(_: Any) -> None:
 
 
 class Watch:
-    """A store that is read, and the lanes behind it."""
+    """A store that is read, and the lanes that follow it."""
 
     def __init__(self) -> None:
         self.at = Nameservers()
         self.lanes = Lanes(make_lane)
-        self.missing: list[str] = []  # what this process cannot do for groups
+        self.missing: list[str] = []  # settings that this process cannot serve
         self.live = LiveGroups(
             self.lanes,
             changed=lambda _: None,
@@ -224,7 +224,7 @@ class Watch:
         self.watch = StoreWatch(store(self.at), self.live)
 
     async def put(self, name: str, version: int, settings: Any) -> None:
-        """Somebody stores it; then it is read."""
+        """Store a value as another writer, then read the store."""
         self.at.tables["one:1"][name] = StoredGroup(version, settings).encode()
         await self.watch.look()
 

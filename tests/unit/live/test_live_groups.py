@@ -37,7 +37,7 @@ class Site:
         self.told.append(f"gave up {lane.name}")
 
     def served(self) -> dict[str, GroupSettings]:
-        """What a pull gets, by group."""
+        """Return the settings of all groups that answer pulls."""
         return {lane.name: lane.settings for lane in self.lanes if self._answers(lane.name)}
 
     def _answers(self, group: str) -> bool:
@@ -107,7 +107,7 @@ async def test_verdicts_of_a_removed_group_count_until_its_queues_are_handed_ove
 
 
 async def test_who_closes_meanwhile_finds_the_removed_group_still(site: Site) -> None:
-    """Its hand-over is not done, and verdicts of its clients are on their way."""
+    """Its hand-over is not complete, and verdicts of its clients may arrive."""
     site.live.give(Source.FILE, [group_settings("a")])
     lane = site.lanes.find("a")
     site.live.give(Source.FILE, [])

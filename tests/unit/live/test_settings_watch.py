@@ -1,4 +1,4 @@
-"""The settings file of a running proxy: what is read again, what is refused, and when."""
+"""The settings file of a running proxy: reloads, refusals and their times."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from testkit.lanes import make_lane
 BILLING: dict[str, Any] = {"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}
 
 
-# ---- when ---------------------------------------------------------------------------------------
+# ---- times ----------------------------------------------------------------------------------
 
 
 def test_a_content_counts_once_two_looks_saw_it() -> None:
-    """Half of a file that is being written is often a file as well."""
+    """Half of a file that is being written is often valid, too."""
     watched = Watched()
     said = [watched.look(each) for each in (b"a", b"a", b"a", b"half", b"whole", b"whole")]
     assert said == [False, True, False, False, False, True]
@@ -47,11 +47,11 @@ def test_a_file_that_is_gone_is_nothing_to_load() -> None:
     assert not watched.look(None, at_once=True)
 
 
-# ---- what ---------------------------------------------------------------------------------------
+# ---- contents -------------------------------------------------------------------------------
 
 
 class Site:
-    """A settings file, and the groups that are served by it."""
+    """A settings file, and the groups served from it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class Site:
         self.live.give(Source.FILE, self.file.settings.groups)
 
     def write(self, content: str | dict[str, Any]) -> None:
-        """In place, as an editor may."""
+        """Write in place, as an editor may."""
         self.path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
 
     @property
@@ -72,7 +72,7 @@ class Site:
         return sorted(lane.name for lane in self.lanes)
 
     async def refused(self) -> str:
-        """Why, once it was."""
+        """Return the reason of a refusal, once there is one."""
         await eventually(lambda: bool(self.watch.state.refused))
         return self.watch.state.refused
 
@@ -104,7 +104,7 @@ async def test_groups_follow_the_file(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_a_file_that_is_replaced_as_kubernetes_does_it_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ConfigMap is a link to a link to a folder, and the one in the middle is swapped."""
+    """A ConfigMap is a link to a link to a folder, and the middle one is swapped."""
     for version, groups in (("v1", [BILLING]), ("v2", [BILLING, {**BILLING, "name": "audit"}])):
         (tmp_path / version).mkdir()
         (tmp_path / version / "orderlane.yaml").write_text(yaml.safe_dump({"groups": groups}))

@@ -1,4 +1,4 @@
-"""Which sockets the system looks after, and whose end says that nobody was there."""
+"""Keepalive on sockets, and the recognition of vanished peers."""
 
 from __future__ import annotations
 

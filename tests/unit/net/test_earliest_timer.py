@@ -1,4 +1,4 @@
-"""The timer of many needs: it rings for the earliest, once, and is set anew."""
+"""The timer with many deadlines fires once at the earliest, and can be set again."""
 
 from __future__ import annotations
 

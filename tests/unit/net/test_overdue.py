@@ -1,4 +1,4 @@
-"""States that may last so long: who came first is late first, and nobody costs nothing."""
+"""Time limits of many items: the first to begin is the first due; no items, no timer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def test_who_stays_is_late_once_in_the_order_of_coming_and_who_leaves_is_n
     overdue.end("b")
     overdue.end("nobody")
     await asyncio.sleep(0.05)
-    overdue.begin("a")  # it is in it already: its time goes on
+    overdue.begin("a")  # it is active already: its time limit continues
     overdue.begin("d")
     await eventually(lambda: late == ["a", "c", "d"])
     assert asyncio.get_running_loop().time() - began_s >= 0.149

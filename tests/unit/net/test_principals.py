@@ -1,4 +1,4 @@
-"""Who somebody is, by what is shown."""
+"""Principals by token or certificate."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_noisy_keys_are_bounded() -> None:
     for number in range(100):
         noisy.warning(str(number), "bad frame")
     assert len(log.lines) == 100
-    for number in (99, 98, 97):  # known still
+    for number in (99, 98, 97):  # still known
         noisy.warning(str(number), "bad frame")
     assert len(log.lines) == 100
     noisy.warning("96", "bad frame")

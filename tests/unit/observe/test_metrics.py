@@ -1,4 +1,4 @@
-"""Every metric is exported, tells what the statistics tell, and holds no key in a label."""
+"""Every metric is exported, equals the statistics, and has no order key in a label."""
 
 from __future__ import annotations
 
@@ -54,11 +54,13 @@ ORDERS = Topic("orders")
 
 class Sample(NamedTuple):
     name: str
-    labels: tuple[str, ...]  # values, by the labels' names
+    labels: tuple[str, ...]  # values by label names
 
 
 async def lane_with_work() -> tuple[GroupLane, Budget]:
-    """Offset 0 acked, 1 leased with 2 and 3 behind it, 4 retrying, 5 ready; the broker has 8."""
+    """Return a lane: offset 0 acked, 1 leased with 2 and 3 behind it, 4 retrying, 5 ready; end
+    offset 8.
+    """
     memory = Budget(100_000)
     lane = make_lane(memory=memory)
     owned = pipeline(
@@ -86,7 +88,7 @@ async def lane_with_work() -> tuple[GroupLane, Budget]:
 
 
 def scrape(*lanes: GroupLane, memory: Budget) -> tuple[str, dict[Sample, float]]:
-    """The text of a scrape, and its values."""
+    """Return the text of a scrape, and its values."""
     registry = CollectorRegistry()
     redriven = {(lane.name, "orders"): 6 for lane in lanes}
     bulk = {lane.name: {"bulk_bytes": 7.0, "bulk_held_back": 0.25} for lane in lanes}
@@ -264,7 +266,7 @@ async def test_keyless_messages_are_no_keys() -> None:
 
 async def test_the_share_of_the_hottest_keys_is_that_of_their_hand_outs() -> None:
     lane, memory = await lane_with_work()
-    _, values = scrape(lane, memory=memory)  # three hand-outs of as many keys
+    _, values = scrape(lane, memory=memory)  # three deliveries of three keys
     assert values[Sample("orderlane_hot_key_share", (GROUP, "1", "orders"))] == pytest.approx(1 / 3)
     assert values[Sample("orderlane_hot_key_share", (GROUP, "10", "orders"))] == 1
 

@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard fit the metrics that there are, and the documentation."""
+"""Alert rules and dashboard match the existing metrics and the documentation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUERIES = list(queries())
 
 
 def labels_by_sample() -> dict[str, set[str]]:
-    """Each name that a scrape may show, with its labels."""
+    """Return each exported name with its labels."""
     found = {}
     for each in definitions():
         labels = {*each.labels} | OF_THE_SCRAPE
@@ -85,6 +85,6 @@ def test_the_panels_of_the_dashboard_stand_beside_one_another() -> None:
 
 
 def test_no_template_of_the_chart_would_take_the_files_for_its_own() -> None:
-    """They are put in whole, by .Files.Get; nothing of helm stands in them."""
+    """They are included unchanged by .Files.Get, so helm must not find templates in them."""
     for path in (ALERTS, DASHBOARD):
         assert ".Values" not in path.read_text()

@@ -69,7 +69,7 @@ def test_what_cannot_be_served_is_refused_with_a_sentence(
 
 
 def test_settings_are_compared_by_what_they_say() -> None:
-    """A proxy that reads its groups again has to know which pushes changed."""
+    """A proxy that reloads its groups has to detect which pushes changed."""
     assert hash(settings(sign_with=["a"])) == hash(settings(sign_with=["a"]))
     assert settings(max_rate=5.0) != settings(max_rate=6.0)
 

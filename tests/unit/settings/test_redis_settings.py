@@ -1,4 +1,4 @@
-"""The action redis as settings: what is refused when they are loaded, in one sentence."""
+"""Settings of the action redis: refusals at load time, in one sentence."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from proxy.errors import SettingsError
 from proxy.settings.proxy_settings import Settings, load_settings
 from proxy.settings.types import host_port
 
-# The settings file of the design, without what comes in later versions.
+# The settings file of the design, without unsupported settings.
 WHOLE = """
 nameserver: 10.0.0.1:9876, 10.0.0.2:9876
 listen: {thrift: 0.0.0.0:9713, producer: 127.0.0.1:9613, http: "[::1]:9714"}
@@ -118,7 +118,7 @@ def test_environment_lies_over_the_file_and_options_over_both(tmp_path: Path) ->
 
 
 def test_foreign_variables_of_the_same_prefix_are_left_alone(tmp_path: Path) -> None:
-    """Kubernetes sets such variables for a service that is called orderlane."""
+    """Kubernetes sets such variables for a service named orderlane."""
     foreign = {"ORDERLANE_PORT": "tcp://10.0.0.1:9713", "ORDERLANE_SERVICE_HOST": "10.0.0.1"}
     assert load(tmp_path, "", foreign) == Settings()
 
@@ -225,7 +225,7 @@ def test_a_wrong_topic_setting_gives_one_sentence(tmp_path: Path, line: str, sen
             "groups: [{name: g, mode: broad, topics: [{name: t}]}]",
             "groups[0].mode is 'broad': should be 'clustering' or 'broadcast'",
         ),
-        (  # and a message that overshoots it: more than clients take
+        (  # and a message that exceeds it: more than clients accept
             "limits: {max_answer_bytes: 16777216}",
             "limits.max_answer_bytes is 16777216: should be less than or equal to 15728640",
         ),

@@ -1,4 +1,4 @@
-"""Settings files that say little and mean much."""
+"""Small settings files that expand excessively."""
 
 from __future__ import annotations
 

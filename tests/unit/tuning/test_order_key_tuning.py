@@ -1,4 +1,4 @@
-"""Candidates in bodies, samples, service times, and what is said of simulations."""
+"""Candidates in bodies, samples, service times, and explanations of simulations."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_percentiles_of_waits_are_those_of_messages() -> None:
 
 
 def test_the_best_is_named_with_its_reasons() -> None:
-    """KEY is best; QID keeps order, and is slower; a key that is unfit is named as such."""
+    """KEY is best; QID keeps order and is slower; an unsuitable key is named as such."""
     sample = Sample(["QID", "KEY", "$.c"])
     for number in range(600):
         queue = number % 2
@@ -171,7 +171,7 @@ def test_a_key_of_each_message_its_own_is_no_advice_where_another_keeps_order() 
         cautions = {each.candidate: each.cautions for each in lint.advice.judgements}
         assert cautions["$.n"][0].endswith("or the sample is too small to tell")
         if taken == "KEY":
-            assert report.candidates[0].candidate == "$.n"  # the quickest, for it orders nothing
+            assert report.candidates[0].candidate == "$.n"  # the fastest, because it orders nothing
             assert any("With $.n almost every" in each for each in report.why)
 
 

@@ -1,4 +1,4 @@
-"""What a person reads of candidate order keys, and which one is advised."""
+"""The report on candidate order keys, and its recommendation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.command_line import command_line
 
 
 def report(bodies: Iterable[tuple[int, Any]], *candidates: str, workers: int = 64) -> TuningReport:
-    """Of messages: their queues and bodies; one is stored each second."""
+    """Return the report on messages given by queue and body, stored one per second."""
     profile = KeyProfile(candidates, windows=Windows(time_ms=10_000, offsets=100))
     for place, (queue, body) in enumerate(bodies):
         raw = body if isinstance(body, bytes) else orjson.dumps(body)
@@ -58,8 +58,8 @@ def test_a_key_that_many_messages_lack_is_not_advised() -> None:
         " the setting missing_key decides how they are delivered"
     )
     assert made.advice.judgements[0].cautions[1] == (
-        "what lacks the key in one queue is 11.8 % of all messages, so at most 8.5 of 64 handlers"
-        " can be busy on average"
+        "the messages of one queue without the key are 11.8 % of all messages, so at most 8.5 of"
+        " 64 handlers can be busy on average"
     )
     assert made.candidates[0].kinds == {"number": 45, "null": 5, "unreadable": 1}
 

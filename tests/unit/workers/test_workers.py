@@ -1,4 +1,4 @@
-"""What the supervisor of several workers decides: ports, whose a connection is, new starts."""
+"""Decisions of the supervisor: ports, workers for connections, restarts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_connection_goes_to_the_worker_with_the_fewest() -> None:
 
 
 def test_among_equals_it_goes_to_the_one_that_was_given_fewest() -> None:
-    """Connections that come and go, as those of HTTP, are not all the first one's."""
+    """Short-lived connections, as those of HTTP, do not all go to the first worker."""
     loads = {1: Load(True, taken=5, handed=5), 2: Load(True, taken=4, handed=4)}
 
     assert by_preference(loads) == [2, 1]
@@ -130,7 +130,7 @@ def test_one_more_client_is_not_too_many() -> None:
 
 
 def test_clients_that_would_come_back_stay() -> None:
-    """Producers stay where they are, so the door would send a client that leaves back."""
+    """Producers stay, so a client that is released would return."""
     rebalancer = Rebalancer()
     loads = {1: Load(True, open=9), 2: Load(True, open=8, movable=8)}
 
@@ -147,7 +147,9 @@ def test_a_moment_of_too_many_counts_for_nothing() -> None:
 
 
 def test_a_connection_that_came_without_its_file_is_lost_and_no_more() -> None:
-    """So it is where a process may open no more files: it serves those that it has."""
+    """This happens when a process has reached its limit of open files; open connections
+    continue.
+    """
     ours, theirs = channel.pair()
     with ours, theirs:
         ours.send(b"thrift")

@@ -1,4 +1,4 @@
-"""Fetch of stored records on real brokers: every byte as the broker has it, offset after offset."""
+"""Fetch of stored records on real brokers: the same bytes as at the broker, at each offset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNT = 3000
 async def _fetched(
     client: ThriftClient, gateway: Gateway, begin: int, end: int
 ) -> tuple[dict[str, bytes], int]:
-    """By qid the records of offsets *begin* to *end* of both queues, and how many calls it took."""
+    """Return, by qid, the records from *begin* to *end* of both queues, and the number of calls."""
     records = {"0": b"", "1": b""}
     at = dict.fromkeys(records, begin)
     broker = gateway.cluster.broker_name
@@ -59,7 +59,7 @@ def _all_of(message: StoredMessage) -> list[object]:
 async def test_records_are_what_the_broker_stores(tmp_path: Path, brokers: Brokers) -> None:
     async with run_gateway(tmp_path, brokers=brokers, queues=2) as gateway:
         _, addresses = await gateway.start_proxy()
-        # Keys "a" and "b" hash to different queues; the body's length tells them apart.
+        # Keys "a" and "b" hash to different queues; the body's length distinguishes them.
         await gateway.send(["a", "b"] * _COUNT, body='{{"key": "{key}", "n": {n}}}' + 200 * "ä")
         port = int(addresses.thrift.rpartition(":")[2])
         async with connect(port) as client:

@@ -1,4 +1,4 @@
-"""A bulk group is one like any other to who looks at it with the commands."""
+"""Commands show a bulk group like any other group."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Reader:
         return self._ask(calls.ranges(request))
 
     def fetch(self, offsets: dict[str, int]) -> dict[str, int]:
-        """Where each queue goes on."""
+        """Return the next offset of each queue."""
         request = consumer.FetchRequest(
             consumerId="spark",
             groupId="archive",

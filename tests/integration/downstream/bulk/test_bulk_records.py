@@ -25,7 +25,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine makes no answer short."""
+    """Prevent a slow machine from shortening answers."""
     monkeypatch.setattr(bulk_fetch, "COLLECT_NS", 60 * SECOND)
 
 
@@ -37,7 +37,7 @@ async def fetch(
     most: int | None = None,
     group: str = GROUP,
 ) -> dict[str, tuple[int, bytes]]:
-    """By qid: the next offset and the records."""
+    """Return, by qid, the next offset and the records."""
     request = consumer.FetchRequest(
         consumerId="r1",
         groupId=group,
@@ -120,7 +120,7 @@ async def test_an_answer_stops_at_its_limit_of_bytes_and_the_next_goes_on() -> N
 
 
 async def test_offsets_that_retention_deleted_are_jumped_over_without_records() -> None:
-    """The reader judges whether that is a loss."""
+    """The reader decides whether that is a loss."""
     broker = FakeBrokerClient(orders=2)
     broker.store(*(message(n) for n in range(9)))
     broker.lowest[queue(0)] = 6
@@ -186,7 +186,7 @@ async def test_without_offsets_a_reader_has_its_share() -> None:
 
 
 class _DeletingBroker(FakeBrokerClient):
-    """As Apache's while it deletes a file of its log: what was in it is passed over."""
+    """Like Apache's broker while it deletes a log file: its offsets are skipped."""
 
     gone: range = range(0)
 

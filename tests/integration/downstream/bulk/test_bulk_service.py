@@ -33,7 +33,7 @@ async def fetch(
     linger_ms: int | None = 20,
     **fields: int | None,
 ) -> dict[str, tuple[int, list[int]]]:
-    """By qid: the next offset and the offsets of the messages."""
+    """Return, by qid, the next offset and the offsets of the messages."""
     request = consumer.FetchRequest(
         consumerId=reader,
         groupId=group,
@@ -62,7 +62,7 @@ async def ack(
 
 
 def fill(broker: FakeBrokerClient) -> None:
-    """A hundred messages in each queue of the topic."""
+    """Add a hundred messages to each queue of the topic."""
     for each in broker.stored:
         broker.store(*(message(n, queue_id=each.queue_id) for n in range(100)))
 
@@ -92,7 +92,7 @@ async def test_a_fetched_message_has_ddmqs_fields_and_its_name() -> None:
 
 
 async def test_every_queue_asked_for_is_answered_with_its_next_offset_whatever_it_is() -> None:
-    """DDMQ's Java client forgets the place of what is left out."""
+    """DDMQ's Java client loses its position in queues that are left out."""
     broker = FakeBrokerClient(orders=2, secret=1)
     broker.store(message(0, queue_id=0), message(0, topic=Topic("secret")))
     broker.fails["pull", queue(1)] = ConnectionLost("gone")
@@ -136,7 +136,7 @@ async def test_an_unknown_group_gets_its_places_back_after_the_linger() -> None:
 
 @pytest.mark.parametrize("failing", [False, True])
 async def test_an_empty_fetch_waits_for_the_linger(failing: bool) -> None:
-    """Also when nothing can be read: an answer at once makes DDMQ's Java client spin."""
+    """Also when nothing can be read: an immediate answer makes DDMQ's Java client spin."""
     broker = FakeBrokerClient(orders=1)
     if failing:
         broker.fails["pull"] = ConnectionLost("gone")
@@ -163,7 +163,7 @@ async def test_a_message_ends_the_wait_and_the_other_queues_keep_their_places() 
 
 
 async def test_a_place_that_the_broker_moved_is_told_at_once() -> None:
-    """Below what retention left, and above the end."""
+    """Below the retained offsets, and above the end."""
     broker = FakeBrokerClient(orders=2)
     broker.store(message(0), message(1), message(2))
     broker.lowest[queue(0)] = 2
@@ -218,7 +218,7 @@ async def test_without_offsets_readers_share_the_queues_from_the_committed_offse
         broker.store(*(message(n, queue_id=queue_id) for n in range(3)))
     broker.committed[Group(GROUP), queue(0)] = 2
     async with bulk(broker) as (it, _), connect(it.port) as client:
-        assert len(await fetch(client, reader="r1")) == 4  # the only one so far
+        assert len(await fetch(client, reader="r1")) == 4  # the only reader so far
         assert await fetch(client, {}, reader="r2") == {
             f"broker-a_{queue_id}": (3, [0, 1, 2]) for queue_id in (2, 3)
         }
@@ -293,7 +293,7 @@ async def test_an_ack_sets_the_groups_committed_offsets() -> None:
 
 @pytest.mark.parametrize("offset", [-1, 101])
 async def test_an_ack_of_what_is_no_position_of_its_queue_moves_nothing(offset: int) -> None:
-    """Beyond the end the group would never see what comes, and show no lag."""
+    """Beyond the end, the group would skip future messages and show no lag."""
     broker = FakeBrokerClient(orders=2)
     fill(broker)
     async with bulk(broker) as (it, service), connect(it.port) as client:

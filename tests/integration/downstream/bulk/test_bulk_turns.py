@@ -1,4 +1,4 @@
-"""Bulk readers are held back: by their own limit, and beside thin clients; nothing else is."""
+"""Bulk readers are limited by their own rate and yield to thin clients; nothing else is slowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RATE, COUNT = 131_072, 1000
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine makes no answer short."""
+    """Prevent a slow machine from shortening answers."""
     monkeypatch.setattr(bulk_fetch, "COLLECT_NS", 60 * SECOND)
 
 
@@ -38,7 +38,7 @@ def some_messages() -> FakeBrokerClient:
 async def fetch(
     client: ThriftClient, offset: int, *, kind: int, linger_ms: int, group: str = GROUP
 ) -> int:
-    """Where to go on."""
+    """Return the next offset."""
     request = consumer.FetchRequest(
         consumerId="r1",
         groupId=group,
@@ -53,7 +53,7 @@ async def fetch(
 
 
 async def use_up(client: ThriftClient, *, kind: int) -> int:
-    """Fetch until a reader that does not wait gets nothing; returns where to go on."""
+    """Fetch until a non-waiting reader gets nothing; return the next offset."""
     offset = 0
     while (following := await fetch(client, offset, kind=kind, linger_ms=20)) > offset:
         offset = following
@@ -84,7 +84,7 @@ async def test_beside_thin_clients_bulk_readers_give_way(beside: int | None) -> 
         bulk(some_messages(), limits=limits) as (it, _),
         connect(it.port) as client,
     ):
-        assert await fetch(client, 0, kind=1, linger_ms=20) == COUNT  # nobody else is there
+        assert await fetch(client, 0, kind=1, linger_ms=20) == COUNT  # there is no other client
         it.feed(it.own(), *(keyed(n, f"k{n}") for n in range(10)))
         came = []
         async with connect(it.port) as thin:
@@ -99,7 +99,7 @@ async def test_beside_thin_clients_bulk_readers_give_way(beside: int | None) -> 
 
 
 async def test_fetches_without_a_queue_are_not_counted() -> None:
-    """Groups are named by whoever asks."""
+    """Group names come from unauthenticated requests."""
     async with (
         bulk(some_messages(), limits={"bulk_bytes_per_s": RATE}) as (it, service),
         connect(it.port) as client,

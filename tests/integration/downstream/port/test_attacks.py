@@ -1,4 +1,4 @@
-"""Attacks on whole gateways that have no better place; SECURITY.md lists them all."""
+"""Attacks on whole gateways that fit no other test file; SECURITY.md lists them all."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LEADING_OUT = ("../x", "..", "/etc/passwd", "a/../../b", "a\\b", "a\0b", "%OWN%.
 
 
 def list_of(folder: Path, pattern: str) -> list[Path]:
-    """Files and folders of that name anywhere below."""
+    """Return files and folders of that name at any depth."""
     return sorted(folder.rglob(pattern))
 
 
 async def answer_to(address: str, sent: bytes) -> bytes:
-    """All that comes back for *sent* until the connection ends."""
+    """Return the whole answer to *sent*, until the connection ends."""
     reader, writer = await asyncio.open_connection(*host_port(address))
     writer.write(sent)
     try:
@@ -70,7 +70,7 @@ async def test_json_nested_without_end_is_refused(tmp_path: Path) -> None:
 
 
 async def test_names_that_lead_out_of_a_folder_are_refused(tmp_path: Path) -> None:
-    """Asked of the proxy by a thin client, and of the broker by one of RocketMQ's."""
+    """In requests of a thin client to the proxy, and of RocketMQ's clients to the broker."""
     async with run_gateway(tmp_path) as gateway:
         _, at = await gateway.start_proxy(auto_create_groups=True)
         client = BrokerClient(
@@ -93,7 +93,7 @@ async def test_names_that_lead_out_of_a_folder_are_refused(tmp_path: Path) -> No
 
 
 async def test_names_that_none_can_have_are_refused_and_shown_to_nobody(tmp_path: Path) -> None:
-    """Nor are they matched with patterns, which may take long, or remembered."""
+    """They are not matched with patterns, which may be slow, and not stored either."""
     long = "%x" * 1_000_000
     batch = consumer.AckBatch(consumer.Context(groupId=long, topic=TOPIC))
     settings = {

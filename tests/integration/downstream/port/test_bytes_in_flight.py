@@ -1,4 +1,4 @@
-"""Bytes in flight: what counts, for how long, and what becomes of requests without room."""
+"""Bytes in flight: when they count, and how requests without room are handled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testkit.thrift_client import connect, frame_of
 from tests.integration.downstream.loops import on_both_loops
 from thrift_idl import consumer, consumer_service
 
-#: Larger than what is read ahead: there has to be room for it before it is read.
+#: Larger than the read-ahead: it needs room before it is read.
 LARGE = 200_000
 
 
@@ -33,7 +33,7 @@ def large_ack(sequence_id: int) -> bytes:
 async def running(
     limit: int, entries: dict[str, Entry] | None = None
 ) -> AsyncIterator[tuple[ThriftServer, int]]:
-    """A server whose ``ack`` answers True."""
+    """Run a server whose ``ack`` answers True."""
 
     def ack(_arguments: Any, reply: Reply) -> None:
         reply(consumer_service.ack_result(success=True))
@@ -48,7 +48,7 @@ async def running(
 
 @on_both_loops
 async def test_of_a_large_request_without_room_the_head_is_kept_and_it_is_answered() -> None:
-    """And its connection goes on. Those that began before it come to their end."""
+    """The connection continues, and earlier requests complete."""
     async with running(LARGE * 3 // 2) as (server, port), connect(port) as client:
         whole = large_ack(1)
         async with connect(port) as early:
@@ -72,7 +72,7 @@ async def test_of_a_large_request_without_room_the_head_is_kept_and_it_is_answer
 
 
 async def test_a_request_is_held_until_its_method_ends_whoever_has_gone() -> None:
-    """Else clients that come and go could have a proxy hold as much as they like."""
+    """Otherwise clients that reconnect could make a proxy hold unlimited memory."""
     ends = asyncio.Event()
 
     async def ranges(_arguments: Any, _reply: Reply) -> Any:
@@ -93,7 +93,7 @@ async def test_a_request_is_held_until_its_method_ends_whoever_has_gone() -> Non
 
 
 async def test_what_one_connection_holds_is_bounded_by_itself() -> None:
-    """A request being served, what is read behind it and one read of the loop's: no more."""
+    """A request in progress, the read-ahead behind it, and one read of the loop; no more."""
     waiting: list[Reply] = []
 
     def submit(_arguments: Any, reply: Reply) -> None:
@@ -115,7 +115,7 @@ async def test_what_one_connection_holds_is_bounded_by_itself() -> None:
 
 @on_both_loops
 async def test_whatever_clients_do_nothing_is_held_in_the_end() -> None:
-    """A byte that is never given back would, in a year, refuse everybody."""
+    """A byte that is never released would, within a year, block all clients."""
     chance = random.Random(20_26)
 
     async def ranges(_arguments: Any, _reply: Reply) -> Any:

@@ -1,4 +1,4 @@
-"""Pull and submit as DDMQ's own clients use them: its fields alone, acks by offset."""
+"""Pull and submit as DDMQ's own clients use them: only its fields, acks by offset."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MS = 1_000_000
 
 
 async def pull(client: ThriftClient, group: str = GROUP, **fields: Any) -> Any:
-    """The answer, in which no field of ours may be set."""
+    """Return the answer, which must not contain any of our fields."""
     got = await client.call("pull", ddmq_pull(group, **fields))
     assert max(field_ids_of(got).values(), default=0) < 70
     return got
 
 
 async def pull_some(client: ThriftClient) -> Any:
-    """The first answer with messages: a pull waits no longer than a client's socket."""
+    """Return the first answer with messages: a pull waits no longer than a client's socket."""
     async with asyncio.timeout(30):
         while not (got := await pull(client, linger_ms=5000)).messages:
             pass
@@ -44,7 +44,7 @@ async def pull_some(client: ThriftClient) -> Any:
 
 
 async def submit(client: ThriftClient, result: Any) -> None:
-    """A submit, which is answered true whatever it names."""
+    """Submit; the answer is always true."""
     assert await client.call("submit", result) is True
 
 
@@ -85,7 +85,7 @@ async def test_the_longest_wait_stays_below_the_clients_socket_timeouts() -> Non
             assert offsets(await pull(client, linger_ms=60_000)) == []
             took_ms = (now_ns() - before) / MS
             assert took_ms >= DDMQ_MAX_LINGER_MS
-            if took_ms < DDMQ_MAX_LINGER_MS + 400:  # not held up then
+            if took_ms < DDMQ_MAX_LINGER_MS + 400:  # the machine was fast enough
                 break
         else:
             pytest.fail(f"the last of 20 pulls took {took_ms} ms")
@@ -128,12 +128,12 @@ async def test_an_ack_from_another_connection_is_fenced_while_the_holders_is_ope
             await submit(other, link(got.context, success=[0]))
             assert (it.leased(), it.lane().counts[TOPIC].fenced) == (1, 1)
         await eventually(lambda: len(it.server.open) == 1)
-        await submit(other, link(got.context, success=[0]))  # the client reconnected, so to say
+        await submit(other, link(got.context, success=[0]))  # as if the client had reconnected
         assert (it.leased(), it.lane().counts[TOPIC].acked) == (0, 1)
 
 
 async def test_a_message_that_two_connections_held_is_acked_by_its_holder_alone() -> None:
-    """Even when both are closed: nobody can tell whose ack it is."""
+    """Even when both are closed: the proxy cannot know which one acks."""
     longer = group_settings(visibility_timeout_s=3.0)
     async with serving(longer) as it:
         it.feed(it.own(), keyed(0, "k"))
@@ -178,7 +178,7 @@ async def test_unknown_and_repeated_offsets_are_accepted_silently() -> None:
 
 
 async def test_every_link_counts_for_the_group_that_it_names() -> None:
-    """DDMQ itself looks all links up at the head's group."""
+    """DDMQ itself looks up all links in the group of the first one."""
     groups = [group_settings(name) for name in ("a", "b")]
     async with serving(*groups) as it, connect(it.port) as client:
         contexts = {}
@@ -235,7 +235,7 @@ async def test_a_flood_of_verdicts_is_passed_over() -> None:
         assert it.leased() == 1
 
 
-# ---- names that are not here --------------------------------------------------------------------
+# ---- unknown names ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_a_flood_of_verdicts_is_passed_over() -> None:
 async def test_an_unknown_name_gets_the_linger_an_empty_answer_and_a_log_line(
     group: str, topic: str | None, reason: str
 ) -> None:
-    """Its C++ client drops its acks at an exception, its Go client stalls for 5 s."""
+    """DDMQ's C++ client drops its acks at an exception, its Go client stalls for 5 s."""
     async with serving() as it, connect(it.port) as client:
         it.feed(it.own(), keyed(0, "k"))
         held = await pull(client)

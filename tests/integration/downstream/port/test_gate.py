@@ -40,7 +40,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 async def client_of(
     gateway: Gateway, *, tls: ssl.SSLContext | None = None, **overrides: Any
 ) -> AsyncIterator[ThriftClient]:
-    """A raw client of a new proxy."""
+    """Return a raw client of a new proxy."""
     _, addresses = await gateway.start_proxy(**overrides)
     host, port = host_port(addresses.thrift)
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -60,7 +60,7 @@ def tls_of(certificates: Certificates, *, client_ca: bool = False) -> dict[str, 
 
 
 def requests(token: str | None) -> list[tuple[str, list[Any]]]:
-    """Every method of the port, called with *token*."""
+    """Return a call of every method of the port, with *token*."""
     context = consumer.Context(groupId=GROUP, topic="orders", qid="broker-a_0#1")
     reference = consumer.LeaseRef(context=context, leaseId=1)
     message = producer.Message(topic="orders", body=b"x", token=token)
@@ -94,7 +94,7 @@ def requests(token: str | None) -> list[tuple[str, list[Any]]]:
 
 
 def refusal_of(method: str, answer: Any) -> int | None:
-    """The code with which *answer* refuses, None if it does not."""
+    """Return the code of a refusal; None for any other answer."""
     if isinstance(answer, consumer.PullException):
         return answer.code
     if method == "ack":
@@ -111,7 +111,7 @@ async def ask(client: ThriftClient, method: str, arguments: list[Any]) -> Any:
 
 
 async def test_every_method_asks_for_a_token_that_the_settings_know(tmp_path: Path) -> None:
-    """Whoever adds a method without the gate, or a request without a token, fails here."""
+    """A new method without authorization, or a request without a token, fails here."""
     topics = [{"name": TOPIC, "order_key": "KEY"}]
     groups = [{"name": name, "topics": topics} for name in (GROUP, "bulk")]
     async with (
@@ -154,7 +154,7 @@ async def test_all_messages_of_a_batch_need_the_token(tmp_path: Path) -> None:
 async def test_a_ddmq_client_without_token_gets_nothing_and_settles_nothing(
     tmp_path: Path,
 ) -> None:
-    """Its clients cannot bear an exception; its acks do not count."""
+    """DDMQ's clients cannot handle an exception; their acks have no effect."""
     async with run_gateway(tmp_path) as gateway:
         await gateway.send(["k"])
         async with client_of(gateway, tokens=TOKENS) as client:
@@ -171,7 +171,7 @@ async def test_a_ddmq_client_without_token_gets_nothing_and_settles_nothing(
 
 
 async def metrics_at(http: str) -> str:
-    """The metrics of a proxy, as Prometheus reads them."""
+    """Return the metrics of a proxy as Prometheus reads them."""
     async with aiohttp.ClientSession() as session, session.get(f"http://{http}/metrics") as answer:
         return await answer.text()
 
@@ -193,7 +193,7 @@ async def test_refused_calls_are_counted(tmp_path: Path) -> None:
 async def test_a_client_that_trusts_the_authority_is_served_over_tls(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    """Answers of many megabytes pass, and the connection goes on after them."""
+    """Answers of many megabytes arrive, and the connection continues."""
     async with run_gateway(tmp_path, topic={"visibility_timeout_s": 7.0}) as gateway:
         await gateway.send(
             list("abcdef"), body='{{"key": "{key}", "n": {n}, "x": "' + "x" * 400_000 + '"}}'
@@ -321,7 +321,7 @@ async def test_somebody_elses_group_can_neither_be_pulled_nor_settled(tmp_path: 
 
 
 async def test_nobody_sends_to_topics_of_the_gateways_own(tmp_path: Path) -> None:
-    """A forged record of an owner would have a group skip what nobody has handled."""
+    """A forged ownership record could make a group skip unhandled messages."""
     own = ownership_topic(Group(GROUP), Topic(TOPIC))
     names = (own, parked_topic(Group(GROUP), Topic(TOPIC)), AUDIT_TOPIC, f"%DLQ%{GROUP}")
     may = [{"principals": ["new"], "may": ["produce"], "topics": [each]} for each in ("*", "%*")]
@@ -347,7 +347,7 @@ async def test_nobody_sends_to_topics_of_the_gateways_own(tmp_path: Path) -> Non
 
 
 async def test_a_rule_for_a_broadcast_group_is_one_for_its_clients(tmp_path: Path) -> None:
-    """What a client holds is of a group of its own, whose name no rule has to know."""
+    """A client's leases belong to its own group, whose name is in no rule."""
     groups = [{"name": GROUP, "mode": "broadcast", "topics": [{"name": TOPIC}]}]
     async with run_gateway(tmp_path) as gateway:
         await gateway.send(["k"])

@@ -1,4 +1,4 @@
-"""More than a proxy takes upon itself: what is refused, how it is told, and what goes on."""
+"""Overload: refused requests, their errors, and requests that are still served."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from thin_client import AsyncConsumer, AsyncProducer, Message, Timing
 from thrift_idl import consumer, producer
 
 MS = 1_000_000
-#: Larger than what is read ahead: there has to be room for it before it is read.
+#: Larger than the read-ahead: it needs room before it is read.
 LARGE = 200_000
 
 
 @asynccontextmanager
 async def hog(port: int, load: Load, held_bytes: int) -> AsyncIterator[ThriftClient]:
-    """A client in the middle of a request of so many bytes."""
+    """Run a client halfway through a request of *held_bytes*."""
     before = load.used
     async with connect(port) as client:
         client.send_bytes((held_bytes - 4).to_bytes(4) + b"\x82\x21")
@@ -52,7 +52,7 @@ async def hog(port: int, load: Load, held_bytes: int) -> AsyncIterator[ThriftCli
 
 
 async def refused(client: ThriftClient, method: str, *arguments: Any) -> str:
-    """The sentence of a 503, which comes at once."""
+    """Return the message of an immediate 503."""
     before = now_ns()
     with pytest.raises(consumer.PullException) as told:
         await client.call(method, *arguments)
@@ -65,7 +65,7 @@ async def refused(client: ThriftClient, method: str, *arguments: Any) -> str:
 
 
 async def test_without_room_a_pull_is_refused_at_once_and_its_acks_are_applied() -> None:
-    """What gives leases back is served all the while, so that there comes room."""
+    """Verdicts are always applied, so that memory becomes free."""
     limits = {"max_inflight_bytes": 50_000}
     async with serving(limits=limits) as it, connect(it.port) as client:
         it.feed(it.own(), *(keyed(n, str(n)) for n in range(4)))
@@ -76,7 +76,7 @@ async def test_without_room_a_pull_is_refused_at_once_and_its_acks_are_applied()
             assert "60000 bytes" in sentence
             assert "limits.max_inflight_bytes lets (50000)" in sentence
             assert it.leased() == 2
-            # The same once more, as clients send what was refused, does no harm.
+            # A repetition, as clients send refused verdicts again, has no effect.
             await refused(client, "pull", our_pull(GROUP, acks=[acked(first)]))
             assert await client.settle(GROUP, acked(second)) == []
             assert await client.extend(GROUP, third, ms=1000) == []
@@ -88,7 +88,7 @@ async def test_without_room_a_pull_is_refused_at_once_and_its_acks_are_applied()
 
 
 async def test_without_room_ddmq_s_clients_get_nothing_and_lose_no_ack() -> None:
-    """An exception would stop one of them for seconds and have another drop what it acked."""
+    """An exception would stop one of them for seconds and make another drop its acks."""
     limits = {"max_inflight_bytes": 50_000}
     async with serving(limits=limits) as it, connect(it.port) as client:
         it.feed(it.own(), keyed(0, "k"), keyed(1, "l"), keyed(2, "m"))
@@ -131,7 +131,7 @@ async def test_nothing_is_held_for_a_client_that_went_while_its_pull_waited() ->
 async def test_sends_and_fetches_are_refused_and_made_again_until_there_is_room(
     tmp_path: Path,
 ) -> None:
-    """Code 15 of a send, at once, whether its body was read or not; a thin producer tries again."""
+    """Sends get code 15 at once, whether the body was read or not; a thin producer retries."""
     large, held = bytes(LARGE), 950_000
     async with run_gateway(tmp_path) as gateway:
         proxy, at = await gateway.start_proxy(**{"limits.max_inflight_bytes": 1_000_000})
@@ -160,7 +160,7 @@ async def test_sends_and_fetches_are_refused_and_made_again_until_there_is_room(
 async def test_who_may_not_ask_cannot_settle_by_being_refused_for_the_load(
     tmp_path: Path,
 ) -> None:
-    """Acks of a refused pull are applied, so they pass the gate like any."""
+    """Acks of a refused pull are applied, so they need authorization like any others."""
     known = {"name": "t", "sha256": hashlib.sha256(b"token").hexdigest()}
     limits = {"limits.max_inflight_bytes": 50_000, "tokens": [known]}
     async with run_gateway(tmp_path) as gateway:
@@ -187,9 +187,11 @@ async def test_who_may_not_ask_cannot_settle_by_being_refused_for_the_load(
 async def test_more_requests_than_an_address_may_make_are_refused_with_their_acks_applied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On all its connections together, also on new ones; and after a while they are served."""
+    """The limit covers all connections of the address, including new ones; later requests are
+    served.
+    """
     limits = {"max_requests_per_s_per_address": 4}
-    seconds = 1  # by the server's clock, on which the machine's pauses do not count
+    seconds = 1  # by the server's clock, which does not count the machine's pauses
     monkeypatch.setattr(thrift_server, "now_ns", lambda: seconds * 1000 * MS)
     async with serving(limits=limits) as it, connect(it.port) as one:
         it.feed(it.own(), *(keyed(n, str(n)) for n in range(4)))
@@ -250,7 +252,7 @@ async def test_a_pull_that_would_be_one_too_many_to_wait_is_refused_at_once() ->
             assert it.server.load.refused["max_waiting_pulls"] == 2
             it.feed(queue, keyed(0, "k"), keyed(1, "l"))
             assert offsets(await one.answer("pull")) == [0, 1]
-            await parked(it, three)  # there is a place again
+            await parked(it, three)  # a waiting pull is allowed again
             two.abort()
             await eventually(lambda: it.lane().presence.waiting_pulls == 1)
             await parked(it, one)

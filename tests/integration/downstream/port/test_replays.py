@@ -35,7 +35,7 @@ async def test_the_same_id_gets_the_same_answer_on_any_connection() -> None:
 
 
 async def test_acks_of_a_repeated_pull_are_applied_again_without_harm() -> None:
-    """The request arrived, its answer did not: its acks come once more."""
+    """The request arrived, the answer did not: its acks are sent again."""
     async with serving() as it, connect(it.port) as client, connect(it.port) as other:
         pipeline = it.own()
         it.feed(pipeline, keyed(0, "k"), keyed(1, "k"), keyed(2, "k"))
@@ -67,7 +67,7 @@ async def test_what_was_settled_or_lost_meanwhile_is_not_given_again() -> None:
 
 
 async def test_an_answer_is_repeated_of_the_topics_that_are_asked_for_alone() -> None:
-    """Whoever may have one of them, and knows the names, gets nothing of the other."""
+    """A principal with rights to one topic cannot use known names to get messages of the other."""
     async with (
         serving(group_settings(topics=("a", "b"))) as it,
         connect(it.port) as client,
@@ -101,7 +101,7 @@ async def test_leases_of_an_answer_that_never_left_wait_for_the_replay() -> None
 @pytest.mark.slow
 @pytest.mark.sockets
 async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
-    """Nobody had it: a client whose connections break must not use up a message's hand-outs."""
+    """No client received it: broken connections must not use up a message's deliveries."""
     notes = Notes()
     settings = group_settings(visibility_timeout_s=3.0, max_deliveries=1)
     async with serving(settings, history=notes, limits={"max_answer_bytes": 15 * 2**20}) as it:
@@ -130,7 +130,7 @@ async def test_leases_that_nobody_asks_for_again_end_at_their_deadline() -> None
 
 
 async def test_a_pull_that_waits_is_taken_over_by_its_own_repetition() -> None:
-    """Its client has given the first connection up; two waiters would take two batches."""
+    """Its client has abandoned the first connection; two waiters would lease two batches."""
     async with serving() as it, connect(it.port) as old, connect(it.port) as new:
         queue = it.own()
         await parked(it, old, requestId="1")
@@ -182,7 +182,7 @@ async def test_an_id_that_cannot_be_kept_is_refused(fields: dict[str, str], reas
 
 
 async def test_a_client_whose_connection_breaks_in_the_middle_of_answers_loses_nothing() -> None:
-    """Whichever answers are lost: nothing is handed out twice, and no lease has to run out."""
+    """Whichever answers are lost, no message is delivered twice and no lease has to expire."""
     async with serving(group_settings(visibility_timeout_s=60.0)) as it:
         it.feed(it.own(), *(keyed(n, "abc"[n % 3]) for n in range(30)))
         seen: list[int] = []
@@ -192,7 +192,7 @@ async def test_a_client_whose_connection_breaks_in_the_middle_of_answers_loses_n
                 async with connect(it.port) as client:
                     request = our_pull(GROUP, requestId=str(number), acks=acks, maxBatchSize=2)
                     client.send("pull", request)
-                    if attempt < number % 3:  # the answer was lost, or the request half sent
+                    if attempt < number % 3:  # the answer was lost, or the request was incomplete
                         await asyncio.sleep(0.002 * (attempt % 2))
                         client.abort()
                         continue

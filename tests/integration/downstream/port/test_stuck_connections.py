@@ -1,5 +1,5 @@
-"""Connections whose clients stop half-way: requests that do not end, answers that nobody reads,
-machines that are gone. Real sockets; the times are short.
+"""Stuck connections: incomplete requests, unread answers, vanished machines. Real sockets, short
+times.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.integration.downstream.loops import on_both_loops
 from tests.support.serving import serving
 from thrift_idl import consumer, consumer_service
 
-#: More than a server's socket and a client of SLOW bytes take together.
+#: More than the socket buffers of a server and a client of SLOW bytes hold together.
 BIG, SLOW = 15_000_000, 4096
 ACK = consumer_service.ack_args(result=consumer.AckResult(consumerId="x" * 300_000))
 
@@ -74,7 +74,7 @@ async def running(
 
 @contextmanager
 def certified() -> Iterator[tuple[ssl.SSLContext, ssl.SSLContext]]:
-    """What a server shows, and what trusts it."""
+    """Return a server's and a client's TLS context."""
     with tempfile.TemporaryDirectory() as folder:
         made = make_certificates(Path(folder))
         shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -84,7 +84,7 @@ def certified() -> Iterator[tuple[ssl.SSLContext, ssl.SSLContext]]:
 
 @asynccontextmanager
 async def over_tls(port: int, tls: ssl.SSLContext) -> AsyncIterator[ThriftClient]:
-    """A client that reads nothing before it is asked to."""
+    """Return a client that reads only on request."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, limit=1024)
     client = ThriftClient(reader, writer, COMPACT)
     try:
@@ -96,12 +96,12 @@ async def over_tls(port: int, tls: ssl.SSLContext) -> AsyncIterator[ThriftClient
 
 
 async def acked(client: ThriftClient) -> bool:
-    """The connection is alive."""
+    """Check that the connection works."""
     return bool(await client.call("ack", consumer.AckResult()))
 
 
 def at_rest(server: ThriftServer) -> bool:
-    """Nothing is held, and nobody is waited for."""
+    """Return whether no bytes are held and no time limit runs."""
     return not (server.load.used or len(server.unread) or len(server.begun))
 
 
@@ -110,7 +110,7 @@ def at_rest(server: ThriftServer) -> bool:
 
 @on_both_loops
 async def test_a_request_that_does_not_end_costs_its_connection_and_silence_does_not() -> None:
-    """A byte now and then does not help; who is silent between two requests goes on."""
+    """Single bytes do not extend the time; silence between two requests is allowed."""
     async with (
         running(slow_request_s=0.4) as (server, _, port),
         connect(port) as drip,
@@ -152,7 +152,7 @@ async def test_idle_connections_have_no_timer() -> None:
         assert not server.unread.has_timer
 
 
-# ---- answers that nobody reads ------------------------------------------------------------------
+# ---- unread answers -------------------------------------------------------------------------
 
 
 @on_both_loops
@@ -176,7 +176,7 @@ async def test_an_answer_that_stays_unread_costs_its_connection_and_others_go_on
 
 @on_both_loops
 async def test_over_tls_no_megabytes_hide_below_where_nobody_sees_them() -> None:
-    """What TLS has taken down to the socket's buffer looks as if it had left."""
+    """Bytes in TLS's own buffer look as if they had been sent."""
     with certified() as (server_tls, client_tls):
         async with (
             running(server_tls, slow_reader_s=2.3) as (server, lost, port),
@@ -222,7 +222,7 @@ async def test_a_reader_that_reads_in_time_stays() -> None:
 
 @on_both_loops
 async def test_messages_of_an_unread_answer_come_again_in_order_and_uncounted() -> None:
-    """To another client: they never left the process, so nobody can have begun with them."""
+    """To another client: they never left the process, so no handler can have started."""
     notes = Notes()
     limits = {"max_answer_bytes": 15 * 2**20, "slow_reader_s": 0.4}
     async with serving(history=notes, limits=limits) as it:
@@ -242,7 +242,7 @@ async def test_messages_of_an_unread_answer_come_again_in_order_and_uncounted() 
 
 @on_both_loops
 async def test_an_unread_answer_with_a_request_id_waits_for_its_client() -> None:
-    """The same leases, and still the first attempt; no copy of the bodies was kept for it."""
+    """The same leases, still the first attempt; no copy of the bodies was kept."""
     limits = {"max_answer_bytes": 15 * 2**20, "slow_reader_s": 0.3}
     async with serving(limits=limits) as it:
         it.feed(it.own(), *(message(n, key=str(n), body=bytes(3_000_000)) for n in range(5)))
@@ -256,11 +256,11 @@ async def test_an_unread_answer_with_a_request_id_waits_for_its_client() -> None
             slow.abort()
 
 
-# ---- clients that are gone ----------------------------------------------------------------------
+# ---- vanished clients -----------------------------------------------------------------------
 
 
 def watched(connection: Any, *, within_s: int) -> None:
-    """The system looks after the socket of *connection*."""
+    """Check that keepalive is enabled on the socket of *connection*."""
     options = connection.transport.get_extra_info("socket")
     assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     idle, between, probes = (
@@ -273,7 +273,7 @@ def watched(connection: Any, *, within_s: int) -> None:
 
 @on_both_loops
 async def test_the_system_looks_for_clients_that_are_gone() -> None:
-    """On connections that came here, and on those that another process accepted."""
+    """On accepted connections, and on those that another process accepted."""
     async with running(dead_peer_s=45) as (server, _, port), connect(port) as client:
         assert await acked(client)
         [connection] = server.open.values()
@@ -289,7 +289,7 @@ async def test_the_system_looks_for_clients_that_are_gone() -> None:
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends these itself")
 @on_both_loops
 async def test_a_client_whose_machine_takes_nothing_any_more_is_counted_as_gone() -> None:
-    """A closed window that nobody opens is what the system sees of a machine without power."""
+    """A closed receive window looks like a machine without power."""
     async with (
         running(dead_peer_s=1) as (server, lost, port),
         connect(port, receive_buffer=SLOW) as gone,

@@ -1,4 +1,4 @@
-"""The Thrift server over loopback, with methods that only a test has: whose answer, whose end."""
+"""The Thrift server over loopback with test methods: matching of answers, ends of connections."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from thrift_idl import consumer, consumer_service
 
 ACK_ARGUMENTS = consumer_service.ack_args(result=None)
 FETCH_ARGUMENTS = consumer_service.fetch_args(request=None)
-#: More than a server's socket and a client of SLOW bytes take together.
+#: More than the socket buffers of a server and a client of SLOW bytes hold together.
 BIG, SLOW = 15_000_000, 4096
 
 
 class Methods:
-    """``ack`` answers True at once; ``submit`` when the test says so; ``fetch`` with BIG bytes."""
+    """``ack`` answers True at once, ``submit`` when the test says so, ``fetch`` with BIG bytes."""
 
     def __init__(self) -> None:
         self.waiting: list[Reply] = []
@@ -93,12 +93,12 @@ async def running(
 
 
 def reads(connection: Connection) -> bool:
-    """The server reads what comes on *connection*."""
+    """Return whether the server reads from *connection*."""
     return connection.transport is not None and connection.transport.is_reading()
 
 
 async def acked(client: ThriftClient) -> bool:
-    """The connection is alive."""
+    """Check that the connection works."""
     return bool(await client.call("ack", consumer.AckResult()))
 
 
@@ -131,7 +131,7 @@ async def test_a_request_that_comes_byte_by_byte_is_one_request() -> None:
 
 @on_both_loops
 async def test_further_requests_wait_until_the_current_one_is_answered() -> None:
-    """Answers come in the order of the requests, though the second was ready at once."""
+    """Answers come in the order of the requests, although the second was ready at once."""
     async with running() as (_, methods, port), connect(port) as client:
         client.send("submit", None)
         await eventually(lambda: bool(methods.waiting))
@@ -144,7 +144,7 @@ async def test_further_requests_wait_until_the_current_one_is_answered() -> None
 
 @on_both_loops
 async def test_requests_that_wait_for_their_turn_are_all_answered_in_order() -> None:
-    """With a slice of a nanosecond each pass of the loop serves one request."""
+    """With a slice of a nanosecond, each pass of the loop serves one request."""
     async with running() as (server, _, port), connect(port) as one, connect(port) as two:
         with patch.object(server, "turns", TimeSlices(1)):
             for client in (one, two):
@@ -161,7 +161,7 @@ async def test_requests_that_wait_for_their_turn_are_all_answered_in_order() -> 
 
 @on_both_loops
 async def test_a_flood_of_requests_is_held_back_while_one_is_served() -> None:
-    """The server stops reading, so the flood fills the client's buffers and not the server's."""
+    """The server stops reading, so the flood fills the client's buffers instead of the server's."""
     async with running() as (server, methods, port), connect(port) as client:
         client.send("submit", None)
         await eventually(lambda: bool(methods.waiting))
@@ -195,7 +195,7 @@ async def test_an_unknown_method_is_answered_so() -> None:
 
 @pytest.mark.parametrize(("group", "reason"), [("g", "not today"), ("", "no answer")])
 async def test_an_error_of_a_method_is_an_application_exception(group: str, reason: str) -> None:
-    """Of ours and of a broker alike; the connection goes on."""
+    """For errors of ours and of a broker; the connection continues."""
     async with running() as (_, _, port), connect(port) as client:
         with pytest.raises(TApplicationException, match=f"ranges failed in the proxy: {reason}"):
             await client.call("ranges", consumer.RangesRequest(groupId=group, topics=[]))
@@ -239,7 +239,7 @@ async def test_a_client_that_disconnects_while_it_waits_is_told_once() -> None:
 
 @on_both_loops
 async def test_an_answer_that_stays_in_the_process_is_lost_with_its_connection() -> None:
-    """A reader so slow that the socket's buffers are full, and then gone."""
+    """A reader so slow that the socket's buffers are full, and then disconnected."""
     async with running() as (server, methods, port), connect(port, receive_buffer=SLOW) as client:
         client.send("fetch", None)
         await eventually(lambda: methods.fetches == 1)
@@ -252,7 +252,7 @@ async def test_an_answer_that_stays_in_the_process_is_lost_with_its_connection()
 
 @on_both_loops
 async def test_an_answer_written_to_a_connection_that_was_reset_is_lost() -> None:
-    """The first that the server hears of the reset is the error of its own write."""
+    """The server notices the reset only when its own write fails."""
     async with running() as (server, methods, port):
         client = socket.create_connection(("127.0.0.1", port))
         client.send(frame_of("submit", consumer_service.submit_args(result=None)))
@@ -266,7 +266,7 @@ async def test_an_answer_written_to_a_connection_that_was_reset_is_lost() -> Non
 
 @on_both_loops
 async def test_a_slow_reader_gets_no_second_answer_before_the_first_has_left() -> None:
-    """Else answers would pile up in the process without bound."""
+    """Otherwise answers would accumulate in the process without bound."""
     async with running() as (_, methods, port), connect(port, receive_buffer=SLOW) as client:
         client.send("fetch", None)
         client.send("fetch", None)
@@ -344,7 +344,7 @@ async def test_closing_the_server_ends_every_connection_even_of_slow_readers() -
             await asyncio.open_connection("127.0.0.1", port)
 
 
-# ---- bytes that are no request ----------------------------------------------------------------
+# ---- invalid requests -----------------------------------------------------------------------
 
 
 def bad_streams() -> dict[str, Callable[[], bytes]]:

@@ -34,7 +34,7 @@ def files_of(certificates: Certificates, *, client_ca: bool = False) -> dict[str
 
 
 async def shown_at(address: str) -> str:
-    """The certificate that is shown there, in PEM, whoever signed it."""
+    """Return the certificate presented there, in PEM, without verifying it."""
     host, port = host_port(address)
     return await asyncio.to_thread(ssl.get_server_certificate, (host, port), timeout=10)
 
@@ -90,7 +90,7 @@ async def test_a_certificate_says_who_asks_and_probes_need_none(
 
 
 class Unraised(urllib.request.HTTPErrorProcessor):
-    """Answers that are no success are answers."""
+    """Returns error responses instead of raising them."""
 
     def http_response(self, request: Any, response: Any) -> Any:
         return response
@@ -150,7 +150,7 @@ async def test_a_broken_file_is_logged_and_the_old_certificate_stays(
 
 
 def test_half_a_change_changes_nothing(certificates: Certificates) -> None:
-    """A key that is written before its certificate is no pair with the old one."""
+    """A new key does not match the old certificate."""
     tls = LiveContext(TlsSettings(**files_of(certificates)), "listen.tls")  # type: ignore[arg-type]
     old_key = certificates.server_key.read_bytes()
     assert not tls.reload()
@@ -178,7 +178,7 @@ async def test_an_expired_certificate_of_a_client_is_refused(
 
 
 async def first_byte(address: str, tls: ssl.SSLContext) -> bytes:
-    """Of the answer to a call of a method that is not there."""
+    """Return the first byte of the answer to a call of an unknown method."""
     reader, writer = await asyncio.open_connection(*host_port(address), ssl=tls)
     writer.write(b"\0\0\0\6\x82\x21\x01\x01x\0")
     try:

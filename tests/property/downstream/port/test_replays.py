@@ -1,4 +1,4 @@
-"""Answers asked for again, in every order of pulls, verdicts, losses and time, against a model."""
+"""Repeated answers, in every order of pulls, verdicts, losses and time, against a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = st.builds(
 
 @dataclass(eq=False)
 class Given:
-    """What the model knows of one lease."""
+    """The model's state of one lease."""
 
     lease: Lease
     owner: QueuePipeline
@@ -38,7 +38,7 @@ class Given:
 
 
 class ReplaysMachine(RuleBasedStateMachine):
-    """``answers`` has every answer ever given, by name; of each client the order of its ids."""
+    """``answers`` has all answers ever given by name, and for each client the order of its ids."""
 
     max_leases = 1_000_000
 
@@ -56,7 +56,7 @@ class ReplaysMachine(RuleBasedStateMachine):
             self.own(number, epoch=1)
 
     def own(self, number: int, *, epoch: int) -> None:
-        """A queue of ten keys with two messages each."""
+        """Add a queue of ten keys with two messages each."""
         self.buffer.add(
             pipeline(
                 rules(visibility_ns=(300, 700)[number] * MS),
@@ -81,13 +81,13 @@ class ReplaysMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, jobs=st.integers(1, 4), many=st.booleans())
     def pull(self, name: RequestName, jobs: int, many: bool) -> None:
-        """As the service does: what was given before, else fresh leases."""
+        """As the service does: repeat the earlier answer, else lease messages."""
         self.connection += 1
         again = self.found(name, self.connection)
         before = [each for each in self.answers.get(name, ()) if each.alive(self.now)]
         forgotten = name.request_id not in self.order.get(name.client, [])[-ANSWERS:]
         if again or not forgotten:
-            # Only the limit over all clients may have made it forget what is alive.
+            # Only the limit over all clients may have removed live leases.
             crowded = len(self.given) > self.max_leases
             assert [each.lease for each in before] == again or (not again and crowded), "R1"
             for each in before if again else ():
@@ -132,7 +132,7 @@ class ReplaysMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 100, 299, 500, 1000]), ring=st.booleans())
     def time_passes(self, ms: int, ring: bool) -> None:
-        """The timer that ends leases may ring late."""
+        """The timer that ends leases may fire late."""
         self.now += ms * MS
         for each in self.buffer if ring else ():
             each.on_time(now_ns=self.now)
@@ -151,7 +151,7 @@ class ReplaysMachine(RuleBasedStateMachine):
         assert len(self.replays) <= self.max_leases, "R3"
 
     def teardown(self) -> None:
-        """Of each client no more than its last answers are there."""
+        """At most the last answers of each client are kept."""
         for client, ids in self.order.items():
             for old in ids[:-ANSWERS]:
                 assert self.found(RequestName(client, old), 0) == [], "R2"
@@ -159,12 +159,12 @@ class ReplaysMachine(RuleBasedStateMachine):
 
 @settings(max_examples=40, stateful_step_count=40, deadline=None)
 class RoomyMachine(ReplaysMachine):
-    """All clients are remembered."""
+    """All clients are kept."""
 
 
 @settings(max_examples=20, stateful_step_count=40, deadline=None)
 class CrowdedMachine(ReplaysMachine):
-    """More clients than may be remembered."""
+    """More clients than can be kept."""
 
     max_leases = 9
 

@@ -1,4 +1,4 @@
-"""Any bytes on the Thrift port end their own connection at most, and the proxy goes on (P9)."""
+"""Arbitrary bytes on the Thrift port affect at most their own connection (P9)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.support.thrift_calls import CALLS, VALID
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A valid call with bytes changed, left out and put in; its length fits again, mostly."""
+    """Return a valid call with bytes changed, removed and inserted, mostly with a correct
+    length.
+    """
     payload = bytearray(draw(st.sampled_from(VALID)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(payload)))
@@ -31,7 +33,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 async def survives(parts: list[bytes]) -> None:
-    """Feed *parts* to a proxy with work to do while another client pulls; nothing may break."""
+    """Feed *parts* to a proxy while another client pulls; nothing may break."""
     broker = FakeBrokerClient(orders=2)
     broker.store(*(message(offset) for offset in range(5)))
     with structlog.testing.capture_logs() as logs:
@@ -49,7 +51,7 @@ async def survives(parts: list[bytes]) -> None:
                     bad.abort()
                 await eventually(lambda: len(it.server.open) == 1)
                 await eventually(lambda: it.lane().presence.waiting_pulls == 0)
-                it.feed(owned, keyed(9, "9"))  # the bad one may have pulled all others
+                it.feed(owned, keyed(9, "9"))  # the malformed call may have pulled all others
                 assert (await good.pull(GROUP, maxBatchSize=1)).messages
     assert [line for line in logs if line["log_level"] == "error"] == []
     closed = [line for line in logs if line["event"] == "connection closed: invalid request"]
@@ -77,7 +79,7 @@ def test_mutated_calls_cut_anywhere(frames: list[bytes], cut: int) -> None:
 
 
 def test_the_calls_that_are_mutated_are_right_themselves() -> None:
-    """Else the mutations would prove little."""
+    """Otherwise the mutations would prove little."""
 
     async def all_answered() -> None:
         broker = FakeBrokerClient(orders=2)

@@ -1,4 +1,4 @@
-"""Who reads a group in bulk, and who may move its positions."""
+"""Bulk readers of a group: active readers, and the right to move offsets."""
 
 from __future__ import annotations
 

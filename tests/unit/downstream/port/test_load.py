@@ -1,4 +1,4 @@
-"""What is held, and who is told that there is room again."""
+"""Held bytes, and callbacks when there is room again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_refusal_names_its_setting_and_is_counted() -> None:
 
 
 def test_what_is_counted_is_counted_by_the_names_of_settings_from_the_start() -> None:
-    """So that an alert on a rise sees the first one."""
+    """So that an alert on an increase sees the first one."""
     figures = Load(100).figures()
     assert figures == {"refused": dict.fromkeys(REFUSING, 0), "dropped": dict.fromkeys(DROPPING, 0)}
     assert set(LimitSettings.model_fields) >= {*REFUSING, *DROPPING}

@@ -28,7 +28,7 @@ def test_connections_of_an_address_share_and_others_do_not_count() -> None:
 
 
 def test_nobody_gains_by_connecting_anew_and_who_is_gone_is_forgotten() -> None:
-    """A bucket is kept until it would be full anyway."""
+    """A bucket is kept until it is full again."""
     rate = RequestRate(2)
     for _ in range(2):
         assert take(rate.enter("a", 0), 0)
@@ -40,7 +40,7 @@ def test_nobody_gains_by_connecting_anew_and_who_is_gone_is_forgotten() -> None:
     rate.leave("b", SECOND)
     rate.enter("c", 5 * SECOND // 4)
     assert len(rate) == 2  # without a
-    rate.enter("b", 3 * SECOND)  # back before it was looked for
+    rate.enter("b", 3 * SECOND)  # back before it was checked
     assert len(rate) == 2
     rate.enter("d", 9 * SECOND)
     assert len(rate) == 3

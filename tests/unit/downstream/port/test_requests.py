@@ -1,4 +1,4 @@
-"""From the wire's structs to the core's words and back."""
+"""Conversion between Thrift structs and the core's types."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wish(request: Any, *, ours: bool = True, **settings: Any) -> Any:
     return wish_of(request, group=group, ours=ours, connection=5, max_bytes=9)
 
 
-# ---- whose request it is ------------------------------------------------------------------------
+# ---- kinds of clients -----------------------------------------------------------------------
 
 
 def test_a_request_is_ours_by_any_field_that_ddmq_does_not_have() -> None:
@@ -171,7 +171,7 @@ def answer(*, ours: bool, queues: int = 1) -> Any:
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_all_clients_get_the_body_that_a_transform_made(ours: bool) -> None:
-    """DDMQ gives its clients the body as it was sent, whatever a transform made of it."""
+    """DDMQ gives its clients the original body, regardless of transforms."""
     topic = TopicSettings.model_validate(
         {"name": "orders", "order_key": "KEY", "actions": [{"transform": {"to": "[key, text]"}}]}
     )

@@ -1,4 +1,4 @@
-"""Frames and calls: cut anywhere, both protocols, nothing but FrameError for what does not fit."""
+"""Frames and calls: split anywhere, in both protocols; only FrameError for invalid bytes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_frames_come_out_whole_wherever_the_stream_was_cut() -> None:
 
 
 def test_a_frame_that_is_passed_over_leaves_its_head_wherever_the_stream_was_cut() -> None:
-    """Those before and behind it come out whole; what is held meanwhile is the head."""
+    """The frames before and after it are complete; only its head is held meanwhile."""
     large = bytes(n % 251 for n in range(KEPT_BYTES * 3))
     stream = framed(b"one") + framed(large) + framed(b"3")
     for cut in range(8, 11 + len(large)):
@@ -173,7 +173,7 @@ def test_garbled_heads_are_frame_errors_that_say_what_is_wrong(payload: bytes, r
         decode_call(payload)
 
 
-# ---- what the codec must refuse ---------------------------------------------------------------
+# ---- inputs that the codec must refuse ------------------------------------------------------
 
 
 def test_a_chain_of_61_results_fits_and_one_of_62_is_an_error() -> None:
@@ -220,7 +220,7 @@ def test_a_list_of_two_thousand_million_is_refused_at_its_length(protocol: Proto
 
 
 def test_a_field_of_another_type_counts_as_absent() -> None:
-    """As Thrift has it: groupId sent as a number is skipped, like a field that nobody knows."""
+    """As in Thrift: groupId sent as a number is skipped, like an unknown field."""
     payload = payload_of("pull", consumer_service.pull_args(request=WrongPull()))
     request = decode_call(payload).decode(consumer_service.pull_args()).request
     assert (request.groupId, request.maxBatchSize) == (None, 3)
