@@ -86,7 +86,7 @@ def test_what_killed_jobs_left_unfinished_is_swept_after_a_day(
 @pytest.mark.parametrize(
     ("more", "given", "sentence"),
     [
-        ({"endingOffsets": "latest"}, {}, "endingOffsets does not count in readStream"),
+        ({"endingOffsets": "latest"}, {}, "endingOffsets does not apply to readStream"),
         ({}, {"every": "1 second"}, "set continuous too"),
         ({}, {"continuous": True, "every": "soon"}, "soon"),
         ({"servers": "127.0.0.1:1", "requestTimeout": "nonsense"}, {}, "^requestTimeout"),

@@ -178,7 +178,7 @@ def refusal(of: Any) -> str:
         ({"subscribePattern": "o.*"}, "subscribe and subscribePattern contradict each other"),
         (
             {"startingOffset": "earliest"},
-            "'startingoffset' is no option of orderlane: did you mean",
+            "'startingoffset' is not an option of orderlane: did you mean",
         ),
         ({"startingOffsets": "first"}, "startingOffsets is 'first': expected earliest, latest"),
         ({"group": None}, "group is missing"),
@@ -199,7 +199,7 @@ def test_what_counts_in_streams_alone_is_refused_when_a_batch_is_planned(
     spark: Any, gateway: SparkGateway
 ) -> None:
     rows = frame(spark, gateway, "t", maxOffsetsPerTrigger=10)
-    assert refusal(rows.collect).startswith("maxOffsetsPerTrigger does not count in read")
+    assert refusal(rows.collect).startswith("maxOffsetsPerTrigger does not apply to read")
 
 
 def test_columns_of_ones_own_are_refused(spark: Any, gateway: SparkGateway) -> None:

@@ -88,7 +88,7 @@ def test_a_stream_ends_where_messages_are_gone_or_goes_on_with_what_is_there(
     with pytest.raises(StreamingQueryException) as caught:
         lake.run()
     assert (
-        "messages that were still to be read are gone: queue 'broker-a_0' of the topic "
+        "unread messages are gone: queue 'broker-a_0' of the topic "
         f"'{options['subscribe']}' begins at {oldest}, so the broker deleted offsets 3 to "
         f"{oldest - 1}; set failOnDataLoss to false to go on with what is there"
     ) in str(caught.value)
@@ -106,7 +106,7 @@ def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
     forgetful.send(options["subscribe"], [b"a", b"b"])
     assert lake.run() == [0, 1]
     lake.move(500)
-    with pytest.raises(StreamingQueryException, match="ends at 2, before 500, so it was made anew"):
+    with pytest.raises(StreamingQueryException, match="ends at 2, before 500, it was created again"):
         lake.run()
     assert lake.run(failOnDataLoss="false") == [0, 0, 1, 1]
 

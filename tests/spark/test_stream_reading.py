@@ -177,7 +177,7 @@ def test_a_refused_report_of_progress_harms_nothing(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"endingOffsets": "latest"}, "OptionError: endingOffsets does not count in readStream"),
+        ({"endingOffsets": "latest"}, "OptionError: endingOffsets does not apply to readStream"),
         ({"startingTimestamp": "4102444800000"}, "OptionError: startingTimestamp is 4102444800000"),
         ({"subscribe": "nothing-here"}, "refused ranges: "),
     ],

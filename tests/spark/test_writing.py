@@ -86,8 +86,8 @@ def test_a_stream_that_runs_a_batch_again_gives_its_messages_their_names_again(
     [
         ("1 AS id", {"topic": "orders"}, "column 'id' cannot be written"),
         ("1 AS value", {"topic": "orders"}, "column 'value' is int: cast it to string or binary"),
-        ("'x' AS value", {}, "set the option topic, or add a column 'topic'"),
-        ("'x' AS value", {"topic": "orders", "group": "g"}, "group does not count in write"),
+        ("'x' AS value", {}, "set the option topic, or add the column 'topic'"),
+        ("'x' AS value", {"topic": "orders", "group": "g"}, "group does not apply to write"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_any_task(

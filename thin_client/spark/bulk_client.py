@@ -58,8 +58,8 @@ class DataLost(Exception):
         self.reason = reason
         super().__init__(
             f"offsets {part.start} to {first_there - 1} of queue {part.qid} of topic"
-            f" {part.topic!r} are lost: {reason}; set failOnDataLoss to false to skip lost messages,"
-            " or restart the query with a new checkpoint"
+            f" {part.topic!r} are lost: {reason}; set failOnDataLoss to false to skip them, or"
+            " restart the query with a new checkpoint"
         )
 
     def __reduce__(self) -> tuple[type[DataLost], tuple[Slice, int, str]]:

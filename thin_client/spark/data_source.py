@@ -1,14 +1,14 @@
-"""The data source ``orderlane``: what Spark calls. Decisions are elsewhere.
+"""The data source ``orderlane``: Spark's interface to the pure modules of this package.
 
-A batch is planned and read as a stream is: positions of queues first, then slices of them, one for
-each task. Spark pickles readers and sends them about, and keeps one for the life of a stream in a
-process beside the driver; so a reader connects when it is asked something, not before.
+Batches and streams are planned and read alike: queue positions first, then slices of queues, one
+for each task. Spark pickles readers, and keeps a stream's reader in a process beside the driver, so
+a reader connects with its first request.
 
-Progress is kept by Spark, in its checkpoint; what the proxy is told is for people who look at the
-group's lag. Spark calls ``commit`` one batch late, and never for the last one. But each trigger
-asks what there is behind the batches that have ended, also the one that finds nothing more: so the
-question itself tells how far the query is. ``progress.py`` tells it without waiting for a trigger.
-``stop`` may not be called either; nothing depends on it, since a proxy keeps nothing of a reader.
+Spark's checkpoint alone stores progress; the proxy's committed offsets only show the group's lag.
+Spark calls ``commit`` one batch late and never for the last batch. But each trigger, even one
+without new messages, calls ``latestOffset`` with the end of the finished batches, so this call
+reports them; ``progress.py`` reports without waiting for a trigger. Spark may not call ``stop``;
+nothing depends on it, because a proxy keeps no state for a reader.
 """
 
 from __future__ import annotations
@@ -67,32 +67,92 @@ from thin_client.spark.writing import BatchWriter, StreamWriter
 
 _log = logging.getLogger("orderlane")
 
-#: A stream without a trigger asks for news a hundred times a second; brokers are asked this often.
+#: Minimum interval of requests to the proxy: a stream without a trigger asks 100 times a second.
 _ASK_EVERY_S = 0.1
 
 
 class OrderlaneDataSource(DataSource):
-    """``spark.read.format("orderlane")`` and its sisters; ``docs/spark.md`` has the options."""
+    """Read topics as DataFrames, and write DataFrames to topics, with format ``orderlane``.
+
+    Read what a topic holds, as consumer group ``lake``::
+
+        orders = (
+            spark.read.format("orderlane")
+            .option("servers", "127.0.0.1:9713")
+            .option("group", "lake")
+            .option("subscribe", "orders")
+            .load()
+        )
+
+    Follow it as a stream, from its oldest message::
+
+        query = (
+            spark.readStream.format("orderlane")
+            .option("servers", "127.0.0.1:9713")
+            .option("group", "lake")
+            .option("subscribe", "orders")
+            .option("startingOffsets", "earliest")
+            .load()
+            .writeStream.format("console")
+            .option("checkpointLocation", "/tmp/lake/console")
+            .start()
+        )
+
+    Write rows, ``value`` as the body and ``key`` as the message key::
+
+        paid = spark.createDataFrame([("customer-1", '{"paid": 12}')], "key string, value string")
+        (
+            paid.write.format("orderlane")
+            .option("servers", "127.0.0.1:9713")
+            .option("topic", "payments")
+            .mode("append")
+            .save()
+        )
+
+    All option values are strings; names are case-insensitive. The most used options:
+
+    ==========================  =======================  ==========================================
+    option                      type, default            meaning
+    ==========================  =======================  ==========================================
+    ``servers``                 host:port list; required  proxies, separated by commas
+    ``group``                   text; required to read   consumer group
+    ``subscribe``               topic list               or ``subscribePattern`` or ``assign``
+    ``startingOffsets``         ``earliest``; a stream:  start: ``earliest``, ``latest``, or JSON
+                                ``latest``
+    ``endingOffsets``           ``latest``               exclusive end of a batch
+    ``failOnDataLoss``          boolean; ``true``        fail if unread messages are gone
+    ``maxOffsetsPerTrigger``    messages; no limit       maximum of a micro-batch
+    ``minPartitions``           tasks; one per queue     minimum number of tasks
+    ``batchBytes``              size; ``4m``             bytes that a task reads at a time
+    ``requestTimeout``          duration; ``10s``        time to wait for a proxy's answer
+    ``topic``                   text; column ``topic``   topic to write to
+    ``batchSize``               messages; ``500``        messages in one request of a writer
+    ``maxRowsPerSecond``        rows/s; no limit         maximum rate of each writing task
+    ==========================  =======================  ==========================================
+
+    ``print(thin_client.spark.option_table.table())`` shows all options; ``docs/spark.md`` describes
+    the columns and guarantees too.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "orderlane"
 
     def schema(self) -> str:
-        """The columns. The first thing that Spark asks, so wrong options are refused here."""
+        """Return the columns. Spark calls this first, so it also checks the options."""
         with sentences():
             return schema_ddl(include_headers=_checked(self.options).include_headers)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader of ``spark.read``."""
         with sentences():
             options = ReadOptions.parse(self.options, streaming=False)
             _check_schema(schema, options)
         return PruningReader(options) if options.filter_pushdown else BatchReader(options)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        """For ``spark.readStream``."""
+        """Return the reader of ``spark.readStream``."""
         try:
             options = ReadOptions.parse(self.options, streaming=True)
             _check_schema(schema, options)
@@ -101,33 +161,33 @@ class OrderlaneDataSource(DataSource):
         return StreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
-        """For ``df.write``."""
+        """Return the writer of ``df.write``."""
         with sentences():
             return BatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """For ``df.writeStream``."""
+        """Return the writer of ``df.writeStream``."""
         with sentences():
             return StreamWriter(self.options, schema, overwrite=overwrite)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there when the query is planned."""
+    """Reader of a batch: the messages stored when the query is planned."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks."""
+        """Return a partition for each task."""
         with sentences(), closing(BulkClient(self._options.connecting)) as client:
             plan = self._plan(Queues(client, self._options.selection))
             _judge(plan.losses, self._options)
         return list(map(InputPartition, plan.slices))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a task, in a process of its own, as Arrow."""
-        # Of a plan without tasks Spark makes one without a slice.
+        """Return the rows of a task as Arrow batches. Runs on an executor."""
+        # For a plan without tasks Spark creates a partition without a slice.
         return iter(()) if partition.value is None else _rows(partition.value, self._options)
 
     def _plan(self, queues: Queues) -> Plan:
@@ -146,18 +206,20 @@ class BatchReader(DataSourceReader):
 
 
 class PruningReader(BatchReader):
-    """The same where filters decide what is read: a class of its own, since Spark fails a query
-    whose reader can take filters unless ``spark.sql.python.filterPushdown.enabled`` is set.
+    """Reader of a batch with filter pushdown.
+
+    A separate class, because Spark fails a query whose reader defines ``pushFilters`` unless
+    ``spark.sql.python.filterPushdown.enabled`` is set.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
-        """Take what can prune; the filters that Spark has to apply itself."""
+        """Apply the filters that can prune; return those that Spark has to apply."""
         self._pruning, left = pruning(filters)
         return left
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes. Its offsets are topic → qid → the next offset to read."""
+    """Reader of a stream. Its offsets are topic → qid → next offset to read."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -173,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reported: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
+        """Return the start of a query without a checkpoint; the same for both calls by Spark."""
         options = self._options
         if self._initial is None:
             with sentences():
@@ -188,8 +250,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options say. Spark knows one limit at a time; where there are two, this is the
-        larger, and ``latestOffset`` counts with both.
+        """Return the limit of the options. Spark supports one limit; if two are set, this is the
+        maximum, and ``latestOffset`` applies both.
         """
         options = self._options
         if options.max_offsets_per_trigger is not None:
@@ -199,22 +261,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Go no further than what is there now."""
+        """End the query at the queues' current ends."""
         with sentences():
             self._admission.end_at(self._queues.states())
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """Where the next batch ends; *start* if there is nothing to read, or too little. All before
-        *start* was read in batches that have ended. The first batch of a query is empty, if it
-        would begin elsewhere when it is run again.
+        """Return the end of the next batch; *start* if there are no or too few messages to read.
+
+        Finished batches have read everything before *start*. The first batch of a query is empty if
+        a repeated run would start at other offsets.
         """
         with sentences():
             self._pause()
             if start != self._initial:
                 self._report(start)
             elif not self._begun and self._moves:
-                # Spark notes where batches end, not where the first one begins. An empty one it is,
-                # or what retention takes before that is run again would be missed by nobody.
+                # Spark records the ends of batches, but not the start of the first one. An empty
+                # first batch records it: messages that retention deletes before the batch is
+                # repeated are then reported as lost.
                 self._begun = True
                 return start
             states = self._queues.states(known=flat(start))
@@ -225,14 +289,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return target.offsets
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
-        """Where the queues ended when they were last asked; for the query's progress."""
+        """Return the queues' ends at the last request, for the query's progress report."""
         return self._latest
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """The tasks of a batch; also of one that was decided on before a crash."""
+        """Return a partition for each task of a batch, which may date from before a crash."""
         again, self._begun = self._initial is not None and not self._begun, True
         if again and self._moves:
-            return []  # the first one, which was empty; *start* is of now, not of then
+            return []  # the first batch, which was empty; *start* has moved since
         with sentences():
             plan = plan_stream(
                 start,
@@ -246,25 +310,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(map(InputPartition, plan.slices))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of a task, in a process of its own, as Arrow."""
+        """Return the rows of a task as Arrow batches. Runs on an executor."""
         return _rows(partition.value, self._options)
 
     def commit(self, end: Offsets) -> None:
-        """A batch has ended: mostly told by then, when Spark asked for the next one."""
+        """Report the end of a batch, unless ``latestOffset`` has already reported it."""
         self._report(end)
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _report(self, offsets: Offsets) -> None:
-        """Tell the proxy how far the query is; once: if that fails, the next batch tells more."""
+        """Report progress to the proxy, without retries: the next batch's report supersedes it."""
         if offsets != self._reported:
             self._reported = offsets
             report(self._client, offsets)
 
     def _judge(self, losses: Iterable[Loss]) -> None:
-        """As ``_judge`` below, but what was said of a loss is not said with every batch."""
+        """Raise or log each loss, as the module's ``_judge`` does, but only once."""
         news = [loss for loss in losses if loss not in self._told]
         _judge(news, self._options)
         self._told.update(news)
@@ -277,8 +341,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedReader(DataSourceStreamReader):
-    """Says what is wrong when it is asked something: of an error where a reader is made, Spark's
-    runner of streams shows one of its own instead.
+    """Reader of a stream with invalid options: each call raises their error.
+
+    If creating a reader fails, Spark's streaming runner shows an error of its own instead.
     """
 
     def __init__(self, error: OptionError) -> None:
@@ -291,21 +356,21 @@ class RefusedReader(DataSourceStreamReader):
     initialOffset = getDefaultReadLimit = partitions = read = _refuse  # noqa: N815
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Any:  # noqa: N802
-        """As the others; Spark counts the parameters of this one."""
+        """Raise the error. Spark inspects the number of parameters."""
         self._refuse()
 
 
 def report(client: BulkClient, offsets: Mapping[str, Mapping[str, int]]) -> bool:
-    """Set the group's committed offsets; a failure is one warning, for Spark has them as well."""
+    """Set the group's committed offsets; log a failure, since Spark's checkpoint has them too."""
     try:
         taken = client.ack(offsets)
     except ClientError as error:
-        _log.warning("the proxy was not told how far the query is: %s", error)
+        _log.warning("reporting the query's progress failed: %s", error)
         return False
     if not taken:
         _log.warning(
-            "the proxy took no report of how far the query is: another consumerId reports for its"
-            " group, or thin clients consume with it"
+            "the proxy refused the query's progress: another consumerId or thin clients consume"
+            " with its group; use a group of its own"
         )
     return taken
 
@@ -317,7 +382,7 @@ def _rows(part: Slice, options: ReadOptions) -> Iterator[Any]:
 
 
 def _chunks(client: BulkClient, part: Slice, options: ReadOptions) -> Iterator[bytes]:
-    """Stored records from the slice's first to its last; what is lost ends them, or is passed."""
+    """Yield the slice's stored records; raise DataLost or skip lost ones by ``failOnDataLoss``."""
     while True:
         try:
             yield from client.records(part, batch_bytes=options.batch_bytes)
@@ -334,7 +399,7 @@ def _judge(losses: Sequence[Loss], options: ReadOptions) -> None:
     if losses and options.fail_on_data_loss:
         raise MessagesGone(losses)
     if losses:
-        _log.warning("messages that were still to be read are gone: %s", told(losses))
+        _log.warning("unread messages are gone: %s", told(losses))
 
 
 def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
@@ -345,8 +410,8 @@ def _offsets_at(queues: Queues, timestamp_ms: int | None) -> dict[Queue, int]:
 
 
 def _checked(options: Mapping[str, str]) -> ReadOptions:
-    """The options of a reader. Spark does not say yet whether of a batch or of a stream: what
-    either takes passes, and the reader looks again.
+    """Return the options of a reader, valid for a batch or a stream: Spark does not yet say which,
+    and the reader checks again.
     """
     streams = {each.name.lower() for each in OPTIONS if STREAM in each.where} - {
         each.name.lower() for each in OPTIONS if READ in each.where
@@ -364,5 +429,5 @@ def _check_schema(schema: Any, options: ReadOptions) -> None:
     given = to_arrow_schema(schema, timezone="UTC")
     if not given.equals(arrow_schema(include_headers=options.include_headers)):
         raise OptionError(
-            "the columns of orderlane are given: leave schema() out, and choose with select()"
+            "the columns of orderlane are fixed: remove schema(), and choose columns with select()"
         )

@@ -25,7 +25,7 @@ def refusal(option: str, text: str, expected: str) -> OptionError:
 def text(option: str, given: str) -> str:
     """Return *given* without surrounding blanks; refuse an empty text."""
     if not given.strip():
-        raise refusal(option, given, "a text that is not empty; omit the option for its default")
+        raise refusal(option, given, "a text that is not empty")
     return given.strip()
 
 

@@ -1,8 +1,8 @@
-"""What Spark's executors need of this package, as one zip of Python files.
+"""A zip of the Python files that Spark's executors need (``--py-files``).
 
-Spark carries it to them (``--py-files``), where nothing of ours is installed: the bulk source and
-its jobs, whatever of our other packages these import, and thrift without its codec in C. PySpark,
-PyArrow and numpy have to be there; they are compiled, and no zip brings them.
+For executors without orderlane: the bulk source and its jobs, the modules that these import from
+our other packages, and thrift without its C extension. PySpark, PyArrow and numpy have to be
+installed there; they are compiled, so a zip cannot contain them.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pathlib import Path
 
 import thrift
 
-#: Of ours; their folders lie beside each other, installed or not.
+#: Our packages; their folders are siblings, installed or not.
 _OURS = ("thin_client", "thrift_idl", "broker_core", "proxy", "pyspark_orderlane")
 _ROOT = Path(__file__).parents[2]
 _SPARK = Path(__file__).parent
-#: Zip knows no earlier time; a fixed one makes equal files of equal content.
+#: The earliest time in a zip; a fixed time makes zips of the same content identical.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def write_package(path: Path) -> int:
-    """Write the zip to *path*, over what is there; the number of files in it.
+    """Write the zip to *path*, replacing an existing file; return the number of files in it.
 
-    Raises ValueError if it is named otherwise than ``*.zip``, which Spark goes by, and OSError.
+    Raises ValueError unless *path* ends in ``.zip``, which Spark requires, and OSError.
     """
     if path.suffix != ".zip":
-        raise ValueError(f"{path} should be named *.zip: by that Spark knows it for Python files")
+        raise ValueError(f"{path}: Spark accepts Python files only as .zip: use that suffix")
     files = dict(sorted([*_our_files(), *_thrift_files()]))
     unfinished = path.with_suffix(".zip.part")
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -42,7 +42,7 @@ def write_package(path: Path) -> int:
 
 
 def _our_files() -> Iterator[tuple[str, Path]]:
-    """The files of the bulk source, and all of ours that they import, one through the other."""
+    """Yield the files of the bulk source, and of our modules that they import transitively."""
     waiting = [_ROOT / "pyspark_orderlane.py", *_SPARK.rglob("*.py")]
     found: set[Path] = set()
     while waiting:
@@ -58,7 +58,7 @@ def _our_files() -> Iterator[tuple[str, Path]]:
 
 
 def _imported(file: Path) -> Iterator[str]:
-    """Every name that *file* may import; of ``from a import b`` b may be a module, or not."""
+    """Yield every module that *file* may import; for ``from a import b`` also ``a.b``."""
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -68,7 +68,7 @@ def _imported(file: Path) -> Iterator[str]:
 
 
 def _file_of(name: str) -> Path | None:
-    """Where the module *name* is, if it is one of ours."""
+    """Return the file of the module *name* if it is one of ours."""
     parts = name.split(".")
     if parts[0] not in _OURS:
         return None

@@ -1,4 +1,4 @@
-"""The properties of many rows at once, as pairs of name and value. Pure."""
+"""Vectorized parsing of the properties of many rows into name-value pairs. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _NAME_ENDS, _VALUE_ENDS = 1, 2  # the separators of properties
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The properties of some rows, as pairs of name and value in one array of parts."""
+    """Properties of several rows, as name-value pairs in one array."""
 
-    #: Names and values, with what stands between them; ``name_at`` is the place of each name.
+    #: Names, values and the text between them; ``name_at`` is the index of each name.
     parts: pa.Array
     name_at: np.ndarray
     row: np.ndarray
-    #: Which entry of ``names`` each pair has.
+    #: Index in ``names`` of each pair's name.
     kind: np.ndarray
     names: list[str]
     rows: int
 
     def last(self, name: str) -> tuple[pa.Array, np.ndarray]:
-        """The value of *name* in each row, null without one, and the mask of these nulls."""
+        """Return the value of *name* in each row, null if missing, and the mask of the nulls."""
         if name not in self.names:
             return pa.nulls(self.rows, pa.string()), np.ones(self.rows, bool)
         mine = np.flatnonzero(self.kind == self.names.index(name))
@@ -37,13 +37,13 @@ class Pairs:
         return self.parts.take(indices(places, missing if missing.any() else None)), missing
 
     def maps(self) -> pa.Array:
-        """The application's own properties of each row, as a map."""
+        """Return each row's application properties as a map."""
         own = self._own()
         keys, values = self._texts(own)
         return pa.MapArray.from_arrays(pa.array(self._offsets(own)), keys, values)
 
     def headers(self, kind: pa.DataType) -> pa.Array:
-        """The same as a list of structs of the type *kind*; null where there are none."""
+        """Return each row's application properties as a list of structs; null if it has none."""
         own = self._own()
         keys, values = self._texts(own)
         structs = pa.StructArray.from_arrays(
@@ -68,7 +68,7 @@ class Pairs:
 
 
 def pairs_of(properties: pa.Array) -> Pairs | np.ndarray:
-    """The pairs in *properties*, or the mask of odd rows: the others have to be asked for again."""
+    """Return the pairs in *properties*, or a mask of odd rows; then call again without these."""
     raw, ends = flat(_ended(properties))
     odd = _odd_text(raw, ends)
     if odd is not None:
@@ -82,7 +82,7 @@ def pairs_of(properties: pa.Array) -> Pairs | np.ndarray:
     bounds[2::2] = separators + 1
     parts = strings(bounds, raw)
     rows, name_at, sizes = len(ends), np.arange(0, 2 * len(separators), 4), np.diff(bounds)
-    full = (sizes[name_at] > 0) & (sizes[name_at + 2] > 0)  # readers drop the others
+    full = (sizes[name_at] > 0) & (sizes[name_at + 2] > 0)  # readers drop empty pairs
     names = _same_names(raw, ends, bounds) if full.all() else None
     if names is not None:
         row, kind = np.repeat(np.arange(rows), len(names)), np.tile(np.arange(len(names)), rows)
@@ -97,7 +97,7 @@ def pairs_of(properties: pa.Array) -> Pairs | np.ndarray:
 
 
 def _same_names(raw: np.ndarray, ends: np.ndarray, bounds: np.ndarray) -> list[str] | None:
-    """The names of each row if all rows have the same ones in the same order, none twice."""
+    """Return the names of a row if all rows have the same names in the same order, none twice."""
     each, rest = divmod(len(bounds) // 4, max(1, len(ends)))
     if rest or not each or not np.array_equal(bounds[4 * each :: 4 * each], ends):
         return None
@@ -113,7 +113,7 @@ def _same_names(raw: np.ndarray, ends: np.ndarray, bounds: np.ndarray) -> list[s
 
 
 def _ended(properties: pa.Array) -> pa.Array:
-    """With the last separator, which some brokers do not write, where one is missing."""
+    """Append the last separator where it is missing; some brokers do not write it."""
     raw, ends = flat(properties)
     starts = np.concatenate(([0], ends[:-1]))
     filled = ends > starts
@@ -129,7 +129,7 @@ def _ended(properties: pa.Array) -> pa.Array:
 
 
 def _odd_text(raw: np.ndarray, ends: np.ndarray) -> np.ndarray | None:
-    """Rows that are no UTF-8; None without any."""
+    """Return the mask of rows with invalid UTF-8; None if there are none."""
     if not len(raw) or raw.max() < 0x80:
         return None
     text = raw.tobytes()
@@ -148,7 +148,7 @@ def _is_text(raw: bytes) -> bool:
 
 
 def _odd_separators(raw: np.ndarray, ends: np.ndarray, places: np.ndarray) -> np.ndarray | None:
-    """Rows in which name, 0x01, value, 0x02 do not take turns; None without any."""
+    """Return the mask of rows that do not repeat name, 0x01, value, 0x02; None if none."""
     kinds = raw[places]
     if (
         len(kinds) % 2 == 0
@@ -165,7 +165,7 @@ def _odd_separators(raw: np.ndarray, ends: np.ndarray, places: np.ndarray) -> np
 
 
 def _repeated(row: np.ndarray, kind: np.ndarray, rows: int) -> np.ndarray | None:
-    """Rows with a name twice, of which the last one counts; None without any."""
+    """Return the mask of rows with a repeated name, whose last value counts; None if none."""
     counts = np.bincount(row, minlength=rows)
     most = int(counts.max(initial=0))
     odd = np.zeros(rows, bool)

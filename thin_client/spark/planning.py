@@ -1,19 +1,20 @@
-"""Which offsets a batch reads in how many tasks, and what of them is gone. Pure.
+"""Planning of batches: the offsets of each task, and the losses. Pure.
 
-What waits in a queue is judged twice: when a stream decides how far its next batch goes
-(``backlog``), and when the batch is planned (``plan_stream``), for after a crash Spark plans a
-batch again that it had decided on before. The rules:
+Each queue is checked twice: when a stream determines the end of its next batch (``backlog``), and
+when the batch is planned (``plan_stream``), because after a crash Spark plans a batch whose end was
+determined before. The rules:
 
-- A queue that the checkpoint does not know is read from its oldest message.
-- Messages before the oldest one are lost, if the query was to read them. Those of a topic that was
-  added by name to a query that has a checkpoint never were.
-- A queue that ends before its position was made anew: what it has is new, and read from its
-  beginning. What the old one still had is lost.
-- A queue of another life of its topic, where brokers tell, was made anew, however long it is.
-- A queue that is not there any more keeps its position, for it may come back with its broker. One
-  that is no longer asked for keeps it too, and lost nothing.
+- A queue that is not in the checkpoint is read from its oldest message.
+- Unread messages before the oldest one are lost. Those of a topic added by name to a query with a
+  checkpoint do not count as unread.
+- A queue that ends before its position was created again: it is read from its beginning, and the
+  unread messages of the old queue are lost.
+- A queue in another life of its topic (if brokers report lives) was created again, however long it
+  is.
+- A queue that is missing keeps its position, because it may return with its broker. A queue that is
+  no longer selected also keeps it, without a loss.
 
-Whether a loss ends the query or is a warning, the shell says.
+The caller decides whether a loss fails the query or is logged.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True, slots=True, order=True)
 class Loss:
-    """Messages of one queue that were still to be read, and are gone."""
+    """Unread messages of one queue that are gone."""
 
     queue: Queue
     reason: str
@@ -50,13 +51,13 @@ class Loss:
 
 
 class MessagesGone(Exception):
-    """A query cannot read what it was to read, and ``failOnDataLoss`` is true."""
+    """Unread messages are gone, and ``failOnDataLoss`` is true."""
 
     def __init__(self, losses: Sequence[Loss]) -> None:
         self.losses = tuple(losses)
         super().__init__(
-            f"messages that were still to be read are gone: {told(losses)}; set failOnDataLoss "
-            "to false to go on with what is there, or begin the query anew"
+            f"unread messages are gone: {told(losses)}; set failOnDataLoss to false to continue "
+            "with the remaining messages, or restart the query with a new checkpoint"
         )
 
     def __reduce__(self) -> tuple[type[MessagesGone], tuple[tuple[Loss, ...]]]:
@@ -65,7 +66,7 @@ class MessagesGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits for a stream: a slice for each queue, positions that stay, and losses."""
+    """Backlog of a stream: a slice for each queue, unchanged positions, and losses."""
 
     waiting: list[Slice]
     kept: dict[Queue, int]
@@ -74,14 +75,14 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tasks of a batch, in the order of their queues and offsets, and what it cannot read."""
+    """Tasks of a batch, in the order of queues and offsets, and its losses."""
 
     slices: list[Slice]
     losses: list[Loss]
 
 
 def told(losses: Iterable[Loss]) -> str:
-    """Some losses in a sentence."""
+    """Return the losses as a clause of a sentence, the first ones in full."""
     found = sorted(set(losses))
     shown = "; ".join(map(str, found[:_SHOWN]))
     return f"{shown}; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else shown
@@ -90,7 +91,7 @@ def told(losses: Iterable[Loss]) -> str:
 def backlog(
     start: Mapping[str, Mapping[str, int]], states: Iterable[QueueState], selection: Selection
 ) -> Backlog:
-    """What waits behind *start* in the queues of *states* that *selection* wants."""
+    """Return the backlog after *start* in those queues of *states* that *selection* includes."""
     positions = flat(start)
     there = by_queue(selection.of(states))
     waiting: list[Slice] = []
@@ -113,7 +114,7 @@ def plan_stream(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> Plan:
-    """The batch between two offsets of a stream; *states* are those of ``moved`` now."""
+    """Plan the batch between two offsets of a stream; *states*: of the queues of ``moved``."""
     positions, there = flat(start), by_queue(states)
     lives, later = lives_of(start), lives_of(end)
     slices: list[Slice] = []
@@ -150,7 +151,7 @@ def plan_batch(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> Plan:
-    """The tasks of a batch query; a queue that ends before it begins has nothing to read."""
+    """Plan a batch query; a queue whose end is before its start has nothing to read."""
     lasts, there = flat(end), by_queue(states)
     slices: list[Slice] = []
     losses: list[Loss] = []
@@ -165,7 +166,7 @@ def plan_batch(
 def moved(
     start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
 ) -> list[Queue]:
-    """The queues of which a batch between two offsets has to know the states."""
+    """Return the queues whose states are needed to plan a batch between two offsets."""
     before, lives, later = flat(start), lives_of(start), lives_of(end)
     return sorted(
         queue
@@ -177,16 +178,16 @@ def moved(
 def split(
     slices: Iterable[Slice], min_partitions: int | None, max_records: int | None = None
 ) -> list[Slice]:
-    """The same offsets in slices of *max_records* at most, and at least *min_partitions* of them,
-    if there are as many offsets.
+    """Split into slices of at most *max_records* offsets, and into at least *min_partitions*
+    slices if there are enough offsets.
 
-    The slice whose parts are largest is parted once more, until there are enough: so the largest
-    part is as small as it can be.
+    The slice with the largest pieces is split once more until there are enough, which minimizes the
+    largest piece.
     """
     found = sorted(each for each in slices if each.size > 0)
     parts = [1 if max_records is None else -(-each.size // max_records) for each in found]
     missing = min(min_partitions or 0, sum(each.size for each in found)) - sum(parts)
-    # heapq gives the least first.
+    # heapq pops the smallest item first.
     largest = [(-each.size / parts[index], index) for index, each in enumerate(found)]
     heapq.heapify(largest)
     for _ in range(missing):
@@ -197,7 +198,7 @@ def split(
 
 
 def _parted(whole: Slice, count: int) -> list[Slice]:
-    """*whole* in *count* slices whose sizes differ by 1 at most."""
+    """Split *whole* into *count* slices whose sizes differ by at most 1."""
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [Slice(*whole.queue, first, last, whole.life) for first, last in pairwise(edges)]
 
@@ -209,9 +210,10 @@ def _first(
     start: Mapping[str, Mapping[str, int]],
     selection: Selection,
 ) -> tuple[int, list[Loss]]:
-    """Where to read on in a queue that is there, and what is lost."""
+    """Return the first offset to read in an existing queue, and its losses."""
     if position is None:
-        # By name, a topic or queue is added as it is. What came by itself was empty when it came.
+        # A topic or queue added by name may have a history. One that appeared during the query was
+        # empty at first.
         came = selection.pattern is not None or (selection.assign is None and queue[0] in start)
         return state.begin, [_deleted(queue, 0, state)] if came and state.begin > 0 else []
     if _differ(lives_of(start).get(queue), state.life):
@@ -226,25 +228,23 @@ def _first(
 def _deleted(queue: Queue, position: int, state: QueueState) -> Loss:
     return Loss(
         queue,
-        f"begins at {state.begin}, so the broker deleted offsets {position} to {state.begin - 1}",
+        f"starts at {state.begin}: the broker deleted offsets {position} to {state.begin - 1}",
     )
 
 
 def _made_anew(queue: Queue, position: int, state: QueueState) -> Loss:
-    return Loss(queue, f"ends at {state.end}, before {position}, so it was made anew")
+    return Loss(queue, f"ends at {state.end}, before {position}: it was created again")
 
 
 def _differ(life: int | None, other: int | None) -> bool:
-    """True if these are two lives of a topic; False if one of them is not known."""
+    """Return whether these are two lives of a topic; False if one of them is unknown."""
     return life is not None and other is not None and life != other
 
 
 def _recreated(queue: Queue, position: int) -> Loss:
-    return Loss(
-        queue, f"was read up to {position}, and its topic was deleted and created again since"
-    )
+    return Loss(queue, f"was read up to {position}; its topic was deleted and created again since")
 
 
 def _vanished(queue: Queue, position: int | None) -> Loss:
-    where = "" if position is None else f", and was read up to {position}"
-    return Loss(queue, f"is not there (deleted, or its broker is down){where}")
+    where = "" if position is None else f"; it was read up to {position}"
+    return Loss(queue, f"is missing (deleted, or its broker is down){where}")

@@ -1,14 +1,14 @@
-"""A group's progress reported when a micro-batch ends, not when the next one is looked for.
+"""A listener that reports a group's progress as soon as a micro-batch ends.
 
-The source reports with each trigger what ended before it. Where triggers are minutes apart, this
-listener makes the group's lag true at once::
+The source reports finished batches at the next trigger. If triggers are minutes apart, this
+listener keeps the group's lag accurate::
 
     listener = ProgressListener(options, query="orders")  # the options of the source
     spark.streams.addListener(listener)
     spark.readStream.format("orderlane").options(**options).load().writeStream.queryName("orders")…
 
-Where a query goes on is Spark's own business, in its checkpoint: what is reported here only shows.
-So an error is logged, and the next batch reports again.
+A query continues from Spark's checkpoint; the report is only for display. An error is therefore
+logged, and the next batch reports again.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from thin_client.spark.offsets import LIVES, Offsets
 from thin_client.spark.options import ReadOptions
 from thin_client.spark.selection import Selection
 
-#: How long a job waits for Spark to tell its listeners of the end.
+#: Time for which a job waits until Spark notifies its listeners of the end.
 _END_S = 30.0
 
 
 class ProgressListener(StreamingQueryListener):
-    """Acks what the queries of one name have read.
+    """Listener that commits the progress of the queries of one name.
 
-    *options*: those of the source. *query*: the name of the query; None: one is made, see
-    ``query``. A session's listeners hear all its queries, and offsets do not say whose they are.
-    ``rows`` and ``batches`` count what was heard.
+    *options*: the source's. *query*: the name of the query; None generates one, see ``query``. The
+    name is needed because listeners receive the progress of all queries of a session, without the
+    options. ``rows`` and ``batches`` count the reported progress.
     """
 
     def __init__(self, options: Mapping[str, str], *, query: str | None = None) -> None:
-        """Raises OptionError."""
+        """Raise OptionError for invalid options."""
         read = ReadOptions.parse(options, streaming=True)
         self.query = query or f"orderlane-{read.connecting.group}-{secrets.token_hex(4)}"
         self.rows = self.batches = 0
@@ -53,7 +53,7 @@ class ProgressListener(StreamingQueryListener):
 
     @contextmanager
     def listening(self, spark: SparkSession) -> Iterator[Self]:
-        """Hear the queries of *spark* while the context lasts."""
+        """Listen to the queries of *spark* for the duration of the context."""
         spark.streams.addListener(self)
         try:
             yield self
@@ -62,16 +62,16 @@ class ProgressListener(StreamingQueryListener):
             self._client.close()
 
     def wait_for_end(self, query: Any) -> bool:
-        """Wait until all that *query*, which has ended, did was heard; False if time was up."""
+        """Wait for the last report of *query*, which has ended; return False after 30 s."""
         run = str(query.runId)
         with self._news:
             return self._news.wait_for(lambda: run in self._ended, timeout=_END_S)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Nothing has been read yet."""
+        """Do nothing: no batch has ended."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """A batch has ended."""
+        """Commit the end of a batch."""
         progress = event.progress
         if progress.name != self.query:
             return
@@ -82,17 +82,17 @@ class ProgressListener(StreamingQueryListener):
             report(self._client, offsets)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing was read."""
+        """Do nothing: no batch has ended."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """All of it was heard."""
+        """Wake ``wait_for_end``."""
         with self._news:
             self._ended.add(str(event.runId))
             self._news.notify_all()
 
 
 def ended_at(text: str | None, selection: Selection) -> Offsets | None:
-    """The offsets that a source of ours has come to; None for what another source says."""
+    """Return the end offsets of an orderlane source; None for another source's text."""
     try:
         found = json.loads(text or "null")
     except ValueError:

@@ -1,7 +1,7 @@
-"""The queues that a query reads, as the proxy tells of them.
+"""The states of a query's queues, as reported by the proxy.
 
-While a broker starts anew its queues may not be there, for it is not registered then. So a queue
-that the query has read, or is to read, is waited for before it counts as vanished.
+While a broker restarts it is not registered, and its queues may be missing. A queue that the query
+has read or is about to read is therefore awaited before it counts as deleted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from thin_client.spark.selection import Selection
 _log = logging.getLogger("orderlane")
 
 _NOT_FOUND = 404
-#: How often to look whether a queue is there again.
+#: Interval of checks for missing queues.
 LOOK_S = 1.0
 
 
 class Queues:
-    """Asks *client* about what *selection* names."""
+    """Requests the states of the queues of *selection* from *client*."""
 
     def __init__(
         self, client: BulkClient, selection: Selection, *, patience_s: float = PATIENCE_S
@@ -36,8 +36,9 @@ class Queues:
         self._given_up: set[Queue] = set()
 
     def states(self, *, known: Iterable[Queue] = ()) -> list[QueueState]:
-        """What there is to read now. Those *known* are waited for, and may have vanished; of others
-        that were named and are not there OptionError tells. Raises ClientError.
+        """Return the selected queues. Missing queues of *known* are awaited, and then left out.
+
+        Raises OptionError for another topic or queue that is named but missing, and ClientError.
         """
         before = set(known)
 
@@ -49,13 +50,13 @@ class Queues:
         return self._wait_for(set(filter(self._selection.wants, before)), ask)
 
     def at_time(self, timestamp_ms: int) -> list[QueueState]:
-        """The same with the offsets at a time, which are asked for once: they cost the brokers."""
+        """Return the states with the offsets at a time, cached: brokers have to search for them."""
         if timestamp_ms not in self._at:
             self._at[timestamp_ms] = self._selection.of(self._ranges(set(), timestamp_ms))
         return self._at[timestamp_ms]
 
     def of(self, queues: Iterable[Queue]) -> list[QueueState]:
-        """Those of *queues* that are there, or come back in time. Raises ClientError."""
+        """Return the states of *queues*, except those that stay missing. Raises ClientError."""
         wanted = set(queues)
         topics = {topic for topic, _ in wanted}
         found = self._wait_for(wanted, lambda: self._of_topics(topics, gone=topics))
@@ -64,7 +65,7 @@ class Queues:
     def _wait_for(
         self, wanted: set[Queue], ask: Callable[[], list[QueueState]]
     ) -> list[QueueState]:
-        """What *ask* gives once all of *wanted* is there, or time is up: for none twice."""
+        """Call *ask* until it returns all of *wanted* or time is up; await no queue twice."""
         until_s = time.monotonic() + self._patience_s
         said = False
         while True:
@@ -80,7 +81,7 @@ class Queues:
             if not said:
                 said = True
                 places = names(f"{topic}/{qid}" for topic, qid in away)
-                _log.warning("queues are not there, and waited for: %s", places)
+                _log.warning("waiting for missing queues: %s", places)
             time.sleep(LOOK_S)
 
     def _ranges(self, known: set[str], timestamp_ms: int | None = None) -> list[QueueState]:
@@ -88,7 +89,7 @@ class Queues:
         return self._of_topics(topics, gone=known, timestamp_ms=timestamp_ms)
 
     def _fitting(self, known: set[str]) -> list[str]:
-        """The topics that fit the pattern; of a group that lost one, those *known* before."""
+        """Return the topics that match the pattern; also *known* topics that the group lost."""
         try:
             there: Iterable[str] = self._client.topics()
         except Refused as error:
@@ -100,7 +101,7 @@ class Queues:
     def _of_topics(
         self, topics: set[str], *, gone: set[str], timestamp_ms: int | None = None
     ) -> list[QueueState]:
-        """All queues of *topics*; those of *gone* need not be there."""
+        """Return all queues of *topics*; topics of *gone* may be missing."""
         if not topics:
             return []
         try:

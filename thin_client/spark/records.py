@@ -1,7 +1,7 @@
-"""What a bulk reader gives to Spark: the schema, and stored records as Arrow batches of it.
+"""The schema of the source, and the conversion of stored records to Arrow batches.
 
-Nearly all rows are decoded many at a time (``columns.py``); the odd ones one by one, by the decoder
-that the proxy has, under the rules by which thin clients see a message. Both give the same rows.
+Most rows are decoded together (``columns.py``); odd ones one by one with the proxy's decoder, by
+the rules for messages in thin clients. Both give the same rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", _TEXT), pa.field("value", pa.binary())]))
 )
 
-#: Name, Spark's type and Arrow's for it, in order.
+#: Name, Spark type and Arrow type of each column, in order.
 _COLUMNS = (
     ("key", "STRING", _TEXT),
     ("value", "BINARY", pa.binary()),
@@ -48,27 +48,27 @@ _COLUMNS = (
 )
 _HEADERS_COLUMN = ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>", _HEADERS)
 
-#: Most rows and stored bytes of one batch; a larger record has a batch of its own. Bodies that were
-#: compressed count as what they are inflated to, so that no column outgrows its 32-bit offsets.
+#: Maximum rows and stored bytes of a batch; a larger record has a batch of its own. Compressed
+#: bodies count with their inflated size, so that no column exceeds its 32-bit offsets.
 MAX_ROWS, MAX_BYTES = 16_384, 8 * 1024 * 1024
-#: Smaller chunks are decoded together: a batch has a price of its own, of about 50 rows.
+#: Smaller chunks are joined: the fixed cost of a batch is that of about 50 rows.
 _WORTH_BYTES = 512 * 1024
-#: The milliseconds of Spark's years, 1 to 9999. A producer's clock may say anything.
+#: Spark's years 1 to 9999 in milliseconds since 1970; a producer's clock may be outside of them.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class GarbledRecords(ValueError):
-    """What came is not the records that it should be; the message says where and what is wrong."""
+    """The proxy sent invalid records; the message states the place and the defect."""
 
     def __init__(self, part: Slice, *, due: int, why: str) -> None:
         super().__init__(
             f"topic {part.topic!r}, qid {part.qid!r}, at or after offset {due}: {why}; expected"
-            " whole stored records with rising offsets"
+            " complete stored records with ascending offsets"
         )
 
 
 class CannotInflate(RuntimeError):
-    """A body is compressed by what this Python has no package for; the message names it."""
+    """A body is compressed with a codec that is not installed; the message names its package."""
 
     def __init__(self, part: Slice, offset: int, why: str) -> None:
         super().__init__(
@@ -78,12 +78,12 @@ class CannotInflate(RuntimeError):
 
 
 def schema_ddl(*, include_headers: bool) -> str:
-    """The columns as Spark writes a schema."""
+    """Return the columns as a Spark DDL schema."""
     return ", ".join(f"{name} {kind}" for name, kind, _ in _columns(include_headers))
 
 
 def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The columns as Spark wants them in Arrow, to the letter."""
+    """Return the columns as the exact Arrow schema that Spark expects."""
     return pa.schema([(name, kind) for name, _, kind in _columns(include_headers)])
 
 
@@ -94,10 +94,10 @@ def _columns(include_headers: bool) -> tuple[tuple[str, str, pa.DataType], ...]:
 def record_batches(
     chunks: Iterable[bytes], part: Slice, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of *part* in *chunks*, each a sequence of whole stored records, in queue order.
+    """Yield the rows of *part* from *chunks* of complete stored records, in queue order.
 
-    Records outside of *part* are left out. Raises GarbledRecords at the first one that cannot be
-    read, or whose offset is not above the one before, and CannotInflate.
+    Records outside *part* are skipped. Raises GarbledRecords at the first record that is invalid or
+    whose offset does not ascend, and CannotInflate.
     """
     decoder = _Decoder(part, arrow_schema(include_headers=include_headers))
     for data in _joined(chunks):
@@ -118,12 +118,12 @@ def _joined(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Decoder:
-    """Where the reading of one part stands."""
+    """Decoder of one slice, which remembers its last offset."""
 
     def __init__(self, part: Slice, schema: pa.Schema) -> None:
         self._part = part
         self._schema = schema
-        self._last = -1  # the offset of the last record that came
+        self._last = -1  # the offset of the last record
 
     def batches(self, data: bytes) -> Iterator[pa.RecordBatch]:
         try:
@@ -138,10 +138,10 @@ class _Decoder:
             raise self._garbled(str(error)) from error
 
     def _piece(self, data: bytes, bounds: np.ndarray) -> Generator[pa.RecordBatch, None, int]:
-        """A batch of the records between *bounds*; returns how many of them it took.
+        """Yield a batch of the records between *bounds*; return the number of records used.
 
-        Odd rows are decoded first: it shows whether they can be read, whatever their offsets say,
-        and how much their bodies take once they are inflated. If that is too much, the rest waits.
+        Odd rows are decoded first, whether or not they belong to the slice, to validate them and to
+        learn the inflated size of their bodies. Once that exceeds the limit, the batch ends.
         """
         start, end = int(bounds[0]), int(bounds[-1])
         rows = Rows.of(memoryview(data)[start:end], bounds[:-1] - start, self._part.topic)
@@ -167,8 +167,10 @@ class _Decoder:
         return len(rows)
 
     def _check_codec(self, message: StoredMessage) -> None:
-        """A body that nobody can inflate is a row as stored; one that is not inflated only because
-        of what is installed would be a wrong row.
+        """Raise CannotInflate if the codec of the body is not installed.
+
+        A body with an unknown or damaged compression is kept as stored; but a missing package must
+        not change rows.
         """
         try:
             if message.body_is_compressed:
@@ -181,7 +183,7 @@ class _Decoder:
         if len(falls):
             at = int(falls[0])
             self._last = int(offsets[at - 1]) if at else self._last
-            raise self._garbled(f"the record of offset {offsets[at]} comes behind it")
+            raise self._garbled(f"the record of offset {offsets[at]} follows")
         if len(offsets):
             self._last = int(offsets[-1])
 
@@ -191,7 +193,7 @@ class _Decoder:
     def _batch(
         self, rows: Rows, places: np.ndarray, single: dict[int, StoredMessage]
     ) -> pa.RecordBatch:
-        """The rows at *places*, and the *single* ones, in order."""
+        """Return the rows at *places* and the *single* rows, in queue order."""
         plain = rows.only(places)
         while len(plain) and not isinstance(pairs := pairs_of(plain.properties()), Pairs):
             for at in np.flatnonzero(pairs).tolist():
@@ -257,7 +259,7 @@ class _Decoder:
 
 
 def _plain_keys(keys: pa.Array) -> pa.Array:
-    """*keys* without the blanks around them; null where nothing is left."""
+    """Return *keys* without surrounding blanks; null if empty."""
     plain = pc.utf8_trim(keys, characters=BLANKS)
     return pc.if_else(pc.equal(plain, ""), None, plain)
 

@@ -1,4 +1,4 @@
-"""Errors that a person can mend reach them as one sentence, not behind a page of Python."""
+"""Display of errors that a user can fix: one sentence, without a Python traceback."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from thin_client.spark.outgoing import RowRefused
 from thin_client.spark.planning import MessagesGone
 from thin_client.spark.records import GarbledRecords
 
-#: Spark's workers leave the traceback away if it is set. One that fails ends, and this with it.
+#: Spark's workers omit the traceback if it is set. A worker that fails exits, so it is not unset.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-_MENDABLE = (OptionError, ClientError, DataLost, MessagesGone, GarbledRecords, RowRefused)
+_FIXABLE = (OptionError, ClientError, DataLost, MessagesGone, GarbledRecords, RowRefused)
 
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Inside, in a worker of Spark: what can be mended ends the worker with its sentence alone."""
+    """In a Spark worker, raise errors that a user can fix without traceback and cause."""
     try:
         yield
-    except _MENDABLE as error:
+    except _FIXABLE as error:
         os.environ[_HIDE_TRACEBACK] = "1"
         error.__cause__, error.__suppress_context__ = None, True
         raise

@@ -1,7 +1,7 @@
 """The sink: ``df.write`` and ``df.writeStream`` with format ``orderlane``.
 
-Rows go through the proxy, in their order in the task, at least once. Spark makes a writer on the
-driver, which refuses what cannot be written before any task runs, and sends copies of it to tasks.
+Rows are sent through the proxy in the order of their task, at least once. Spark creates the writer
+on the driver, where it refuses invalid columns before any task runs, and sends copies to tasks.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import Origin, Pace, check_columns, portions
 from thin_client.spark.sentences import sentences
 
-#: How long one request may be tried before its task fails, which Spark then runs again: longer than
-#: a broker or proxy takes to start anew.
+#: Time for which a request is retried before its task fails and Spark repeats it: longer than a
+#: restart of a broker or proxy.
 _PATIENCE_S = 60.0
-#: What Spark tells the tasks of a micro-batch.
+#: Local properties that Spark sets for the tasks of a micro-batch.
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task sent."""
+    """Result of a task."""
 
     rows: int
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a batch. Its name is made here, once: tasks that run again know it."""
+    """Writer of a batch. Its job ID is generated on the driver, so repeated tasks use the same."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, *, overwrite: bool) -> None:
-        """Raises OptionError for what cannot be written."""
+        """Raise OptionError for invalid options or columns, and for *overwrite*."""
         if overwrite:
             raise OptionError("a topic cannot be overwritten: write with mode('append')")
         self._options = WriteOptions.parse(options, streaming=False)
@@ -56,13 +56,13 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query, which are named by it and their number."""
+    """Writer of a query's micro-batches, which are named after the query and their number."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, *, overwrite: bool) -> None:
-        """Raises OptionError for what cannot be written."""
+        """Raise OptionError for invalid options or columns, and for *overwrite*."""
         if overwrite:
             raise OptionError(
-                "outputMode is complete, and a topic cannot be overwritten: use append or update"
+                "a topic cannot be overwritten by outputMode complete: use append or update"
             )
         self._options = WriteOptions.parse(options, streaming=True)
         _check(schema, self._options)

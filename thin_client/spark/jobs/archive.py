@@ -1,14 +1,14 @@
-"""A topic to Parquet, exactly once, in folders by date::
+"""Archive a topic as Parquet, exactly once, in folders by date::
 
     PATH/date=2026-01-31/batch=<query>-<number>/part-….parquet
     PATH/_checkpoint
 
-*date* is the day, in UTC, on which the broker stored a message. A micro-batch replaces the folders
-that bear its own name, so one that Spark runs twice leaves its rows once. Its files are made beside
-them, in a folder whose name begins with a dot, and moved in one step a folder: a reader sees all
-rows that a batch has of a day, or none. While a batch is run again after a crash, its folders may
-be away for a moment. The name of the query is part of the folder's, so an archive that begins anew
-with another checkpoint replaces nothing: it adds what it reads.
+*date* is the UTC day on which the broker stored a message. A micro-batch replaces the folders of
+its own name, so its rows are stored once even if Spark runs it twice. Its files are written to a
+folder with a leading dot and moved in one step per folder: a reader sees all of a batch's rows of a
+day, or none. While a batch is repeated after a crash, its folders may be missing for a moment. The
+folder name contains the name of the query, so an archive with another checkpoint replaces no
+folders: it adds the rows that it reads.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from thin_client.spark.progress import ProgressListener
 
 DATE, BATCH = "date", "batch"
 _DAY_MS = 86_400_000
-#: How often to look whether the job was told to end.
+#: Interval of checks for *ending*.
 _LOOK_S = 0.5
 _QUERY = "sql.streaming.queryId"
-#: Where Spark makes files that it moves in one step.
+#: Prefix of Spark's folders for unfinished files.
 _UNFINISHED = ".spark-staging-"
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a job did."""
+    """Result of an archive job."""
 
     rows: int
     batches: int
@@ -54,18 +54,24 @@ def archive(
     every: str | None = None,
     ending: threading.Event | None = None,
 ) -> Archived:
-    """Write what *options*, those of the source, read to *path*.
+    """Archive the messages that the source reads, by default from the earliest.
 
-    Begins at the earliest messages unless told otherwise, goes on from *checkpoint* (default:
-    ``_checkpoint`` in *path*), and ends with what was there when it began; *continuous*: goes on
-    until *ending* is set, with a micro-batch *every* so often, as in ``"10 seconds"``. Raises
-    OptionError with the sentence of whatever ended it before.
+    Args:
+        spark: the session of the query.
+        options: those of the source.
+        path: the folder of the archive.
+        checkpoint: where a repeated run continues; default: ``_checkpoint`` in *path*.
+        continuous: run until *ending* is set; by default only to the topics' ends at the start.
+        every: interval of micro-batches with *continuous*; default: ``"10 seconds"``.
+        ending: stops the job when set.
+
+    Raises OptionError, with one sentence, if the job fails.
     """
     if every is not None and not continuous:
-        raise OptionError("every says how often a continuous archive writes: set continuous too")
+        raise OptionError("every is the interval of a continuous archive: set continuous too")
     beginnings = [name for name in options if name.lower().startswith("starting")]
     given = dict(options) if beginnings else with_defaults(options, startingOffsets="earliest")
-    ReadOptions.parse(given, streaming=True)  # before Spark starts anything
+    ReadOptions.parse(given, streaming=True)  # fails before Spark starts a query
     with failing_in_words():
         return _run(
             spark,
@@ -106,19 +112,19 @@ def _run(
 
 
 def _replace(batch: DataFrame, path: str, name: str) -> None:
-    """Write *batch* to the folders of its *name*, instead of what stands there."""
+    """Write *batch* to the folders of its *name*, replacing their content."""
     days = sf.expr(f"date_from_unix_date(CAST(unix_millis(timestamp) DIV {_DAY_MS} AS INT))")
     rows = batch.withColumn(DATE, days).withColumn(BATCH, sf.lit(name))
-    # The writer would sort by folder anyway: sorted so, a file has the order of the queues too.
+    # The writer sorts by folder anyway: sorting here also keeps each file in queue order.
     rows.sortWithinPartitions(DATE, BATCH, "topic", "qid", "offset").write.mode("overwrite").option(
         "partitionOverwriteMode", "dynamic"
     ).partitionBy(DATE, BATCH).parquet(path)
 
 
 def _sweep(spark: SparkSession, path: str) -> None:
-    """Delete what jobs that were killed more than a day ago left unfinished."""
+    """Delete unfinished files of jobs that were killed more than a day ago."""
     context = spark.sparkContext
-    # Spark's own file systems, whatever *path* is on; PySpark has no public way to them.
+    # Spark's file systems support any *path*; PySpark has no public API for them.
     folder = context._jvm.org.apache.hadoop.fs.Path(path)
     files = folder.getFileSystem(context._jsc.hadoopConfiguration())
     oldest_ms = time.time_ns() // 1_000_000 - _DAY_MS

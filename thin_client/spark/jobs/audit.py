@@ -1,17 +1,17 @@
-"""The invariants of ``orderlane verify-history`` over histories too long for one process.
+"""``orderlane verify-history`` for histories too long for one process.
 
-The events are split by queue (see ``proxy.history.splitting``), each part is sorted by time and
-judged by the same checker, and the verdicts are put together: they are those of one process on the
-same files. Nothing is left out. Spark's part is to bring events to where they are needed::
+The events are split by queue (see ``proxy.history.splitting``), the same checker judges each part
+in order of time, and the verdicts are merged: the result equals that of one process on the same
+files. Spark distributes the events::
 
     lines ─► events ─┬─ of lanes ───────────────────────────► queue parts ─┐
-                     ├─ sends, by where their message stands ─► queue parts ─┼─► verdicts
+                     ├─ sends, by the place of their message ─► queue parts ─┼─► verdicts
                      ├─ pulls and leases of a group at a node ─► clocks ─► queue parts
                      ├─ leases of clients that repeated a pull ─► client parts ─┤
                      └─ hand-outs of groups with a rate limit ─► rate parts ─┘
 
-A task holds what the checker holds of one part: some 300 bytes a message of one queue. Where pulls
-waited, the events of a group at one node pass through one task, which keeps nothing of them.
+A task needs the memory of the checker for one part: about 300 bytes per message of one queue. If
+pulls waited, the events of a group at one node pass through one task, which does not keep them.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _COUNTS = (
     *("sends", "acknowledged", "deliveries", "handled", "keys"),
     *("repeated_deliveries", "repeated_handlings", "late", "lost", "void", "changed"),
 )
-#: Tells where a queue went, also to a node that had it.
+#: Events that change a queue's owner; the former owner's node needs them too.
 _HANDS = ("own+", "own-", "drain")
 
 
 class _Told(NamedTuple):
-    """An event for every queue part, at its place in the order."""
+    """An event for every queue part, with its sort key."""
 
     key: tuple[int, ...]
     line: bytes
@@ -63,10 +63,10 @@ class _Told(NamedTuple):
 def audit(
     spark: SparkSession, files: Sequence[str], *, limits: Limits | None = None
 ) -> tuple[Report, dict[Part, Verdict]]:
-    """Judge the histories in *files* together: files as Spark names them, or folders of them.
+    """Verify the histories in *files* (paths or URLs for Spark, or folders) together.
 
-    Returns the report, and the verdicts on parts. Raises HistoryError as ``verify`` does, and
-    OptionError where Spark cannot do it.
+    Return the report, and the verdict on each part. Raises HistoryError as ``verify`` does, and
+    OptionError if Spark fails.
     """
     with failing_in_words(), read_history(spark, files) as history:
         rows = _queue_rows(history)
@@ -94,8 +94,8 @@ def write_audit(
     out: str,
     overwrite: bool = False,
 ) -> None:
-    """Write *report* to ``report.json`` in the folder *out*, and to ``parts``, as Parquet, what was
-    found in each part. Raises OptionError if the folder holds an audit.
+    """Write *report* to ``report.json`` in the folder *out*, and the verdicts to ``parts`` as
+    Parquet. Raises OptionError if the folder holds an audit.
     """
     rows = []
     for part, verdict in sorted(verdicts.items()):
@@ -114,7 +114,7 @@ def write_audit(
 def _judge(
     rows: Iterable[Row], told: Sequence[_Told], limits: Limits | None
 ) -> Iterator[tuple[int, str, bytes]]:
-    """Verdicts on the parts of one task; or the first error, without one, and when it was."""
+    """Yield the verdicts on the parts of one task, or the time and text of the first error."""
     t_ns = -1
 
     def lines() -> Iterator[tuple[str, bytes]]:
@@ -142,7 +142,7 @@ def _part(kind: str, *names: str) -> Column:
 
 
 def _told(history: History) -> list[_Told]:
-    """What every queue part has to know, in order: the whole, faults, starts, the end of each."""
+    """Return the events for all queue parts, sorted: totals, faults, starts, each node's last."""
     first = [_Told((-2, 0, 0, 0, 0), orjson.dumps(whole_event(history.whole)))]
     faults = [
         _Told(_key(row), row["line"].encode())
@@ -191,7 +191,7 @@ def _queue_rows(history: History) -> DataFrame:
 
 
 def _clock_rows(history: History) -> DataFrame | None:
-    """``clock`` events of groups at nodes where pulls waited, for the queues that they read."""
+    """Return the ``clock`` events of groups at nodes where pulls waited, for their queues."""
     if not history.pullers:
         return None
     spark, events = history.events.sparkSession, history.events
@@ -225,14 +225,14 @@ def _clocks(rows: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
 
     try:
         for _, clock in clocks(lines()):
-            after = (*key[:-1], 1)  # the event that it follows from
+            after = (*key[:-1], 1)  # directly after the event that caused it
             yield clock.group, clock.topic, *after, orjson.dumps(clock.event()).decode()
     except HistoryError:
-        return  # the queue's part meets the same event, and says so
+        return  # the part of the queue reports the same event
 
 
 def _rate_rows(history: History) -> DataFrame:
-    """Groups with a rate limit: their owners, and all that these handed out."""
+    """Return the events of groups with a rate limit: ownership and deliveries."""
     events = history.events
     limited = events.where("e = 'rate'").select("reading").distinct()
     rated = events.where(sf.col("e").isin(*RATED)).join(sf.broadcast(limited), "reading")
@@ -245,7 +245,7 @@ def _rate_rows(history: History) -> DataFrame:
 
 
 def _client_rows(history: History) -> DataFrame | None:
-    """Clients that repeated a pull: their leases, and who else was given what they had."""
+    """Return leases of clients that repeated a pull, and other leases of the same messages."""
     events = history.events
     answers = (
         events.where("e = 'deliver' and request is not null")

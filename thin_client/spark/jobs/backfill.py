@@ -1,12 +1,11 @@
-"""Parquet to a topic, at a rate, each key in its order.
+"""Send Parquet files to a topic, rate-limited, in order within each key.
 
-All rows of a key go through one task, sorted. An archive says itself in which order: by offset in
-each queue, and by the time of storing between the queues that a key has been in. Other files name
-their columns for it.
+One task sends all rows of a key, sorted. For an archive the order is known: by offset within a
+queue, and by stored time between the queues of a key. Other files need *order_by*.
 
-At least once: a task that fails is run again, with the same names of messages (``outgoing.py``).
-With a file for its progress a job goes day by day, and run again it begins with the first day that
-was not sent whole, whose messages bear the same names again.
+Messages are sent at least once: a repeated task creates the same message names (``outgoing.py``).
+With a progress file a job sends day by day; a repeated job starts with the first unfinished day,
+whose messages have the same names again.
 """
 
 from __future__ import annotations
@@ -27,21 +26,25 @@ from thin_client.spark.jobs.words import with_defaults
 from thin_client.spark.options import OptionError, WriteOptions
 from thin_client.spark.outgoing import COLUMNS, sharding_key
 
-#: What makes rows those of an archive: their order needs no other word.
+#: Columns of an archive, which define the order of its rows.
 _PLACE = ("topic", "qid", "offset", "timestamp")
 _LANE, _DAY, _ORDER = "_lane", "_day", "_order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to send, and how.
+    """Rows to send, and how to send them.
 
-    *select*: expressions of SQL that make the columns of messages (default: those that are there).
-    *where*: which rows. *order_by*: columns that order the rows of a key (default: as an archive
-    has them). *sharding_path*: a JSON path into the value; what it finds chooses the queue, and is
-    what keeps its order. *rows_per_second*: of the whole job. *partitions*: tasks (default: as many
-    as run at a time). *keep_ids*: messages keep the ids in the column ``messageId``. *progress*:
-    file on the driver that makes the job go on, day by day.
+    Args:
+        select: SQL expressions for the columns of messages; default: the columns of the files.
+        where: SQL condition for the rows.
+        order_by: columns that order the rows of a key; default: the order of an archive.
+        sharding_path: JSON path into the value; its result chooses the queue and is the key whose
+            order is kept.
+        rows_per_second: maximum rate of the whole job.
+        partitions: number of tasks; default: Spark's default parallelism.
+        keep_ids: keep the message IDs in the column ``messageId``.
+        progress: file on the driver; with it a repeated job continues, day by day.
     """
 
     select: Sequence[str] = ()
@@ -54,8 +57,8 @@ class Plan:
     progress: Path | None = None
 
     def about(self) -> dict[str, str]:
-        """What of it decides which messages are sent, and in which order: a job that goes on has to
-        be told the same.
+        """Return the settings that determine the messages and their order; a job that continues
+        from a progress file needs the same ones.
         """
         said = {
             "select": ", ".join(self.select),
@@ -70,12 +73,12 @@ class Plan:
 def backfill(
     spark: SparkSession, options: Mapping[str, str], path: str, *, topic: str, plan: Plan
 ) -> int:
-    """Send the rows at *path* to *topic*, with *options* of the sink; how many were sent.
+    """Send the rows at *path* to *topic* with the sink's *options*; return the number of rows sent.
 
-    Raises OptionError with the sentence of whatever ended it.
+    Raises OptionError, with one sentence, if the job fails.
     """
     given = {**options, "topic": topic}
-    WriteOptions.parse(given, streaming=False)  # before Spark reads anything
+    WriteOptions.parse(given, streaming=False)  # fails before Spark reads a file
     _check(plan)
     progress = Progress.read(
         plan.progress,
@@ -97,9 +100,7 @@ def backfill(
 
 def _check(plan: Plan) -> None:
     if plan.rows_per_second is not None and not plan.rows_per_second > 0:
-        raise OptionError(
-            f"the rate is {plan.rows_per_second:g}: expected more than 0 rows a second"
-        )
+        raise OptionError(f"the rate is {plan.rows_per_second:g} rows/s: expected a number above 0")
     if plan.sharding_path is not None:
         try:
             json_path(plan.sharding_path)
@@ -108,13 +109,13 @@ def _check(plan: Plan) -> None:
 
 
 def _days(rows: DataFrame, progress: Progress) -> Iterator[tuple[str, DataFrame]]:
-    """What is still to be sent, in turn, by day; all at once where no progress is kept."""
+    """Yield the remaining rows day by day; all at once without a progress file."""
     if progress.path is None:
         yield "", rows
         return
     if DATE not in rows.columns:
         raise OptionError(
-            f"progress is kept by the column {DATE!r}, which is not there: go without progress"
+            f"progress needs the column {DATE!r}, which the files do not have: omit progress"
         )
     text = sf.col(DATE).cast("string")
     days = sorted(row[0] or "" for row in rows.select(text).distinct().collect())
@@ -124,7 +125,7 @@ def _days(rows: DataFrame, progress: Progress) -> Iterator[tuple[str, DataFrame]
 
 
 def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
-    """The messages, each key in one partition and in its order."""
+    """Return the messages, each key in one partition and in order."""
     wanted = [sf.expr(each) for each in plan.select] or [
         sf.col(name)
         for name in COLUMNS
@@ -134,19 +135,19 @@ def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
     messages = rows.select(*wanted, *(each.alias(f"{_ORDER}{i}") for i, each in enumerate(order)))
     if "value" not in messages.columns:
         raise OptionError(
-            "there is no column 'value', which becomes the message's body: make one with select, as"
-            " in to_json(struct(*)) AS value"
+            "column 'value' is missing: create the message's body with select, as in"
+            " to_json(struct(*)) AS value"
         )
     if plan.sharding_path is not None:
         messages = messages.withColumn("shardingKey", _found_at(plan.sharding_path))
     columns = [f"{_ORDER}{i}" for i in range(len(order))]
     lane = [_plain(name) for name in ("shardingKey", "key") if name in messages.columns]
-    # What has no key has no order: it goes wherever there is room.
+    # Rows without a key have no order: they are spread over all partitions.
     spread = sf.xxhash64(*columns).cast("string")
     messages = messages.withColumn(_LANE, sf.coalesce(*lane, spread))
     messages = messages.repartition(partitions, _LANE)
     if by_place:
-        # A broker's clock may step back, offsets do not: inside a queue they count alone.
+        # A broker's clock may step back, offsets do not: within a queue only offsets count.
         topic, qid, offset, timestamp = columns
         queue = Window.partitionBy(_LANE, topic, qid).orderBy(offset)
         reached = sf.max(timestamp).over(queue.rowsBetween(Window.unboundedPreceding, 0))
@@ -157,19 +158,19 @@ def _messages(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
 
 
 def _plain(name: str) -> Column:
-    """A column of keys, as ``plain_key`` has them; null where nothing is left."""
+    """Return a column of keys, trimmed as ``plain_key`` does; null if empty."""
     plain = sf.regexp_replace(sf.col(name), r"^[\x00-\x20]+|[\x00-\x20]+$", "")
     return sf.when(plain != "", plain)
 
 
 def _order(rows: DataFrame, plan: Plan) -> tuple[list[Column], bool]:
-    """By what rows are ordered, and whether that is the place of an archived message."""
+    """Return the columns that order rows, and whether they are those of an archive."""
     if plan.order_by:
         return [sf.col(name) for name in plan.order_by], False
     if missing := [name for name in _PLACE if name not in rows.columns]:
         raise OptionError(
-            "nothing says in which order the rows of a key go (an archive would have a column"
-            f" {missing[0]!r}): name columns with order_by"
+            f"the order of a key's rows is unknown (an archive has a column {missing[0]!r}): name"
+            " columns with order_by"
         )
     return [sf.col(name) for name in _PLACE], True
 
@@ -178,7 +179,7 @@ def _found_at(path: str) -> Column:
     def found(value: Any) -> str | None:
         return sharding_key(path, value)
 
-    # With Arrow it would want pandas, which nothing else here needs.
+    # With Arrow it would need pandas, which no other part of this package needs.
     return sf.udf(found, "string", useArrow=False)("value")
 
 

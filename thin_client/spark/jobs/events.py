@@ -1,4 +1,4 @@
-"""Histories as a table of events, and what is to be known of all of them first."""
+"""Histories as a table of events, and the totals that the audit needs first."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from proxy.history.splitting import Traits, traits_of
 from proxy.history.verdicts import Whole
 from thin_client.spark.options import OptionError
 
-#: Where an event stands in the order of all: its time, its file, its place there; and whether it
-#: follows from the event of that place. ``line`` numbers rise within a block of a file only.
+#: Sort key of an event: its time, its file, its place there, and whether it was derived from the
+#: event at that place. ``line_id`` ascends only within a block of a file.
 ORDER = ("t_ns", "file", "block", "line_id", "after")
 
 _SCHEMA = (
@@ -34,21 +34,21 @@ _NO_TRAITS = (None,) * (len(Traits._fields) - 2)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All events of some files; names as in ``Traits``, but *reading* for the group."""
+    """Events of several files; names as in ``Traits``, but *reading* for the group."""
 
     events: DataFrame
     whole: Whole
     last_ns: dict[str, int]
-    """The last event of each node."""
+    """Time of each node's last event."""
     lanes: set[tuple[str, str, str]]
-    """Group, topic and queue."""
+    """Group, topic and queue of each lane."""
     pullers: set[tuple[str, str]]
-    """Nodes and groups of pulls that waited."""
+    """Node and group of pulls that waited."""
 
 
 @contextmanager
 def read_history(spark: SparkSession, files: Sequence[str]) -> Iterator[History]:
-    """The events in *files*. Raises HistoryError if a line is no event, and not torn."""
+    """Yield the events in *files*. Raises HistoryError for an invalid line that is not torn."""
     text = spark.read.option("lineSep", "\n").text(_expanded(files))
     ranks = {name: rank for rank, name in enumerate(sorted(map(_bare, text.inputFiles())))}
     place = ("_metadata.file_path", "_metadata.file_block_start")
@@ -68,7 +68,7 @@ def read_history(spark: SparkSession, files: Sequence[str]) -> Iterator[History]
 
 
 def _bare(url: str) -> str:
-    """Spark spells a file of this machine in two ways; as people write it."""
+    """Return a local file's URL, which Spark spells in two ways, as a path."""
     parts = urlsplit(url)
     return unquote(parts.path) if parts.scheme in ("", "file") else url
 
@@ -85,7 +85,7 @@ def _parsed(line: str, place: tuple[int, int, int]) -> tuple[Any, ...]:
 
 
 def _expanded(files: Sequence[str]) -> list[str]:
-    """Folders of this machine as their histories; Spark would read their logs, too."""
+    """Replace local folders by their histories; Spark would also read their logs."""
     found = []
     for name in files:
         url = urlsplit(name)
@@ -95,14 +95,15 @@ def _expanded(files: Sequence[str]) -> list[str]:
             continue
         inside = sorted(str(each) for each in path.glob("*.jsonl"))
         if not inside:
-            raise OptionError(f"{name}: holds no history (no *.jsonl file)")
+            raise OptionError(f"{name} holds no history: expected *.jsonl files")
         found += inside
     return found
 
 
 def _torn(parsed: DataFrame, names: dict[int, str]) -> int:
-    """How many lines are torn: the last ones of killed processes. Raises HistoryError if one that
-    is no event is followed by anything but a new start.
+    """Return the number of torn lines: the last lines of killed processes.
+
+    Raises HistoryError if an invalid line is followed by anything but the start of a process.
     """
     place = sf.struct("block", "line_id")
     bad = parsed.where("e is null").select("file", place.alias("bad"))
@@ -142,7 +143,7 @@ class _Seen:
 
 
 def _overview(events: DataFrame, torn: int) -> History:
-    """One job, for what has few values."""
+    """Collect the columns with few values in one Spark job."""
     wrong = events.where("wrong is not null").orderBy("t_ns").select("wrong").limit(1)
     seen = _Seen()
     sent = sf.col("e").isin("send", "send_ok").alias("sent")

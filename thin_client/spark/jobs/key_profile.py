@@ -1,12 +1,12 @@
-"""Candidate order keys over the whole history of a topic: exact counts, tables and a report::
+"""Profile candidate order keys over the whole history of a topic, with exact counts::
 
     OUT/keys      Parquet, a row for each candidate and key
     OUT/summary   Parquet, a row for each candidate
     OUT/report.md, OUT/report.json
 
-What is counted is what ``proxy.tuning`` counts: each task makes a partial profile of its messages,
-whose key is what the proxy would compute, and Spark adds the cells up. Only histograms and the
-hottest keys reach the driver, so there may be more keys than fit into its memory.
+The counts are those of ``proxy.tuning``: each task profiles its messages, with the keys that the
+proxy would compute, and Spark adds the cells up. Only histograms and the hottest keys reach the
+driver, so the keys need not fit into its memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from thin_client.spark.jobs.output import refusing_existing, write_text
 from thin_client.spark.jobs.session import failing_in_words
 from thin_client.spark.options import OptionError, ReadOptions
 
-#: A task gives its cells away when it holds so many: some 200 bytes each.
+#: Number of cells at which a task emits its partial profile; a cell takes about 200 bytes.
 _CELLS = 200_000
 _CELL_ROWS = (
     "candidate string, qid string, key binary, kind string, time_window bigint,"
@@ -49,7 +49,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked of a profile; *missing* and *workers* are what the group would run with."""
+    """Settings of a profile; *missing* and *workers* as the group would run with."""
 
     candidates: Sequence[str]
     windows: Windows = field(default_factory=Windows)
@@ -62,9 +62,9 @@ class Plan:
 def key_profile(
     spark: SparkSession, options: Mapping[str, str], topic: str, *, plan: Plan, out: str
 ) -> TuningReport:
-    """Profile all that *topic* holds; *options* are those of the source.
+    """Profile all messages of *topic*, read with the source's *options*.
 
-    Raises OptionError, with the sentence of whatever is wrong, before a job starts where possible.
+    Raises OptionError, with one sentence, before a job starts where possible.
     """
     given = {**options, "subscribe": topic}
     ReadOptions.parse(given, streaming=False)
@@ -78,8 +78,8 @@ def key_profile(
 
 
 def profile_rows(rows: DataFrame, *, plan: Plan, out: str, source: str) -> TuningReport:
-    """The same of *rows* with the columns of the source, such as those of an archive."""
-    # All cells of a key in one place: what is asked of keys and chains moves nothing more.
+    """Profile *rows* with the columns of the source, such as those of an archive."""
+    # Repartition once: later aggregations by key and chain then need no further shuffle.
     cells = _cells(rows, plan).repartition("candidate", "key").persist()
     try:
         keys = _write_keys(cells, plan, f"{out.rstrip('/')}/keys")
@@ -96,7 +96,7 @@ def profile_rows(rows: DataFrame, *, plan: Plan, out: str, source: str) -> Tunin
 
 
 class _Message(NamedTuple):
-    """What a rule looks at."""
+    """Message as an order-key rule reads it."""
 
     key: str | None
     body: bytes
@@ -121,7 +121,7 @@ def _cells(rows: DataFrame, plan: Plan) -> DataFrame:
         *("key", "value", "qid", "offset", sf.unix_millis("timestamp")),
         *(["properties"] if needs_properties else []),
     )
-    # Not by mapInArrow: that would want pandas, which nothing else here needs.
+    # mapInArrow would need pandas, which no other part of this package needs.
     cells = wanted.rdd.mapPartitions(count)
     return rows.sparkSession.createDataFrame(cells, _CELL_ROWS, verifySchema=False)
 
@@ -133,7 +133,7 @@ def _as_rows(profile: KeyProfile) -> Iterator[tuple[Any, ...]]:
 
 
 def _write_keys(cells: DataFrame, plan: Plan, path: str) -> DataFrame:
-    """A row for each candidate and key; read back, so that nothing is counted twice."""
+    """Write a row for each candidate and key, and read them back to avoid counting twice."""
     keyed = cells.where("key is not null")
     per_key = keyed.groupBy("candidate", "key").agg(
         sf.sum("messages").alias("messages"),

@@ -1,4 +1,4 @@
-"""Texts beside a job's tables."""
+"""Output of jobs: text files beside the tables, and the refusal to overwrite."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from thin_client.spark.options import OptionError
 
 @contextmanager
 def refusing_existing(out: str, what: str) -> Iterator[None]:
-    """OptionError where Spark says that a folder inside *out* exists: it holds *what*."""
+    """Raise OptionError if Spark finds an existing folder in *out*, which then holds *what*."""
     try:
         yield
     except AnalysisException as error:
         if error.getCondition() != "PATH_ALREADY_EXISTS":
             raise
         raise OptionError(
-            f"{out} holds {what}: name another folder, or say that it is to be overwritten"
+            f"{out} already holds {what}: choose another folder, or set overwrite"
         ) from None
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write *text* to *path*: a file where that is a folder of this machine; elsewhere Spark writes
-    a folder of that name, with one text file in it, as it writes everything.
+    """Write *text* to *path*: a file if the path is local; elsewhere Spark writes a folder of that
+    name with one text file in it.
     """
     scheme = urlsplit(path).scheme
     if scheme in ("", "file"):

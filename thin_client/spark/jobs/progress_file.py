@@ -1,4 +1,4 @@
-"""How far a job has come that goes step by step: a small file on the driver, replaced at once."""
+"""Progress of a job in steps: a small file on the driver, replaced atomically."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from thin_client.spark.options import OptionError
 
 @dataclass(slots=True)
 class Progress:
-    """*about*: what the job does; it cannot go on as another. *job* and *partitions* stay those of
-    the first run: they are in the names of its messages. *path*: None: nothing is kept.
+    """Finished steps of a job.
+
+    Args:
+        path: the file; None: no progress is stored.
+        about: the job's settings; a job with other settings cannot continue.
+        job: the job ID of the first run, part of the names of its messages.
+        partitions: the number of tasks of the first run, part of the names too.
     """
 
     path: Path | None
@@ -28,7 +33,10 @@ class Progress:
     def read(
         cls, path: Path | None, about: Mapping[str, str], *, partitions: int, job: str
     ) -> Self:
-        """What the file says; *partitions* and *job* where there is none. Raises OptionError."""
+        """Return the stored progress, or a new one with *partitions* and *job* without a file.
+
+        Raises OptionError.
+        """
         new = cls(path, dict(about), job, partitions)
         if path is None or not path.exists():
             return new
@@ -37,22 +45,22 @@ class Progress:
             found = cls(path, dict(kept["about"]), kept["job"], kept["partitions"], kept["done"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise OptionError(
-                f"{path} holds no progress of a job ({error!r}): name another file"
+                f"{path} is not a progress file ({error!r}): choose another file"
             ) from None
         if found.about != new.about:
             raise OptionError(
                 f"{path} holds the progress of {_words(found.about)}, not of {_words(new.about)}:"
-                " name another file"
+                " choose another file"
             )
         return found
 
     def add(self, step: str) -> None:
-        """*step* is done. Raises OptionError if that cannot be kept."""
+        """Record that *step* is done. Raises OptionError if writing fails."""
         self.done.append(step)
         self.keep()
 
     def keep(self) -> None:
-        """Write it, if there is a file. Raises OptionError."""
+        """Write the file, if there is one. Raises OptionError."""
         if self.path is None:
             return
         kept = {
@@ -69,7 +77,7 @@ class Progress:
                 os.fsync(file.fileno())
             new.replace(self.path)
         except OSError as error:
-            raise OptionError(f"{self.path}: progress cannot be kept: {error.strerror}") from None
+            raise OptionError(f"cannot write progress to {self.path}: {error.strerror}") from None
 
 
 def _words(about: Mapping[str, str]) -> str:

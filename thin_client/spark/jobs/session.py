@@ -1,4 +1,4 @@
-"""A Spark session for one job, and what went wrong in it as a sentence."""
+"""A Spark session for one job, and the conversion of its errors to one sentence."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from thin_client.spark.jobs.words import sentence
 from thin_client.spark.options import OptionError
 
-#: What a job sets unless it is told otherwise: a terminal, not a server, looks at what it writes.
+#: Default settings of a job, which runs in a terminal, not on a server.
 _DEFAULTS = {
-    # What goes wrong is told as a sentence; --conf spark.log.level=WARN shows what led to it.
+    # Errors are shown as one sentence; --conf spark.log.level=WARN shows their context.
     "spark.log.level": "OFF",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # What other readers of Parquet understand; the older type of Spark's has no time zone.
+    # For other readers of Parquet; Spark's older type has no time zone.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
@@ -32,13 +32,13 @@ _DEFAULTS = {
 def job_session(
     name: str, *, master: str | None, settings: Mapping[str, str]
 ) -> Iterator[SparkSession]:
-    """A session that ends with the context. *master*: None leaves it to *settings*, or to what
-    spark-submit said. Raises OptionError where Spark cannot run.
+    """Yield a session that ends with the context. *master*: None leaves it to *settings* or
+    spark-submit. Raises OptionError if Java is missing.
     """
     if master is not None:
         _check_java()
     if master is not None and master.startswith("local"):
-        # Spark looks for python3 on the path, which need not be where this package is installed.
+        # Spark's default is the python3 on the path, which may lack this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _show_helpers(settings.get("spark.submit.pyFiles", ""))
     builder = SparkSession.builder.appName(name)
@@ -55,7 +55,7 @@ def job_session(
 
 @contextmanager
 def failing_in_words() -> Iterator[None]:
-    """What Spark raises becomes an OptionError with one sentence."""
+    """Convert Spark's exceptions to OptionErrors with one sentence."""
     try:
         yield
     except PySparkException as error:
@@ -63,8 +63,9 @@ def failing_in_words() -> Iterator[None]:
 
 
 def _show_helpers(files: str) -> None:
-    """Put what goes to executors on the path of the processes that Spark runs beside the driver,
-    as spark-submit does; by itself a session forgets those of streams.
+    """Put the executors' Python files on the path of Spark's processes beside the driver.
+
+    spark-submit does so; a session alone omits the processes of streams.
     """
     paths = [str(Path(file).absolute()) for file in filter(None, files.split(","))]
     if paths:
@@ -77,7 +78,4 @@ def _check_java() -> None:
     java: Any = Path(home, "bin", "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"at JAVA_HOME, {home}" if home else "on the path"
-        raise OptionError(
-            f"there is no Java {where}: Spark needs version 17 or newer; install one, or set"
-            " JAVA_HOME"
-        )
+        raise OptionError(f"no Java found {where}: install Java 17 or newer, or set JAVA_HOME")

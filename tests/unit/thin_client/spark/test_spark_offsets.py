@@ -80,7 +80,7 @@ def test_every_queue_has_to_be_named() -> None:
         starting(position, STATES, at_time=nothing_at)
     assert str(caught.value) == (
         "startingOffsets does not name the queue 'x_0' of the topic 'b': "
-        "it has to name all that are read (-2 for earliest, -1 for latest)"
+        "add every queue that the query reads (-2 for earliest, -1 for latest)"
     )
 
 
@@ -89,10 +89,12 @@ def test_queues_that_are_not_there_cannot_be_named() -> None:
     with pytest.raises(OptionError) as caught:
         ending(more, STATES, at_time=nothing_at)
     assert str(caught.value) == (
-        "endingOffsets names the queue 'x_7' of the topic 'b', which is not read: read are 'x_0'"
+        "endingOffsets names the queue 'x_7' of the topic 'b', which the query does not read: it reads 'x_0'"
     )
     topic = Position({**ALL, "c": {"x_0": 5}}, option="startingOffsets")
-    with pytest.raises(OptionError, match="names the topic 'c', which is not read: read are 'a'"):
+    with pytest.raises(
+        OptionError, match="names the topic 'c', which the query does not read: it reads 'a'"
+    ):
         starting(topic, STATES, at_time=nothing_at)
 
 
@@ -158,7 +160,7 @@ def test_topics_are_read_by_name() -> None:
     with pytest.raises(OptionError) as caught:
         selection.check_topics(["a", "c"])
     assert str(caught.value) == (
-        "subscribe names the topic 'b', which the group does not have: it has 'a', 'c'"
+        "subscribe names the topic 'b', which the group does not have: its topics are 'a', 'c'"
     )
     selection.check_topics(["a", "c"], known={"b": {"x_0": 5}})
 
@@ -180,7 +182,7 @@ def test_single_queues_are_read_by_assignment() -> None:
     with pytest.raises(OptionError) as caught:
         selection.check_queues(STATES)
     assert str(caught.value) == (
-        "assign names the queue 'x_3' of the topic 'b', which is not there: there are 'x_0'"
+        "assign names the queue 'x_3' of the topic 'b', which does not exist: its queues are 'x_0'"
     )
     selection.check_queues(STATES, known={("b", "x_3")})
     with pytest.raises(OptionError, match="assign names the topic 'b', which the group does not"):

@@ -43,16 +43,16 @@ def one_sentence(error: OptionError) -> str:
 
 @pytest.mark.parametrize("missing", ["servers", "group"])
 def test_what_is_required_is_asked_for(missing: str) -> None:
-    assert f"{missing} is missing: expected" in refused(without=missing)
+    assert f"{missing} is missing: set option(" in refused(without=missing)
 
 
 def test_something_to_read_has_to_be_named_once() -> None:
     assert refused(without="subscribe") == (
-        "nothing says what to read: expected one of subscribe, subscribePattern and assign"
+        "no topic to read: set one of subscribe, subscribePattern and assign"
     )
     sentence = refused(subscribePattern=".*", assign='{"orders": ["broker-a_0"]}')
     assert sentence == (
-        "subscribe and subscribePattern and assign contradict each other: expected one of them only"
+        "subscribe and subscribePattern and assign exclude each other: set only one of them"
     )
 
 
@@ -73,15 +73,15 @@ def test_something_to_read_has_to_be_named_once() -> None:
         ({"maxRecordsPerPartition": "0"}, "a whole number of at least 1"),
         ({"batchBytes": "1k"}, "a size of 65536 to 67108864 bytes, as in 512k or 4m"),
         ({"batchBytes": "much"}, "a size of"),
-        ({"requestTimeout": "0s"}, "a time above 0, as in 500ms, 30s, 15m or 1h"),
-        ({"requestTimeout": "soon"}, "a time above 0"),
+        ({"requestTimeout": "0s"}, "a duration above 0, as in 500ms, 30s, 15m or 1h"),
+        ({"requestTimeout": "soon"}, "a duration above 0"),
         ({"consumerId": ""}, "a text that is not empty"),
         ({"startingTimestamp": "2024-01-01"}, "milliseconds since 1970, as in 1700000000000"),
         ({"startingTimestamp": "-1"}, "milliseconds since 1970"),
         ({"endingTimestamp": "now"}, "milliseconds since 1970"),
         ({"startingOffsets": "first"}, "earliest, latest, or JSON as in"),
         ({"startingOffsets": "5"}, "earliest, latest, or JSON as in"),
-        ({"startingOffsets": "{"}, "is '{', which is no JSON"),
+        ({"startingOffsets": "{"}, "is '{', which is not valid JSON"),
         ({"startingOffsets": "{}"}, "JSON as in"),
         ({"startingOffsets": '{"orders": 5}'}, "has 5 for the topic 'orders': expected JSON as in"),
         ({"startingOffsets": '{"orders": {}}'}, "has {} for the topic 'orders'"),
@@ -90,12 +90,12 @@ def test_something_to_read_has_to_be_named_once() -> None:
         ({"startingOffsets": ONE % "5.5"}, "expected a whole number"),
         ({"startingOffsets": ONE % "true"}, "expected a whole number"),
         ({"startingOffsets": ONE % 2**63}, "expected a whole number"),
-        ({"startingOffsets": '{"orders": {"a_0": 1, "a_0": 2}}'}, "a name stands in it twice"),
-        ({"startingOffsets": '{"sales": {"a_0": 1}}'}, "'sales', which is not among what is read"),
+        ({"startingOffsets": '{"orders": {"a_0": 1, "a_0": 2}}'}, "a name is repeated"),
+        ({"startingOffsets": '{"sales": {"a_0": 1}}'}, "'sales', which the query does not read"),
         ({"startingOffsetsByTimestamp": ONE % "-1"}, "a whole number of at least 0"),
-        ({"startingOffsetsByTimestampStrategy": "error"}, "expected one of them beside it"),
-        ({"tlsCa": "ca.pem"}, "expected tls true beside it"),
-        ({"tlsServerName": "x", "tls": "false"}, "expected tls true beside it"),
+        ({"startingOffsetsByTimestampStrategy": "error"}, "set one of them too"),
+        ({"tlsCa": "ca.pem"}, "set tls to true"),
+        ({"tlsServerName": "x", "tls": "false"}, "set tls to true"),
         ({"tlsKey": "key.pem", "tls": "true"}, "the key key.pem came without its certificate"),
         ({"tlsCa": "no.pem", "tls": "true"}, "tls: no.pem holds no certificates in PEM"),
     ],
@@ -113,9 +113,12 @@ def test_a_value_that_cannot_be_meant_is_refused(given: dict[str, str], expected
         ({"startingOffsets": ONE % "-1"}, "a batch cannot begin at the latest offset"),
         ({"endingOffsets": "earliest"}, "a batch cannot end at the earliest offset: expected"),
         ({"endingOffsets": ONE % "-2"}, "a batch cannot end at the earliest offset"),
-        ({"startingTimestamp": "20", "endingTimestamp": "10"}, "an end that is not before"),
+        ({"startingTimestamp": "20", "endingTimestamp": "10"}, "set an end at or after the start"),
         ({"startingOffsets": ONE % 9, "endingOffsets": ONE % 8}, "for the queue 'broker-a_0'"),
-        ({"startingOffsetsByTimestamp": ONE % 9, "endingTimestamp": "8"}, "not before the start"),
+        (
+            {"startingOffsetsByTimestamp": ONE % 9, "endingTimestamp": "8"},
+            "set an end at or after the start",
+        ),
     ],
 )
 def test_a_batch_begins_where_something_is_and_ends_behind_it(
@@ -142,14 +145,14 @@ def test_a_batch_may_end_where_it_begins_and_mix_offsets_with_times() -> None:
 )
 def test_two_that_say_the_same_thing_contradict_each_other(pair: tuple[str, str]) -> None:
     sentence = refused(**{pair[0]: "1", pair[1]: "2"})
-    assert sentence == (f"{pair[0]} and {pair[1]} contradict each other: expected one of them only")
+    assert sentence == (f"{pair[0]} and {pair[1]} exclude each other: set only one of them")
 
 
 def test_the_limits_of_a_trigger_fit_each_other() -> None:
     sentence = refused(streaming=True, minOffsetsPerTrigger="11", maxOffsetsPerTrigger="10")
     assert sentence == (
         "minOffsetsPerTrigger is 11 and maxOffsetsPerTrigger 10: "
-        "expected a minimum that is not above the maximum"
+        "set a minimum that is not above the maximum"
     )
     read(streaming=True, minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
     assert "without minOffsetsPerTrigger" in refused(streaming=True, maxTriggerDelay="1m")
@@ -158,8 +161,8 @@ def test_the_limits_of_a_trigger_fit_each_other() -> None:
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
     assert refused(streaming=True, **{name: "latest"}) == (
-        f"{name} does not count in readStream: it belongs to read; a stream ends with "
-        "Trigger.AvailableNow, at what is there when it begins"
+        f"{name} does not apply to readStream: it belongs to read; use Trigger.AvailableNow to "
+        "end a stream at the messages present at its start"
     )
 
 
@@ -167,24 +170,22 @@ def test_a_stream_has_no_end(name: str) -> None:
     "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"]
 )
 def test_a_batch_has_no_triggers(name: str) -> None:
-    assert refused(**{name: "5"}) == f"{name} does not count in read: it belongs to readStream"
+    assert refused(**{name: "5"}) == f"{name} does not apply to read: it belongs to readStream"
 
 
 def test_filters_can_be_pushed_into_a_batch_only() -> None:
     assert read(filterPushdown="true").filter_pushdown
-    assert "does not count in readStream" in refused(streaming=True, filterPushdown="true")
+    assert "does not apply to readStream" in refused(streaming=True, filterPushdown="true")
 
 
 def test_reading_and_writing_have_options_of_their_own() -> None:
     assert refused(topic="orders") == (
-        "topic does not count in read: it belongs to write and writeStream; "
-        "what to read is named by subscribe"
+        "topic does not apply to read: it belongs to write and writeStream; use subscribe to read"
     )
     assert write_refused(subscribe="orders") == (
-        "subscribe does not count in write: it belongs to read and readStream; "
-        "where to write is named by topic"
+        "subscribe does not apply to write: it belongs to read and readStream; use topic to write"
     )
-    assert "does not count in writeStream" in write_refused(streaming=True, group="lake")
+    assert "does not apply to writeStream" in write_refused(streaming=True, group="lake")
 
 
 @pytest.mark.parametrize(
@@ -217,37 +218,42 @@ def test_a_value_that_no_writer_can_mean_is_refused(name: str, text: str, expect
     ],
 )
 def test_a_slip_of_the_pen_is_told_what_was_meant(typed: str, meant: str) -> None:
-    assert refused(**{typed: "x"}) == f"{typed!r} is no option of orderlane: did you mean {meant}?"
+    assert (
+        refused(**{typed: "x"}) == f"{typed!r} is not an option of orderlane: did you mean {meant}?"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("kafka.bootstrap.servers", "name the proxies with servers"),
-        ("kafka.group.id", "name the consumer group with group"),
-        ("groupIdPrefix", "name it with group"),
+        ("kafka.bootstrap.servers", "set servers to the proxies' addresses"),
+        ("kafka.group.id", "set group to the consumer group"),
+        ("groupIdPrefix", "set group"),
         ("kafka.ssl.truststore.location", "tlsCa"),
         ("kafka.sasl.jaas.config", "token"),
-        ("kafka.security.protocol", "tls true"),
-        ("kafka.client.id", "mean nothing here: take it away"),
+        ("kafka.security.protocol", "set tls to true"),
+        ("kafka.client.id", "have no effect: remove it"),
         ("fetchOffset.numRetries", "requestTimeout"),
         ("kafkaConsumer.pollTimeoutMs", "requestTimeout"),
-        ("path", "what to read is named by subscribe, where to write by topic"),
+        ("path", "use subscribe to read, topic to write"),
     ],
 )
 def test_who_comes_from_another_source_is_told_what_to_use(name: str, instead: str) -> None:
     sentence = refused(**{name: "x"})
-    assert sentence.startswith(f"{name!r} is no option of orderlane: ")
+    assert sentence.startswith(f"{name!r} is not an option of orderlane: ")
     assert instead in sentence
 
 
 def test_who_names_something_else_altogether_is_shown_what_there_is() -> None:
     sentence = refused(colour="blue")
-    assert "'colour' is no option of orderlane: in read there are servers, group, " in sentence
+    assert (
+        "'colour' is not an option of orderlane: the options of read are servers, group, "
+        in sentence
+    )
     assert "maxOffsetsPerTrigger" not in sentence
     assert "batchSize" in write_refused(colour="blue")
     assert "checkpointLocation" not in write_refused(colour="blue")
-    assert "no option of orderlane" in refused(checkpointLocation="/data")
+    assert "not an option of orderlane" in refused(checkpointLocation="/data")
 
 
 def test_a_pattern_has_to_be_one() -> None:

@@ -48,13 +48,13 @@ def test_a_value_is_text_or_bytes(kind: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "topic", "sentence"),
     [
-        ([("key", "string")], "orders", "there is no column 'value'"),
-        ([VALUE], None, "set the option topic, or add a column 'topic'"),
+        ([("key", "string")], "orders", "column 'value' is missing"),
+        ([VALUE], None, "set the option topic, or add the column 'topic'"),
         ([("value", "bigint")], "orders", "column 'value' is bigint: cast it to string or binary"),
         ([VALUE, ("key", "binary")], "orders", "column 'key' is binary: cast it to string"),
         ([VALUE, ("properties", "map<string,int>")], "orders", "cast it to map<string,string>"),
         ([VALUE, ("offset", "bigint")], "orders", "column 'offset' cannot be written"),
-        ([VALUE, VALUE], "orders", "column 'value' is there twice"),
+        ([VALUE, VALUE], "orders", "column 'value' occurs twice"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_a_sentence(
@@ -80,7 +80,7 @@ def test_a_row_becomes_a_message() -> None:
 def test_without_the_option_the_column_says_where_a_row_goes() -> None:
     origin = replace(ORIGIN, topic=None)
     assert one(origin, value=b"x", topic="refunds").topic == "refunds"
-    with pytest.raises(RowRefused, match="row 0 of partition 3 names no topic"):
+    with pytest.raises(RowRefused, match="row 0 of partition 3 has no topic"):
         one(origin, value=b"x", topic=None)
 
 
@@ -94,8 +94,8 @@ def test_empty_texts_are_none_and_missing_columns_too() -> None:
     [
         ({"value": None}, "row 5 of partition 3 has no value"),
         ({"value": b""}, "row 5 of partition 3 has an empty value"),
-        ({"value": b"x", "properties": [("colour", None)]}, "property 'colour' with no value"),
-        ({"value": b"x", "properties": [("colour", "")]}, "property 'colour' with no value"),
+        ({"value": b"x", "properties": [("colour", None)]}, "property 'colour' without a value"),
+        ({"value": b"x", "properties": [("colour", "")]}, "property 'colour' without a value"),
     ],
 )
 def test_a_row_that_no_broker_takes_is_named(columns: dict[str, Any], why: str) -> None:

@@ -84,7 +84,8 @@ def test_the_command_writes_it_and_says_how_much(orderlane: CommandLine, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"), [("orderlane.tar", "should be named *.zip"), ("no/such.zip", "No such")]
+    ("name", "sentence"),
+    [("orderlane.tar", "accepts Python files only as .zip"), ("no/such.zip", "No such")],
 )
 def test_a_path_that_is_no_good_is_refused(
     orderlane: CommandLine, tmp_path: Path, name: str, sentence: str

@@ -50,7 +50,7 @@ def test_what_retention_took_is_lost_and_reading_goes_on_behind_it() -> None:
     found = backlog(start, states, A)
     assert found.waiting == [Slice("a", "x_0", 8, 20)]
     assert [str(loss) for loss in found.losses] == [
-        "queue 'x_0' of the topic 'a' begins at 8, so the broker deleted offsets 5 to 7"
+        "queue 'x_0' of the topic 'a' starts at 8: the broker deleted offsets 5 to 7"
     ]
     planned = plan_stream(start, {"a": {"x_0": 20}}, states, selection=A)
     assert planned == Plan([Slice("a", "x_0", 8, 20)], found.losses)
@@ -73,7 +73,7 @@ def test_a_queue_that_was_made_anew_is_read_from_its_beginning() -> None:
     found = backlog(start, states, A)
     assert found.waiting == [Slice("a", "x_0", 0, 20)]
     assert [str(loss) for loss in found.losses] == [
-        "queue 'x_0' of the topic 'a' ends at 20, before 50, so it was made anew"
+        "queue 'x_0' of the topic 'a' ends at 20, before 50: it was created again"
     ]
     end = target(admission(maxOffsetsPerTrigger="15"), start, *states)
     assert end == {"a": {"x_0": 15}}
@@ -93,7 +93,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning_however_long_
     found = which.target(start, [new], now_s=0.0)
     assert found.offsets == {"": {"a/x_0": 9}, "a": {"x_0": 25}}
     assert [str(loss) for loss in found.losses] == [
-        "queue 'x_0' of the topic 'a' was read up to 10, and its topic was deleted and created"
+        "queue 'x_0' of the topic 'a' was read up to 10; its topic was deleted and created"
         " again since"
     ]
     assert moved(start, found.offsets) == [("a", "x_0")]
@@ -136,7 +136,7 @@ def test_a_queue_made_anew_after_its_batch_was_decided_on_waits_for_the_next_bat
     planned = plan_stream(start, end, states, selection=A)
     assert planned.slices == []
     assert [loss.reason for loss in planned.losses] == [
-        "ends at 20, before 30, so it was made anew"
+        "ends at 20, before 30: it was created again"
     ]
     assert backlog(end, states, A).waiting == [Slice("a", "x_0", 0, 20)]
 
@@ -146,8 +146,8 @@ def test_a_queue_that_vanished_keeps_its_position_until_it_comes_back() -> None:
     found = admission().target(start, [state(0, 9)], now_s=0)
     assert found.offsets == {"a": {"x_0": 9, "x_1": 7}}
     assert [str(loss) for loss in found.losses] == [
-        "queue 'x_1' of the topic 'a' is not there (deleted, or its broker is down), "
-        "and was read up to 7"
+        "queue 'x_1' of the topic 'a' is missing (deleted, or its broker is down); "
+        "it was read up to 7"
     ]
     back = admission().target(found.offsets, [state(0, 9), state(0, 8, "x_1")], now_s=0)
     assert (back.offsets, back.losses) == ({"a": {"x_0": 9, "x_1": 8}}, [])
@@ -158,7 +158,7 @@ def test_a_batch_whose_queue_vanished_tells_it() -> None:
     assert planned.slices == []
     assert "is not there" in planned.losses[0].reason
     anew = plan_stream({}, {"a": {"x_0": 9}}, [], selection=A)
-    assert anew.losses[0].reason == "is not there (deleted, or its broker is down)"
+    assert anew.losses[0].reason == "is missing (deleted, or its broker is down)"
 
 
 def test_a_topic_that_is_no_longer_asked_for_keeps_its_position_and_lost_nothing() -> None:
@@ -220,8 +220,8 @@ def test_losses_are_told_in_one_sentence_that_says_what_to_do() -> None:
     losses = [Loss(("a", f"x_{index}"), "is gone") for index in range(7)]
     error = MessagesGone(losses[:1])
     assert str(error) == (
-        "messages that were still to be read are gone: queue 'x_0' of the topic 'a' is gone; "
-        "set failOnDataLoss to false to go on with what is there, or begin the query anew"
+        "unread messages are gone: queue 'x_0' of the topic 'a' is gone; "
+        "set failOnDataLoss to false to continue with the remaining messages, or restart the query with a new checkpoint"
     )
     assert told(losses).endswith("'x_3' of the topic 'a' is gone; and 3 more")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -40,10 +40,10 @@ def test_another_job_cannot_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"about": 3}'])
 def test_a_file_that_holds_no_progress_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "notes.txt").write_text(text)
-    with pytest.raises(OptionError, match=r"notes\.txt holds no progress"):
+    with pytest.raises(OptionError, match=r"notes\.txt is not a progress file"):
         read(tmp_path / "notes.txt")
 
 
 def test_progress_that_cannot_be_kept_ends_the_job(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="progress cannot be kept"):
+    with pytest.raises(OptionError, match="cannot write progress to"):
         read(tmp_path / "nowhere" / "progress.json").keep()

@@ -133,8 +133,8 @@ def test_times_beyond_spark_s_years_are_null() -> None:
         (Record(5).encode(), b"\0\0", 0, "cut short"),
         (Record(5).encode(), Record(6, magic=0x1234).encode(), 6, "magic is 0x00001234"),
         (Record(5).encode(), Record(6, topic="o?").encode().replace(b"?", b"\xff"), 6, "byte 0xff"),
-        (Record(5).encode(), Record(5).encode(), 6, "the record of offset 5 comes behind it"),
-        (Record(5).encode(), Record(-1).encode(), 6, "the record of offset -1 comes behind it"),
+        (Record(5).encode(), Record(5).encode(), 6, "the record of offset 5 follows"),
+        (Record(5).encode(), Record(-1).encode(), 6, "the record of offset -1 follows"),
     ],
 )
 def test_what_is_no_sequence_of_records_is_told_with_its_place(
