@@ -1,8 +1,8 @@
-"""The Python thin client: pull, handle, ack; and send. Nothing else.
+"""The Python thin client: pull, handle and ack messages, and send them.
 
-It knows no offsets, no rebalancing, no brokers. ``session`` decides, without I/O, and is the model
-for the clients in other languages; ``aio`` and ``consumer`` are its two shells. It imports the
-standard library, thrift and ``thrift_idl``, never proxy or broker_core.
+It has no offsets, no rebalancing and no broker connections. ``session`` decides without I/O and is
+the model for the clients in other languages; ``aio`` and ``consumer`` perform its I/O. The package
+imports only the standard library, thrift and ``thrift_idl``, never proxy or broker_core.
 """
 
 from __future__ import annotations

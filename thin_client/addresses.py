@@ -1,4 +1,4 @@
-"""Where proxies listen: the text form that people write."""
+"""Addresses of proxies, parsed from text."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Read ``host:port``, ``host`` (port 9713) or ``[IPv6]:port``; raises ValueError on others."""
+    """Parse ``host:port``, ``host`` (port 9713) or ``[IPv6]:port``; raise ValueError for others."""
     match = _ADDRESS.match(text.strip())
     port = int(match["port"] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port < 65536:
-        raise ValueError(f"{text!r} is no address of a proxy: expected host:port, as in proxy:9713")
+        raise ValueError(f"{text!r} is not a proxy address: expected host:port, as in proxy:9713")
     return Address(match["v6"] or match["host"], port)
 
 
 def parse_addresses(servers: str | Iterable[str]) -> list[Address]:
-    """Read one address, several separated by commas, or a list; raises ValueError if there is none.
+    """Parse one address, several separated by commas, or a list, in the order in which to try them.
 
-    The first is tried first, the next when it fails.
+    Raises ValueError for an invalid address or an empty list.
     """
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = [parse_address(text) for text in texts]
     if not addresses:
-        raise ValueError("no proxy was named: expected at least one host:port")
+        raise ValueError("the list of proxies is empty: expected at least one host:port")
     return addresses

@@ -1,4 +1,4 @@
-"""The asyncio consumer: hands the messages of a ``Session`` to handlers, and drains at the end."""
+"""The asyncio consumer: passes the messages of a ``Session`` to handlers, and drains at the end."""
 
 from __future__ import annotations
 
@@ -35,42 +35,52 @@ from thin_client.options import (
 )
 from thin_client.session import Session
 
-T = TypeVar("T", Message, KeyBatch)  # what one handler takes
+T = TypeVar("T", Message, KeyBatch)  # a handler's argument
 
 
 class AsyncConsumer(BaseConsumer):
-    """Pulls the messages of a consumer group, in order by key, and acks what was handled.
+    """Consume the messages of a group, in order by key, and ack each when it is handled.
 
-    ``run`` is the parallel form: messages of different keys are handled at the same time::
+    ``run`` handles messages of different keys in parallel::
 
         consumer = AsyncConsumer("proxy:9713", group="billing", topics=["orders"], concurrency=64)
         await consumer.run(charge)  # until SIGTERM; an exception in charge means retry
 
-    The iterator gives one message after the other; the end of the message's scope acks it::
+    The iterator returns one message at a time; the end of the message's scope acks it::
 
         async with AsyncConsumer("proxy:9713", group="billing", topics=["orders"]) as consumer:
             async for message in consumer:
                 async with message:
                     await charge(message.json())
 
-    A loop that asks for the next message before the scope of the last one has ended raises
-    RuntimeError, unless another task has entered that: nothing else of its key would ever come.
+    Requesting the next message before the scope of the last one has ended raises RuntimeError,
+    unless another task has entered that scope: the next message of its key would never arrive.
 
-    *servers*: ``host:port``, several separated by commas, or a list; the next is tried when one
-    fails. *topics*: None means every topic of the group. *concurrency*: messages handled at a time,
-    8 by default. *prefetch*: messages that wait here meanwhile, as many by default; 0 leaves every
-    waiting message to other clients. *max_run*: consecutive messages of one order key that may
-    come together, to be handled one after the other; 1 by default. More makes a busy key faster: it
-    needs no round trip a message. At the first that fails those behind it go back, unhandled and
-    uncounted; *prefetch* is then twice as many by default. *client_id*: shown to operators.
-    *token*: shown to proxies that ask for one. *tls*: how to trust the proxy; None (default): no
-    TLS. *tracer*: surrounds handlers. Raises ValueError for options that make no sense.
+    Args:
+        servers: ``host:port``, several separated by commas, or a list; if one fails, the next is
+            tried.
+        group: the consumer group.
+        topics: topics of the group to consume; None (default): all of them.
+        concurrency: maximum number of messages with handlers; default 8.
+        prefetch: maximum number of messages that wait in the client; by default *concurrency*, and
+            at least twice a *max_run* above 1. 0 leaves waiting messages to other clients.
+        max_run: maximum number of consecutive messages of one order key in one delivery, handled
+            one after the other; default 1. More saves busy keys a round trip per message. After a
+            failure the remaining ones are returned, unhandled and without counting an attempt.
+        client_id: name shown to operators; default: host, process and a random suffix.
+        token: access token, if the proxy requires one.
+        tls: TLS settings; None (default): no TLS.
+        tracer: runs handlers within a trace.
+        observer: receives the consumer's events.
+        timing: time-outs and delays.
+
+    Raises ValueError or TypeError for invalid options.
     """
 
     def _prepare(self) -> None:
         self._session = Session(self._options)
-        self._idle: deque[asyncio.Future[None]] = deque()  # wait for a message
-        self._waking = False  # one of them was woken, and has not looked yet
+        self._idle: deque[asyncio.Future[None]] = deque()  # tasks that wait for a message
+        self._waking = False  # one of them was woken and has not run yet
         self._changed = asyncio.Event()
         self._drain_limit: asyncio.Timeout | None = None
         self._feeder: AsyncFeeder = AsyncFeeder(
@@ -91,35 +101,37 @@ class AsyncConsumer(BaseConsumer):
 
     @property
     def stopping(self) -> bool:
-        """True once it pulls no more."""
+        """True once pulling has stopped."""
         return self._session.stopping
 
     def stop(self) -> None:
-        """Pull no more: ``run`` returns and the iterator ends when what is handled has ended.
+        """Stop pulling; ``run`` and the iterator end once all running handlers have finished.
 
-        A second call ends what is still handled at once.
+        A second call cancels running handlers at once.
         """
         if self._session.stopping and self._drain_limit is not None:
-            with contextlib.suppress(RuntimeError):  # it is just expiring
+            with contextlib.suppress(RuntimeError):  # the time-out is already expiring
                 self._drain_limit.reschedule(0)
         self._session.stop(now_ns())
         self._turn()
 
-    # ---- the parallel form ----------------------------------------------------------------------
+    # ---- parallel handlers ----------------------------------------------------------------------
 
     async def run(self, handler: Handler, *, handle_signals: bool = True) -> None:
         """Handle messages, ``concurrency`` at a time, until ``stop``, SIGTERM or SIGINT.
 
-        *handler* takes a message; it is a coroutine function, or a plain one, which is run in a
-        thread. Its return acks; a result that can be awaited is awaited first, and one that stands
-        for work that has not run, such as a generator, means retry. Retry, Reject and Defer say
-        otherwise; any other exception is logged and means retry; ``sys.exit()`` besides stops the
-        consumer, and is raised here once what is handled has ended. After the drain time-out
-        coroutines are cancelled and their messages given back; threads cannot be, so their messages
-        wait until their leases end. Cancelled, it drains as well; cancelled meanwhile, it ends at
-        once, and what it held waits likewise. Raises TypeError before the first pull for a handler
-        that is a generator function or a class.
-        Raises Refused and others that no retry can help.
+        *handler* takes a message. It is a coroutine function, or a plain function, which runs in a
+        thread. The message is acked when it returns; an awaitable result is awaited first, and a
+        result that represents unstarted work, such as a generator, means retry. A handler raises
+        Retry, Reject or Defer for another verdict; any other exception is logged and means retry.
+        ``sys.exit()`` also means retry; it stops the consumer and is raised here after the drain.
+
+        After the drain time-out coroutines are cancelled and their messages returned; threads
+        cannot be cancelled, so their messages wait until their leases expire. Cancelling ``run``
+        drains too; cancelling it again ends it at once, and its messages wait likewise.
+
+        Raises TypeError before the first pull for a handler that is a generator function or a
+        class, and Refused and other errors that are not retriable.
         """
         if overridden(self._observer, "on_handle_start", "on_handle_end"):
             await self._run(handler, self._take, self._settle, handle_signals=handle_signals)
@@ -128,9 +140,9 @@ class AsyncConsumer(BaseConsumer):
             await self._run(handler, session.take, session.settle, handle_signals=handle_signals)
 
     async def run_batches(self, handler: BatchHandler, *, handle_signals: bool = True) -> None:
-        """As ``run``, with several messages of one order key at a time, ``max_run`` at most.
+        """Handle batches of up to ``max_run`` messages of one order key; otherwise as ``run``.
 
-        *handler* takes a KeyBatch, which says what is acked when it returns, and when it raises.
+        *handler* takes a KeyBatch, which describes the verdicts on its messages.
         """
         await self._run(
             handler, self._take_batch, self._settle_batch, handle_signals=handle_signals
@@ -175,7 +187,7 @@ class AsyncConsumer(BaseConsumer):
         take: Callable[[int], T | None],
         settle: Callable[[T, Outcome, int], None],
     ) -> None:
-        """One handler's life. It takes messages itself: a task for each would cost 5 µs more."""
+        """Handle messages one by one. A task for each message would cost 5 µs more."""
         session, feeder = self._session, self._feeder
         at_ns = now_ns()
         while not session.stopping:
@@ -203,7 +215,7 @@ class AsyncConsumer(BaseConsumer):
                 return
             except Exception as error:
                 outcome = error
-            except SystemExit as error:  # others may still handle what they have
+            except SystemExit as error:  # other handlers may finish their messages
                 outcome = self._exit = error
                 if not session.stopping:
                     self.stop()
@@ -235,8 +247,10 @@ class AsyncConsumer(BaseConsumer):
         return self
 
     async def __anext__(self) -> Message:
-        """Raises RuntimeError if this task has not settled the message that it took before, unless
-        another task has entered its scope; or if another process started the consumer.
+        """Return the next message.
+
+        Raises RuntimeError if this task has not settled its previous message, unless another task
+        has entered its scope, or if another process started the consumer.
         """
         self._check_process()
         if self._yielded:
@@ -256,12 +270,12 @@ class AsyncConsumer(BaseConsumer):
     async def _check_yielded(self) -> None:
         me = asyncio.current_task()
         if any(task is me and message.unentered for message, task in self._yielded.items()):
-            await asyncio.sleep(0)  # a task that was just made for it enters it now
+            await asyncio.sleep(0)  # lets a task that was just created enter the scope
         for message, task in self._yielded.items():
             if task is me and (message.unentered or message.entered_by is me):
                 raise NotSettled(message, "async with")
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- settling, waking, draining --------------------------------------------------------------
 
     def _settle_batch(self, batch: KeyBatch, outcome: Outcome, at_ns: int) -> None:
         batch.end(outcome)
@@ -284,7 +298,7 @@ class AsyncConsumer(BaseConsumer):
         self._changed.set()
 
     def _wake_one(self) -> None:
-        """Wake one, which wakes the next: those awake already may have taken all by then."""
+        """Wake one waiting task, which wakes the next: running tasks may take all messages first."""
         while self._idle and not self._waking and self._session.takeable > 0:
             self._waking = _wake(self._idle.popleft())
 
@@ -294,7 +308,7 @@ class AsyncConsumer(BaseConsumer):
         try:
             await waiter
         except asyncio.CancelledError:
-            if not waiter.cancelled():  # it was woken for a message that another can take
+            if not waiter.cancelled():  # it was woken for a message that another task can take
                 self._waking = False
                 self._wake_one()
             raise
@@ -306,11 +320,11 @@ class AsyncConsumer(BaseConsumer):
             await self._changed.wait()
 
     async def _drain(self, workers: Sequence[asyncio.Task[None]]) -> None:
-        """Finish what is handled, give back the rest, tell the proxy, and close."""
+        """Let handlers finish, return other messages, send the verdicts, and close."""
         try:
             await self._drain_in_time(workers)
             await self._feeder.close()
-        except BaseException:  # cancelled again, perhaps at every turn: nothing can be awaited
+        except BaseException:  # cancelled again, perhaps at every await: nothing can be awaited
             for worker in workers:
                 worker.cancel()
             self._feeder.abandon()
@@ -346,7 +360,7 @@ class AsyncConsumer(BaseConsumer):
         loop = asyncio.get_running_loop()
         handled = []
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Only the main thread of a process may; elsewhere its owner calls stop().
+            # Only the main thread may set signal handlers; in others the owner calls stop().
             with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
                 loop.add_signal_handler(number, self.stop)
                 handled.append(number)
@@ -358,7 +372,7 @@ class AsyncConsumer(BaseConsumer):
 
 
 def _wake(waiter: asyncio.Future[None]) -> bool:
-    """Wake a task; False if it was cancelled meanwhile."""
+    """Wake a task; return False if it was cancelled."""
     if waiter.done():
         return False
     waiter.set_result(None)

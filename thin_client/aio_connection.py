@@ -17,24 +17,24 @@ T = TypeVar("T")
 
 
 class AsyncConnection(asyncio.Protocol):
-    """One connection, one call at a time. After any ClientError but Refused it is closed."""
+    """One connection, one call at a time. Any ClientError except Refused closes it."""
 
     def __init__(self, address: Address) -> None:
-        """Use ``open``."""
+        """Create an unconnected object; call ``open`` instead."""
         self.address = address
         self._frames = FrameBuffer()
         self._sequence_id = chance.request_number()
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes] | None = None
-        self._asked = ("", 0.0)  # of what, and how many seconds it may take
-        self._deadline_s = 0.0  # on the loop's clock
+        self._asked = ("", 0.0)  # method of the pending call, and its time-out in seconds
+        self._deadline_s = 0.0  # by the loop's clock
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(cls, destination: Destination, *, timeout_s: float) -> Self:
-        """Connect to the first of the name's addresses that takes a connection.
+        """Connect to the first of the name's addresses that accepts a connection.
 
-        Raises ConnectionLost if none does, or it takes longer than *timeout_s*.
+        Raises ConnectionLost if none does within *timeout_s*.
         """
         address = destination.address
         try:
@@ -42,7 +42,7 @@ class AsyncConnection(asyncio.Protocol):
                 return await cls._open(destination, timeout_s)
         except TimeoutError as error:
             raise ConnectionLost(f"no connection to {address} within {timeout_s:g} s") from error
-        except OSError as error:  # of name service, sockets and TLS
+        except OSError as error:  # from name service, sockets and TLS
             raise ConnectionLost(f"no connection to {address}: {error}") from error
 
     @classmethod
@@ -68,14 +68,14 @@ class AsyncConnection(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """True once either side has ended it."""
+        """True once either side has closed it."""
         return self._transport is None
 
     async def call(self, call: Call[T], *, timeout_s: float) -> T:
-        """Send *call* and wait for its answer, *timeout_s* at most.
+        """Send *call* and return its answer, after at most *timeout_s*.
 
-        Raises ConnectionLost, Refused, ProxyFault or ProtocolError. When cancelled, it closes the
-        connection: the answer that comes later would be taken for another call's.
+        Raises ConnectionLost, Refused, ProxyFault or ProtocolError. Cancelling closes the
+        connection: a late answer would be taken for another call's.
         """
         if self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed", broke=True)
@@ -101,7 +101,7 @@ class AsyncConnection(asyncio.Protocol):
             self._answer = None
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One that is set is left alone, for most answers come long before: see ``_late``."""
+        """Start a timer unless one is running: most answers arrive long before; see ``_late``."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = loop.call_at(self._deadline_s, self._late, loop)
@@ -110,7 +110,7 @@ class AsyncConnection(asyncio.Protocol):
         self._timer = None
         if self._answer is None or self._answer.done():
             return
-        if loop.time() < self._deadline_s:  # the answer to an earlier call came in time
+        if loop.time() < self._deadline_s:  # the timer was started by an earlier call
             self._set_timer(loop)
         else:
             method, timeout_s = self._asked
@@ -118,7 +118,7 @@ class AsyncConnection(asyncio.Protocol):
             self._fail(ConnectionLost(text))
 
     def close(self) -> None:
-        """End the connection; a call that waits fails with ConnectionLost."""
+        """Close the connection; a pending call fails with ConnectionLost."""
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
@@ -128,15 +128,16 @@ class AsyncConnection(asyncio.Protocol):
         self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
 
     def forked(self) -> None:
-        """Let go of the socket, which is the parent's, or that of a loop which is closed. Its
-        transport is left alone: it would take the socket off the parent's selector, which both
-        processes share.
+        """Release the socket, which belongs to the parent process or to a closed loop.
+
+        The transport is not closed: it would remove the socket from the parent's selector, which
+        both processes share.
         """
         transport, self._transport = self._transport, None
         if transport is not None:
             forks.let_go(transport.get_extra_info("socket"))
 
-    # ---- asyncio's side -------------------------------------------------------------------------
+    # ---- asyncio.Protocol -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -144,7 +145,7 @@ class AsyncConnection(asyncio.Protocol):
         forks.register(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand a whole answer to the call that waits."""
+        """Pass a complete answer to the pending call."""
         self._frames.receive_data(data)
         try:
             frame = self._frames.next_frame()
@@ -155,7 +156,7 @@ class AsyncConnection(asyncio.Protocol):
             self._answer.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the call that waits."""
+        """Fail the pending call."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()

@@ -1,5 +1,7 @@
-"""Keeps a ``Session`` fed on asyncio: one task pulls; one for each proxy that holds leases settles
-and extends, on a connection of its own, since a waiting pull occupies the other.
+"""I/O of a ``Session`` on asyncio.
+
+One task pulls. For each proxy that holds leases another task settles and extends, on its own
+connection, because a waiting pull occupies the first.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ _NEVER = 1 << 63
 
 
 class _Alarm:
-    """Lets one task sleep until something is due.
+    """Timer that wakes one task when a request is due.
 
-    What is due changes with nearly every message, mostly to later. So a timer that is set is left
-    alone, and what it rings for is looked at when it rings.
+    The due time changes with nearly every message, mostly to later. A running timer is therefore
+    kept, and the due time is checked again when it expires.
     """
 
     def __init__(self, due_at: Callable[[], int | None]) -> None:
-        """*due_at* says when, on ``now_ns``; None: not yet known."""
+        """*due_at* returns the due time by ``now_ns``; None while nothing is due."""
         self._due_at = due_at
         self._sleeper: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at_ns = _NEVER
 
     async def wait(self) -> None:
-        """Return when it is due. Caller: the one task."""
+        """Wait until the request is due. Called by the one task."""
         while (at := self._due_at()) is None or at > now_ns():
             self._set(at)
             self._sleeper = asyncio.get_running_loop().create_future()
@@ -51,8 +53,8 @@ class _Alarm:
                 self._sleeper = None
 
     def turn(self) -> bool:
-        """Wake the task if something is due now, and return True; otherwise make sure that it wakes
-        in time. Caller: any code, after a change.
+        """Wake the task and return True if the request is due; otherwise ensure that it wakes in
+        time. Called after every change.
         """
         if self._sleeper is None or self._sleeper.done():
             return False
@@ -66,7 +68,7 @@ class _Alarm:
         return True
 
     def close(self) -> None:
-        """Ring no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._rings_at_ns = None, _NEVER
@@ -85,7 +87,7 @@ class _Alarm:
 
 
 class AsyncFeeder:
-    """The connections of one consumer. ``failure`` is what ended it, None while it goes on."""
+    """The connections of one consumer. ``failure``: the error that ended it, None while it runs."""
 
     def __init__(
         self,
@@ -96,10 +98,10 @@ class AsyncFeeder:
         observer: Observer,
         changed: Callable[[], None],
     ) -> None:
-        """*changed* is called after each answer and each failure."""
+        """*changed* is called after each answer and failure."""
         self.failure: BaseException | None = None
-        #: A pull is due and leaves once the loop gets to it: a handler that keeps the loop busy
-        #: yields meanwhile, so that the proxy can work at the same time.
+        #: A pull is due and is sent when the loop runs: busy handlers yield, so that the proxy can
+        #: work in parallel.
         self.hurry = False
         self._session = session
         self._servers = servers
@@ -115,12 +117,12 @@ class AsyncFeeder:
 
     @property
     def address(self) -> Address:
-        """Where pulls go."""
+        """Address to which pulls are sent."""
         return self._servers.address
 
     def start(self) -> None:
-        """Begin to pull."""
-        if clock.is_real():  # a thread cannot wait for another one
+        """Start pulling."""
+        if clock.is_real():  # a thread cannot wait by a simulated clock
             self._keeper = Keeper(
                 self._session,
                 loop=asyncio.get_running_loop(),
@@ -131,7 +133,7 @@ class AsyncFeeder:
         self._spawn(self._pull_forever(), name="orderlane pull")
 
     def turn(self) -> None:
-        """The session changed: start what has become due."""
+        """Start the requests that have become due. Called after a change of the session."""
         self._session.calm()
         if self._pull_alarm.turn():
             self.hurry = True
@@ -139,13 +141,13 @@ class AsyncFeeder:
             alarm.turn()
 
     async def close(self) -> None:
-        """End all tasks and connections; what is under way is given up."""
+        """End all tasks and connections, and abandon pending requests."""
         self.abandon()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def abandon(self) -> None:
-        """As ``close``, for a caller that cannot wait: the loop's next turns end them."""
+        """Close without waiting: the tasks end in later iterations of the loop."""
         for task in self._tasks:
             task.cancel()
         if self._keeper is not None:
@@ -173,10 +175,10 @@ class AsyncFeeder:
                 self._pulling = await AsyncConnection.open(
                     self._pulled_from, timeout_s=self._timeout_s
                 )
-            if session.stopping:  # while it connected
+            if session.stopping:  # stopped while connecting
                 return
             request = session.begin_pull(now_ns())
-            self.turn()  # with a pull at the proxy, verdicts hurry
+            self.turn()  # verdicts are urgent while a pull waits at the proxy
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
             response = await self._pulling.call(calls.pull(request), timeout_s=timeout_s)
             self._reports.pulled(session.pull_answered(response, now_ns()))
@@ -197,7 +199,7 @@ class AsyncFeeder:
     # ---- settling and extending -----------------------------------------------------------------
 
     def _meet_homes(self) -> None:
-        """Have a task for each proxy that the session names, and none for others."""
+        """Keep exactly one task for each proxy in the session."""
         homes = self._session.homes
         if len(homes) == len(self._homes) and all(home in self._homes for home in homes.values()):
             return
@@ -251,10 +253,10 @@ class AsyncFeeder:
         lost = self._session.control_failed(home, now_ns(), chance.fraction())
         self._reports.control_failed(home, error, lost)
 
-    # ---- for the thread that extends while the loop is blocked ----------------------------------
+    # ---- for the Keeper's thread ----------------------------------------------------------------
 
     def _connect(self, home: Home) -> Connection:
-        """As ``_open``, in that thread."""
+        """Connect to the proxy that holds the leases, in the Keeper's thread."""
         *others, last = destinations(home, self._servers, self._pulled_from)
         for each in others:
             with suppress(ConnectionLost):
@@ -284,5 +286,5 @@ class AsyncFeeder:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.failure = error  # a bug: it must reach the application, not hang it
+            self.failure = error  # a bug: raise it in the application instead of hanging
             self._changed()

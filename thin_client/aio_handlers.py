@@ -1,4 +1,4 @@
-"""What the asyncio consumer makes of the handlers that an application gives it."""
+"""Adapters that let the asyncio consumer call an application's handlers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from thin_client.key_batch import KeyBatch
 from thin_client.message import Message
 from thin_client.tracing import Tracer
 
-T = TypeVar("T", Message, KeyBatch)  # what one handler takes
+T = TypeVar("T", Message, KeyBatch)  # a handler's argument
 
 
 class ThreadGoesOn(Exception):
-    """The worker has to end before its handler's thread: its message stays leased meanwhile."""
+    """The worker ends before its handler's thread, so the message stays leased."""
 
 
 def traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
-    """*handler* inside what *tracer* surrounds it with."""
+    """Return *handler*, run in the context that *tracer* returns."""
 
     async def handle(taken: T) -> None:
         with tracer.handling(taken if isinstance(taken, Message) else taken[0]):
@@ -34,12 +34,12 @@ def traced(handler: Callable[[T], Any], tracer: Tracer) -> Callable[[T], Any]:
 def in_thread(
     handler: Callable[[T], object], threads: ThreadPoolExecutor
 ) -> Callable[[T], Awaitable[object]]:
-    """A plain *handler* as a coroutine function. Cancelled, that raises ThreadGoesOn."""
+    """Return a plain *handler* as a coroutine function, which raises ThreadGoesOn if cancelled."""
 
     def call(taken: T) -> object:
         try:
             return handler(taken)
-        except StopIteration as error:  # a future cannot hold one, and would never be done
+        except StopIteration as error:  # a future cannot store one and would never be done
             raise RuntimeError("the handler raised StopIteration") from error
 
     async def handle(taken: T) -> object:
@@ -55,9 +55,9 @@ def in_thread(
 
 
 async def to_the_end(result: object) -> None:
-    """Await *result*, which a handler returned, and what that gives, as long as it can be awaited.
+    """Await a handler's *result*, and the results of that, while they are awaitable.
 
-    Raises TypeError for any other result whose work has not run; see ``handlers``.
+    Raises TypeError for another result that represents unstarted work; see ``handlers``.
     """
     while inspect.isawaitable(result):
         result = await result
@@ -65,6 +65,6 @@ async def to_the_end(result: object) -> None:
 
 
 def being_cancelled() -> bool:
-    """True if the current task is to end; false if a handler cancelled something of its own."""
+    """Return True if the current task is cancelled, False if a handler cancelled its own task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Several handlers in one process: each on its topics, all ended by one signal."""
+"""Several handlers in one process, each for its own topics, all stopped by one signal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Registered:
 
 
 class App:
-    """A consumer group's handlers, one or several topics each::
+    """Handlers of a consumer group, each for one or more topics::
 
         app = App("proxy:9713", group="billing")
 
@@ -43,8 +43,8 @@ class App:
 
         app.run()  # until SIGTERM
 
-    Handlers may be plain functions, which are run in threads. Each gets a consumer of its own, with
-    connections of its own. Options are those of ``AsyncConsumer``.
+    Plain functions run in threads. Each handler has its own consumer and connections. Options are
+    those of ``AsyncConsumer``.
     """
 
     def __init__(
@@ -80,14 +80,15 @@ class App:
         batch_by: Literal["key"] | None = None,
         max_batch: int = 32,
     ) -> Callable[[F], F]:
-        """Register a handler of *topics*. With ``batch_by="key"`` it takes a KeyBatch, of
-        *max_batch* messages at most, else a Message. Raises ValueError for what makes no sense,
-        and TypeError for a generator function or a class.
+        """Register a handler of *topics*, which takes a Message, or with ``batch_by="key"`` a
+        KeyBatch of at most *max_batch* messages.
+
+        Raises ValueError for invalid options, and TypeError for a generator function or a class.
         """
         if not topics:
-            raise ValueError('no topic was named: expected one at least, as in @app.on("orders")')
+            raise ValueError('topics are missing: name at least one, as in @app.on("orders")')
         if batch_by not in (None, "key"):
-            raise ValueError(f"batch_by is {batch_by!r}: expected 'key', or nothing")
+            raise ValueError(f"batch_by is {batch_by!r}: expected 'key' or None")
         options = {
             "concurrency": concurrency,
             "prefetch": prefetch,
@@ -102,17 +103,17 @@ class App:
         return register
 
     def run(self, *, drain_timeout: float | None = None) -> None:
-        """Handle messages until SIGTERM or SIGINT; then finish what is handled, for *drain_timeout*
-        seconds at most (30, or what the timing says). Raises what ends a consumer.
+        """Handle messages until SIGTERM or SIGINT; then drain for at most *drain_timeout* seconds
+        (default: that of *timing*, 30). Raises the error that ends a consumer.
         """
         asyncio.run(self.serve(drain_timeout=drain_timeout))
 
     async def serve(
         self, *, drain_timeout: float | None = None, handle_signals: bool = True
     ) -> None:
-        """As ``run``, in a loop that goes on; cancelling it drains as well."""
+        """Do the same as ``run`` in an existing event loop; cancelling it drains too."""
         if not self._registered:
-            raise ValueError("there is no handler: register one with @app.on")
+            raise ValueError("no handler is registered: add one with @app.on")
         timing = self._timing
         if drain_timeout is not None:
             timing = replace(timing, drain_timeout_s=drain_timeout)
@@ -136,7 +137,7 @@ class App:
                 raise end
 
     def stop(self) -> None:
-        """Let ``run`` return when what is handled has ended; a second call ends that at once."""
+        """Drain and let ``run`` return; a second call cancels running handlers at once."""
         for consumer in self._consumers:
             consumer.stop()
 
@@ -144,11 +145,11 @@ class App:
         run = consumer.run_batches if registered.batches else consumer.run
         try:
             await run(registered.handler, handle_signals=False)
-        except SystemExit as error:  # raised in a task it would end the loop under the others
+        except SystemExit as error:  # in a task it would end the loop before other consumers drain
             return error
         else:
             return None
-        finally:  # one that failed ends the others, too
+        finally:  # the end of one consumer stops the others
             for each in self._consumers:
                 if not each.stopping:
                     each.stop()

@@ -1,4 +1,4 @@
-"""What a pull's answer brings, from the wire into leases. Pure."""
+"""Conversion of a pull's answer to leases. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thin_client.lease import Home, Lease, LeaseName, Origin
 from thrift_idl import consumer, consumer_service
 
 _MS = 1_000_000
-#: A message's fields on the wire, and what sets them here.
+#: A message's fields on the wire, and the attributes that they set.
 _NAMES = {
     "key": "wire_key",
     "value": "body",
@@ -27,13 +27,13 @@ _NAMES = {
 def read_leases(
     part: consumer.PullResponse, home: Home, *, sent_ns: int, length_ms: int
 ) -> list[Lease]:
-    """The leases of one queue's batch. Raises ProtocolError if it lacks what a lease needs."""
+    """Return the leases of one queue's batch. Raises ProtocolError for missing fields."""
     if not part.messages:
         return []
     context = part.context or consumer.Context()
     topic, queue, length_ms = context.topic or "", context.qid or "", part.leaseMs or length_ms
     if not (topic and queue and length_ms > 0):
-        raise ProtocolError("a pull was answered with messages, but without topic, qid or leaseMs")
+        raise ProtocolError("a pull's answer contains messages without topic, qid or leaseMs")
     origin = Origin((topic, queue), context, home, length_ms * _MS)
     leases = cast(list[Lease], part.messages)
     if not isinstance(leases[0], Lease):
@@ -42,21 +42,21 @@ def read_leases(
     try:
         Lease.complete(leases, origin, deadline_ns)
     except AttributeError as error:
-        text = f"a message of {topic}/{queue} came without body, offset or lease"
+        text = f"a pull's answer contains a message of {topic}/{queue} without body, offset or lease"
         raise ProtocolError(text) from error
     return leases
 
 
 def name_in(reference: consumer.LeaseRef) -> LeaseName:
-    """The lease that *reference* names."""
+    """Return the name of the lease in *reference*."""
     context = reference.context or consumer.Context()
     return (context.topic or "", context.qid or "", reference.leaseId or 0)
 
 
 class PullResult(consumer_service.pull_result):
-    """The answer to a pull, whose messages the codec in C reads as leases at once.
+    """The answer to a pull, whose messages the C codec decodes directly into leases.
 
-    The codec in Python knows nothing of this, and gives the generated structs.
+    The Python codec decodes them into the generated structs.
     """
 
     thrift_spec: Any = None  # set below
@@ -72,13 +72,13 @@ def _from_wire(message: consumer.Message) -> Lease:
 
 
 def _generated(struct: Any) -> tuple[Any, ...]:
-    """The description of a struct for the codec in C."""
+    """Return the description of a generated struct for the C codec."""
     specification: tuple[Any, ...] = struct.thrift_spec
     return specification
 
 
 def _specification() -> tuple[Any, ...]:
-    """That of ``pull_result``, with leases in the place of messages."""
+    """Return the description of ``pull_result``, with leases instead of messages."""
     message = tuple(
         field and (*field[:2], _NAMES[field[2]], *field[3:])
         for field in _generated(consumer.Message)

@@ -1,4 +1,4 @@
-"""What both forms of a consumer share: options, one use in one process, and its end. No I/O."""
+"""Base of both consumers: options, single use in a single process, and errors. No I/O."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from thin_client.tracing import Tracer
 
 
 class SessionFeeder(Protocol):
-    """Keeps a session fed. ``failure`` is what ended it, None while it goes on."""
+    """I/O of a session. ``failure``: the error that ended it, None while it runs."""
 
     failure: BaseException | None
 
     @property
     def address(self) -> Address:
-        """Where pulls go."""
+        """Address to which pulls are sent."""
 
     def start(self) -> None:
-        """Begin to pull."""
+        """Start pulling."""
 
     def turn(self) -> None:
-        """Start what has become due."""
+        """Start the requests that have become due."""
 
 
 class BaseConsumer:
-    """A consumer of either form. What belongs to one process is made by ``_prepare``."""
+    """Base of the consumers. ``_prepare`` creates the state of one process."""
 
     _session: Session
     _feeder: SessionFeeder
@@ -77,11 +77,10 @@ class BaseConsumer:
             timing=self._timing,
         )
         self._started = False
-        self._parent: int | None = None  # the process that started it, if that is another one
-        #: Messages that came out of the iterator and are not settled, with the thread or task that
-        #: took each.
+        self._parent: int | None = None  # the process that started it, if another one did
+        #: Unsettled messages of the iterator, with the thread or task that took each.
         self._yielded: dict[Message, object] = {}
-        self._exit: BaseException | None = None  # by which a handler ended the process
+        self._exit: BaseException | None = None  # a handler's SystemExit or KeyboardInterrupt
         self._pid = os.getpid()
         self._prepare()
         forks.register(self)
@@ -90,8 +89,9 @@ class BaseConsumer:
         return f"<{type(self).__name__} at {self._feeder.address} {self._session!r}>"
 
     def forked(self) -> None:
-        """In a child process: begin again under a name of its own. One that was started is the
-        parent's: its messages, threads and tasks are there.
+        """Start over in a child process, under a new client name.
+
+        A started consumer stays unusable there: its messages, threads and tasks are the parent's.
         """
         if self._started and self._parent is None:
             self._parent = self._pid
@@ -100,7 +100,7 @@ class BaseConsumer:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make what belongs to one process: the session, its feeder, and what waits for them."""
+        """Create the state of one process: the session, its feeder, and their waiters."""
         raise NotImplementedError
 
     def _check_process(self) -> None:
@@ -110,12 +110,12 @@ class BaseConsumer:
     def _start(self) -> None:
         self._check_process()
         if self._started:
-            raise RuntimeError("a consumer is used once: make another one")
+            raise RuntimeError("a consumer cannot be started twice: create another one")
         self._started = True
         self._feeder.start()
 
     def _turn(self) -> None:
-        """Something changed: wake what waits for it. The caller holds the lock, if there is one."""
+        """Wake waiters after a change. The caller holds the lock, if there is one."""
         session = self._session
         if self._feeder.failure is not None and not session.stopping:
             session.stop(now_ns())
@@ -126,11 +126,11 @@ class BaseConsumer:
             self._wake_one()
 
     def _wake_all(self) -> None:
-        """Wake all that wait for a message or for the end."""
+        """Wake all waiters for a message or for the end."""
         raise NotImplementedError
 
     def _wake_one(self) -> None:
-        """Wake one that waits for a message, if there is one to take."""
+        """Wake one waiter for a message, if a message can be taken."""
         raise NotImplementedError
 
     def _raise_failure(self) -> None:

@@ -1,4 +1,4 @@
-"""The calls a thin client makes: each with its generated structs, and how its answer is read."""
+"""The thin client's calls: the generated structs of each, and the decoding of its answer."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Call(Generic[T]):
     result: Any  # the generated *_result struct that the answer fills
 
     def encode(self, sequence_id: int) -> bytes:
-        """The frame to send."""
+        """Return the frame to send."""
         return encode_call(self.method, self.arguments, sequence_id=sequence_id)
 
     def decode(self, frame: bytes, *, sequence_id: int, sender: object) -> T:
-        """The answer. Raises Refused, ProxyFault or ProtocolError, naming the *sender*."""
+        """Return the answer. Raises Refused, ProxyFault or ProtocolError that name the *sender*."""
         result = decode_reply(frame, self.result, method=self.method, sequence_id=sequence_id)
         error = getattr(result, "error", None)
         if error is not None:
             raise Refused(error.code or 0, f"{sender} refused {self.method}: {error.message}")
         if result.success is None:
-            raise ProtocolError(f"{sender} answered {self.method} with nothing")
+            raise ProtocolError(f"{sender} sent an empty answer to {self.method}")
         answer: T = result.success
         return answer
 
 
 def pull(request: consumer.PullRequest) -> Call[consumer.PullResponse]:
-    """Settle what rides along, and ask for messages."""
+    """Return the call that sends verdicts and pulls messages."""
     arguments = consumer_service.pull_args(request=request)
     return Call("pull", arguments, PullResult())
 
@@ -46,7 +46,7 @@ def pull(request: consumer.PullRequest) -> Call[consumer.PullResponse]:
 def control(
     request: consumer.AckRequest | consumer.ExtendRequest,
 ) -> Call[consumer.AckAnswer]:
-    """Settle or extend, by the kind of *request*."""
+    """Return the call that settles or extends, by the type of *request*."""
     if isinstance(request, consumer.AckRequest):
         settle = consumer_service.settle_args(request=request)
         return Call("settle", settle, consumer_service.settle_result())
@@ -55,41 +55,41 @@ def control(
 
 
 def send(message: producer.Message, *, timeout_ms: int) -> Call[producer.Result]:
-    """Store one message."""
+    """Return the call that stores one message."""
     arguments = producer_service.sendSync_args(message=message, timeout=timeout_ms)
     return Call("sendSync", arguments, producer_service.sendSync_result())
 
 
 def send_delayed(message: producer.DelayMessage, *, timeout_ms: int) -> Call[producer.DelayResult]:
-    """Store one message for later."""
+    """Return the call that stores one message for delayed delivery."""
     arguments = producer_service.sendDelaySync_args(delayMessage=message, timeout=timeout_ms)
     return Call("sendDelaySync", arguments, producer_service.sendDelaySync_result())
 
 
 def send_batch(messages: list[producer.Message]) -> Call[producer.Result]:
-    """Store several messages in their order."""
+    """Return the call that stores several messages in order."""
     arguments = producer_service.sendBatchSync_args(messages=messages)
     return Call("sendBatchSync", arguments, producer_service.sendBatchSync_result())
 
 
 def fetch(request: consumer.FetchRequest) -> Call[consumer.FetchResponse]:
-    """Read by offset."""
+    """Return the call that reads by offset."""
     arguments = consumer_service.fetch_args(request=request)
     return Call("fetch", arguments, consumer_service.fetch_result())
 
 
 def ack(result: consumer.AckResult) -> Call[bool]:
-    """Set the committed offsets of a bulk group."""
+    """Return the call that sets the committed offsets of a bulk group."""
     return Call("ack", consumer_service.ack_args(result=result), consumer_service.ack_result())
 
 
 def ranges(request: consumer.RangesRequest) -> Call[list[consumer.QueueRange]]:
-    """Ask for the offsets of queues."""
+    """Return the call for the offsets of queues."""
     arguments = consumer_service.ranges_args(request=request)
     return Call("ranges", arguments, consumer_service.ranges_result())
 
 
 def consume_stats(request: consumer.ConsumeStatsRequest) -> Call[list[consumer.ConsumeStats]]:
-    """Ask for the offsets of a group, by topic."""
+    """Return the call for the offsets of a group, by topic."""
     arguments = consumer_service.getConsumeStats_args(request=request)
     return Call("getConsumeStats", arguments, consumer_service.getConsumeStats_result())

@@ -1,6 +1,6 @@
-"""The client's randomness: names that are unique, pauses that spread.
+"""The client's randomness: unique names, and jitter for pauses.
 
-It comes from the system unless ``use_source`` was told of another source, as a simulation does.
+The source is the operating system, unless ``use_source`` sets another one, as simulations do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: The highest number that a request may have; 0 follows.
+#: The highest number of a request; 0 follows.
 MAX_REQUEST_NUMBER = (1 << 31) - 1
 
 _random: Callable[[], float] = random.random
@@ -18,23 +18,23 @@ _token: Callable[[int], bytes] = secrets.token_bytes
 
 
 def fraction() -> float:
-    """A random number from 0 up to 1."""
+    """Return a random number in [0, 1)."""
     return _random()
 
 
 def request_number() -> int:
-    """Where a connection begins to number its requests: from 0 up to 2³¹ - 1."""
+    """Return a random number in [0, 2³¹ - 1] for a connection's first request."""
     return int(_random() * MAX_REQUEST_NUMBER)
 
 
 def token_hex(size: int) -> str:
-    """*size* unpredictable bytes as hex digits."""
+    """Return *size* unpredictable bytes as hexadecimal digits."""
     return _token(size).hex()
 
 
 @contextmanager
 def use_source(random: Callable[[], float], token: Callable[[int], bytes]) -> Iterator[None]:
-    """Take these instead of the system, in all of the interpreter, until the end."""
+    """Use these functions instead of the system's in the whole interpreter within the context."""
     global _random, _token
     before = _random, _token
     _random, _token = random, token

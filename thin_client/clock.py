@@ -1,6 +1,6 @@
-"""The client's clock. Leases are counted on it, so it goes on while the machine is suspended.
+"""The client's clock. It also runs while the machine is suspended, because leases expire then too.
 
-It is the machine's unless ``use_clocks`` was told of another one, as a simulation does.
+It is the machine's clock, unless ``use_clocks`` sets another one, as simulations do.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ _wall_ns: Callable[[], int] = time.time_ns
 
 
 def is_real() -> bool:
-    """Whether it is the machine's clock, so that threads can wait for it."""
+    """Return whether it is the machine's clock, by which threads can wait."""
     return _monotonic_ns is _machine_ns
 
 
 def wall_s() -> float:
-    """Seconds since 1970."""
+    """Return seconds since 1970."""
     return _wall_ns() / 1e9
 
 
 def now_ns() -> int:
-    """Monotonic nanoseconds, suspended time included."""
+    """Return monotonic nanoseconds, including suspended time."""
     return _monotonic_ns()
 
 
 @contextmanager
 def use_clocks(monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]) -> Iterator[None]:
-    """Read these clocks instead of the machine's, in all of the interpreter, until the end."""
+    """Use these clocks instead of the machine's in the whole interpreter within the context."""
     global _monotonic_ns, _wall_ns
     before = _monotonic_ns, _wall_ns
     _monotonic_ns, _wall_ns = monotonic_ns, wall_ns

@@ -15,12 +15,12 @@ from thin_client.servers import Destination
 from thin_client.wire import FrameBuffer
 
 T = TypeVar("T")
-#: A socket that is given no time at all would not block, instead of timing out.
+#: Minimum time-out of a socket: 0 would mean non-blocking.
 _LEAST_S = 1e-6
 
 
 class Connection:
-    """One connection, one call at a time. After any ClientError but Refused it is closed."""
+    """One connection, one call at a time. Any ClientError except Refused closes it."""
 
     def __init__(self, destination: Destination, *, timeout_s: float) -> None:
         """Connect. Raises ConnectionLost if that fails or takes longer than *timeout_s*."""
@@ -29,12 +29,12 @@ class Connection:
         self._sequence_id = chance.request_number()
         try:
             self._socket = _connected(destination, timeout_s)
-        except OSError as error:  # of name service, sockets and TLS
+        except OSError as error:  # from name service, sockets and TLS
             raise ConnectionLost(f"no connection to {self.address}: {error}") from error
         forks.register(self)
 
     def call(self, call: Call[T], *, timeout_s: float) -> T:
-        """Send *call* and wait for its answer, *timeout_s* at most.
+        """Send *call* and return its answer, after at most *timeout_s*.
 
         Raises ConnectionLost, Refused, ProxyFault or ProtocolError.
         """
@@ -43,16 +43,14 @@ class Connection:
         return self.finish(call, timeout_s=max(deadline - time.monotonic(), _LEAST_S))
 
     def start(self, call: Call[T], *, timeout_s: float) -> None:
-        """Send *call*; ``finish`` has to follow before anything else. Raises ConnectionLost."""
+        """Send *call*; the next method called must be ``finish``. Raises ConnectionLost."""
         self._sequence_id = (self._sequence_id + 1) & chance.MAX_REQUEST_NUMBER
         with self._in_words(call, timeout_s):
             self._socket.settimeout(timeout_s)
             self._socket.sendall(call.encode(self._sequence_id))
 
     def finish(self, call: Call[T], *, timeout_s: float) -> T:
-        """Wait for the answer to *call*, which was started, *timeout_s* from now at most. Raises as
-        ``call``.
-        """
+        """Return the answer to the started *call*, after at most *timeout_s*; raise as ``call``."""
         deadline = time.monotonic() + timeout_s
         with self._in_words(call, timeout_s):
             while (frame := self._frames.next_frame()) is None:
@@ -63,18 +61,18 @@ class Connection:
             return call.decode(frame, sequence_id=self._sequence_id, sender=self.address)
 
     def close(self) -> None:
-        """End the connection; a call that waits in another thread fails with ConnectionLost."""
+        """Close the connection; a pending call in another thread fails with ConnectionLost."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def forked(self) -> None:
-        """Let go of the parent's socket; a shutdown would end the parent's connection, too."""
+        """Close the parent's socket without a shutdown, which would end the parent's connection."""
         self._socket.close()
 
     @contextlib.contextmanager
     def _in_words(self, call: Call[T], timeout_s: float) -> Iterator[None]:
-        """What a socket raises becomes a ClientError; those that say so end the connection."""
+        """Convert socket errors to ClientErrors, and close the connection if the error requires it."""
         try:
             try:
                 yield
@@ -91,7 +89,7 @@ class Connection:
 
 
 def _connected(destination: Destination, timeout_s: float) -> socket.socket:
-    """A socket to the first of the name's addresses that takes one. Raises OSError."""
+    """Connect a socket to the first of the name's addresses that accepts. Raises OSError."""
     host, port = destination.address
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     failure = OSError("the name has no address")

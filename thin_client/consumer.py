@@ -1,7 +1,7 @@
-"""The blocking consumer: threads around a ``Session``, as ``aio`` has tasks.
+"""The blocking consumer: runs a ``Session`` with threads, as ``aio`` does with tasks.
 
-One thread pulls; one for each proxy that holds leases settles and extends. All state is guarded by
-one lock; what each thread waits for has a condition of its own.
+One thread pulls; for each proxy that holds leases another settles and extends. One lock guards all
+state; threads wait on separate conditions of it.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from thin_client.session import Session
 from thin_client.tracing import Tracer
 
 T = TypeVar("T")
-H = TypeVar("H", Message, KeyBatch)  # what one handler takes
+H = TypeVar("H", Message, KeyBatch)  # a handler's argument
 
 
 class Consumer(BaseConsumer):
-    """Pulls the messages of a consumer group, in order by key, and acks what was handled.
+    """Consume the messages of a group, in order by key, and ack each when it is handled.
 
-    ``run`` is the parallel form, with ``concurrency`` threads::
+    ``run`` handles messages of different keys in ``concurrency`` threads::
 
         Consumer("proxy:9713", group="billing", topics=["orders"]).run(charge)  # until SIGTERM
 
-    The iterator gives one message after the other; the end of the message's scope acks it::
+    The iterator returns one message at a time; the end of the message's scope acks it::
 
         with Consumer("proxy:9713", group="billing", topics=["orders"]) as consumer:
             for message in consumer:
                 with message:
                     charge(message.json())
 
-    A loop that asks for the next message before the scope of the last one has ended raises
-    RuntimeError: nothing else of its key would ever come.
+    Requesting the next message before the scope of the last one has ended raises RuntimeError: the
+    next message of its key would never arrive.
 
     Options and errors are those of ``AsyncConsumer``. The observer is called in the threads.
     """
@@ -67,7 +67,7 @@ class Consumer(BaseConsumer):
         self._heard = overridden(self._observer, "on_handle_start", "on_handle_end")
         self._draining = self._hard = False
         self._idle = 0  # threads that wait for a message
-        self._waking = False  # one of them was woken, and has not looked yet
+        self._waking = False  # one of them was woken and has not run yet
         self._progress = threading.Condition(self._lock)
         self._feeder: Feeder = Feeder(
             self._session,
@@ -87,35 +87,36 @@ class Consumer(BaseConsumer):
             self._drain()
 
     def stop(self) -> None:
-        """Pull no more: ``run`` returns and the iterator ends when what is handled has ended.
+        """Stop pulling; ``run`` and the iterator end once all running handlers have finished.
 
-        A second call does not wait for that. May be called from any thread.
+        After a second call they do not wait for handlers. May be called from any thread.
         """
         with self._lock:
             self._hard = self._draining
             self._session.stop(now_ns())
             self._turn()
 
-    # ---- the parallel form ----------------------------------------------------------------------
+    # ---- parallel handlers ----------------------------------------------------------------------
 
     def run(self, handler: PlainHandler, *, handle_signals: bool = True) -> None:
         """Handle messages in ``concurrency`` threads until ``stop``, SIGTERM or SIGINT.
 
-        The return of *handler* acks; a result that stands for work that has not run, such as an
-        awaitable, means retry. Retry, Reject and Defer say otherwise; any other exception is logged
-        and means retry; ``sys.exit()`` besides stops the consumer, and is raised here once what is
-        handled has ended. A handler that goes on after the drain time-out is left alone: its
-        message waits until the lease ends. Raises TypeError before the first pull for a handler
-        that is a coroutine function, a generator function or a class. Raises Refused and others
-        that no retry can help.
+        A message is acked when *handler* returns; a result that represents unstarted work, such as
+        an awaitable, means retry. A handler raises Retry, Reject or Defer for another verdict; any
+        other exception is logged and means retry. ``sys.exit()`` also means retry; it stops the
+        consumer and is raised here after the drain. A handler still running after the drain
+        time-out is abandoned: its message waits until the lease expires.
+
+        Raises TypeError before the first pull for a handler that is a coroutine function, a
+        generator function or a class, and Refused and other errors that are not retriable.
         """
         check_plain_handler(handler)
         self._run(lambda: self._work(handler), handle_signals=handle_signals)
 
     def run_batches(self, handler: PlainBatchHandler, *, handle_signals: bool = True) -> None:
-        """As ``run``, with several messages of one order key at a time, ``max_run`` at most.
+        """Handle batches of up to ``max_run`` messages of one order key; otherwise as ``run``.
 
-        *handler* takes a KeyBatch, which says what is acked when it returns, and when it raises.
+        *handler* takes a KeyBatch, which describes the verdicts on its messages.
         """
         check_plain_handler(handler)
         self._run(lambda: self._work_on_batches(handler), handle_signals=handle_signals)
@@ -128,7 +129,7 @@ class Consumer(BaseConsumer):
                 threading.Thread(target=work, name=name, daemon=True).start()
             try:
                 with self._lock:
-                    # In slices: a wait without end keeps Python from running signal handlers.
+                    # Repeated short waits: an endless wait would block Python's signal handlers.
                     while not self._session.stopping:
                         self._progress.wait(0.5)
             finally:
@@ -136,7 +137,7 @@ class Consumer(BaseConsumer):
         self._raise_failure()
 
     def _work(self, handler: PlainHandler) -> None:
-        """One handler's life; what it ends and what it begins takes the lock once."""
+        """Handle messages one by one; settling one and taking the next share one lock."""
         handle: Callable[[Message], object] = handler
         if self._tracer is not None:
             handle = _traced(handler, self._tracer)
@@ -149,11 +150,11 @@ class Consumer(BaseConsumer):
                 result = handle(message)
                 if result is not None:
                     check_result(result)
-            except BaseException as error:  # not one may end this thread alone, in silence
+            except BaseException as error:  # none may silently end this thread alone
                 outcome = error
                 self._failed(message, error)
             if self._heard:
-                # Before the session may let the key's next message begin in another thread.
+                # Before settling: then another thread may start the key's next message.
                 self._observer.on_handle_end(message, outcome_name(outcome))
             with self._lock:
                 self._session.settle(message, outcome, now_ns())
@@ -175,7 +176,7 @@ class Consumer(BaseConsumer):
                 self._turn()
 
     def _failed(self, message: Message, error: BaseException) -> None:
-        """A handler raised; what is no Exception is meant for the whole process."""
+        """Log a handler's error; stop the consumer if it is not an Exception, such as SystemExit."""
         log_failure(message, error)
         if not isinstance(error, Exception):
             with self._lock:
@@ -191,8 +192,10 @@ class Consumer(BaseConsumer):
         return self
 
     def __next__(self) -> Message:
-        """Raises RuntimeError if this thread has not settled the message that it took before, or if
-        another process started the consumer.
+        """Return the next message.
+
+        Raises RuntimeError if this thread has not settled its previous message, or if another
+        process started the consumer.
         """
         self._check_process()
         me = threading.get_ident()
@@ -208,7 +211,7 @@ class Consumer(BaseConsumer):
         self._observer.on_handle_start(message)
         return message
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- taking, settling, draining -------------------------------------------------------------
 
     def _take(self) -> Message | None:
         return self._session.take(now_ns())
@@ -217,7 +220,7 @@ class Consumer(BaseConsumer):
         return self._session.take_batch(now_ns(), most=self._session.options.max_run)
 
     def _next(self, take: Callable[[], T]) -> T | None:
-        """What *take* gives, waiting for some; None at the end."""
+        """Wait until *take* returns messages, and return them; None after a stop."""
         session = self._session
         with self._lock:
             while not session.stopping:
@@ -229,7 +232,7 @@ class Consumer(BaseConsumer):
                         self._wake_one()
                     return taken
                 self._idle += 1
-                self._message_or_end.wait(0.5)  # in slices, for the sake of signals
+                self._message_or_end.wait(0.5)  # short waits let signal handlers run
                 self._idle -= 1
                 self._waking = False
             if session.stirred:
@@ -237,7 +240,7 @@ class Consumer(BaseConsumer):
         return None
 
     def _wake_one(self) -> None:
-        """Wake one, which wakes the next: those awake already may have taken all by then."""
+        """Wake one waiting thread, which wakes the next: running ones may take all first."""
         if self._idle and not self._waking and self._session.takeable:
             self._waking = True
             self._message_or_end.notify()
@@ -248,7 +251,7 @@ class Consumer(BaseConsumer):
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
         log_failure(message, outcome)
-        # Before the session may let the key's next message begin in another thread.
+        # Before settling: then another thread may start the key's next message.
         self._observer.on_handle_end(message, outcome_name(outcome))
         with self._lock:
             self._yielded.pop(message, None)
@@ -260,7 +263,7 @@ class Consumer(BaseConsumer):
         self._progress.notify_all()
 
     def _drain(self) -> None:
-        """Finish what is handled, give back the rest, tell the proxy, and close."""
+        """Let handlers finish, return other messages, send the verdicts, and close."""
         with self._lock:
             self._draining = True
             self._session.stop(now_ns())
@@ -285,11 +288,11 @@ class Consumer(BaseConsumer):
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def handle(number: int, frame: object) -> None:
-            # In a thread: the code that the signal interrupted may be halfway through the lock.
+            # In a thread: the interrupted code may hold the lock.
             threading.Thread(target=self.stop, name="orderlane stop").start()
 
         former: dict[int, Any] = {}
-        with contextlib.suppress(ValueError):  # only the main thread may; others call stop()
+        with contextlib.suppress(ValueError):  # only the main thread may set signal handlers
             for number in (signal.SIGTERM, signal.SIGINT):
                 former[number] = signal.signal(number, handle)
         try:

@@ -1,4 +1,4 @@
-"""What a producer sends, and whether to try again: shared by its two forms. No I/O, but it logs."""
+"""Requests of a producer and their retries, shared by both forms. No I/O, but it logs."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ from thrift_idl import producer
 _log = logging.getLogger("orderlane")
 
 json_path = lru_cache(maxsize=64)(JsonPath)
-#: What a proxy says of a request.
+#: A proxy's answer to a request.
 Answer = producer.Result | producer.DelayResult
 
-#: The property that holds a message's unique id, in RocketMQ and here.
+#: The property with a message's unique ID, as in RocketMQ.
 UNIQUE_ID = "UNIQ_KEY"
-#: What the proxy takes in one request by default, and how much of it a batch fills.
+#: The proxy's default limit for a request, and the size at which a batch is split.
 MAX_REQUEST_BYTES, _BATCH_BYTES = 5_000_000, 2_000_000
-#: As large as a number of a queue may be on the wire.
+#: The highest queue number on the wire.
 _LAST_QUEUE = 2**31 - 1
-#: Longest that one try may take; then the next one begins.
+#: Time-out of one try, after which the next one starts.
 _TRY_NS = 3_000_000_000
 
-#: Codes after which the same message is sent again under the same id: unknown error, time-out,
-#: too fast, shutting down, behind one that failed. After the first two it is unknown whether it was
-#: stored.
 ADD, CANCEL = 1, 2  # DelayMessage.action
+#: Codes after which the message is sent again under the same ID: unknown error, time-out, too fast,
+#: shutting down, behind a failed message. After the first two it may have been stored.
 _AGAIN, _UNKNOWN = frozenset({10, 12, 15, 20, 70}), frozenset({10, 12})
-#: Codes after which nothing of a batch was stored: illegal, no token.
+#: Codes after which no message of a batch was stored: illegal, no token.
 _REFUSED_WHOLE = frozenset({11, 71})
 
 
@@ -46,13 +45,20 @@ _REFUSED_WHOLE = frozenset({11, 71})
 class Outgoing:
     """One message to send.
 
-    *key*: by which it can be found, and which orders it in groups that use KEY. *sharding_key*: all
-    messages of one go to one queue, in the order of sending; None (default): what *sharding_path*,
-    a plain JSON path such as ``$.order.id``, finds in the body; if there is neither, the key; with
-    none of them the queues take turns. Blanks around a key (U+0000 to U+0020) are no part of it.
-    *queue*: this one, counted from 0 over the brokers by name, or ``"random"``, whatever the keys;
-    one that the topic does not have is refused, with code 11. *delay_s*: not before so many
-    seconds, in whole ones. *properties*: may hold UNIQ_KEY, else an id is made.
+    Surrounding blanks (U+0000 to U+0020) of both keys are ignored.
+
+    Args:
+        topic: the name of the topic.
+        body: bytes, or text to be encoded as UTF-8; at least 1 byte.
+        key: message key for searches, and the order key of groups with order key KEY.
+        sharding_key: all messages of one sharding key go to one queue, in the order of sending.
+            Default: the value at *sharding_path*, else *key*; without all three, queues alternate.
+        tag: RocketMQ's tag, for filters.
+        properties: the application's properties; may contain UNIQ_KEY, otherwise generated.
+        sharding_path: plain JSON path into the body, such as ``$.order.id``.
+        queue: number of the queue, from 0 over the brokers sorted by name, or ``"random"``;
+            overrides the keys. A number that the topic does not have is refused with code 11.
+        delay_s: deliver after this time, in whole seconds.
     """
 
     topic: str
@@ -68,38 +74,38 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a producer adds to its messages."""
+    """A producer's additions to its messages."""
 
     token: str | None
-    #: Adds the properties of a trace.
+    #: Adds trace properties.
     inject: Callable[[dict[str, str]], None]
-    #: Seconds since 1970, from which delays count.
+    #: Returns seconds since 1970, the start of delays.
     wall_s: Callable[[], float]
 
 
 def new_message_id() -> str:
-    """32 upper-case hexadecimal digits, unique."""
+    """Return a unique ID of 32 upper-case hexadecimal digits."""
     return chance.token_hex(16).upper()
 
 
 @dataclass(slots=True)
 class Delivery:
-    """Some messages on their way in one request, tried until ``deadline_ns``.
+    """Messages of one request, retried until ``deadline_ns``.
 
-    ``message_ids`` are theirs, in their order. What is known to be stored is not sent again.
+    ``message_ids`` has their IDs in order. Messages known to be stored are not sent again.
     """
 
     messages: list[producer.Message | producer.DelayMessage]
     message_ids: list[str]
     deadline_ns: int
-    #: What a delayed message is cancelled by, once it is stored.
+    #: ID for ``cancel`` of a stored delayed message.
     delay_id: str | None = None
-    _stored: set[int] = field(default_factory=set)  # indexes of messages, as below
-    _doubtful: set[int] = field(default_factory=set)  # may be stored
+    _stored: set[int] = field(default_factory=set)  # indexes of stored messages
+    _doubtful: set[int] = field(default_factory=set)  # indexes of messages that may be stored
     _failures: int = 0
 
     def call(self, now_ns: int) -> tuple[calls.Call[Any], float]:
-        """The next try, and how many seconds it may take."""
+        """Return the call of the next try, and its time-out in seconds."""
         try_ns = max(min(self.deadline_ns - now_ns, _TRY_NS), 1_000_000)
         messages = [self.messages[index] for index in self._open()]
         timeout_ms = try_ns // 1_000_000
@@ -111,10 +117,10 @@ class Delivery:
                 call = calls.send(single, timeout_ms=timeout_ms)
             case _:
                 call = calls.send_batch(messages)  # type: ignore[arg-type]
-        return call, try_ns / 1e9 + 0.5  # the proxy's own answer may need a moment
+        return call, try_ns / 1e9 + 0.5  # the proxy's answer to its own time-out may be late
 
     def pause_after(self, result: Answer, *, now_ns: int, jitter: float) -> float | None:
-        """None if all is stored, else seconds until the next try. Raises SendFailed."""
+        """Return None if all are stored, else the seconds until the next try. Raises SendFailed."""
         sent = self._open()
         if result.code == 0:
             self._stored.update(sent)
@@ -125,7 +131,7 @@ class Delivery:
         each_one = getattr(result, "messages", None)
         if each_one is not None and len(each_one) == len(sent):
             outcomes = [(-1 if m.code is None else m.code, m.msg) for m in each_one]
-        else:  # of a batch some may be stored, unless it was refused whole
+        else:  # some messages of a batch may be stored, unless the whole batch was refused
             known = len(sent) == 1 or code in _REFUSED_WHOLE
             outcomes = [(code if known else 10, text)] * len(sent)
         reasons: dict[int, str] = {}
@@ -133,7 +139,7 @@ class Delivery:
             if each == 0:
                 self._stored.add(index)
                 continue
-            text = reasons[index] = reason or text  # absent: as the one before
+            text = reasons[index] = reason or text  # without a reason: that of the message before
             if each in _UNKNOWN:
                 self._doubtful.add(index)
         if not reasons:
@@ -147,7 +153,10 @@ class Delivery:
     def pause_after_error(
         self, error: ClientError, *, sent: bool, now_ns: int, jitter: float
     ) -> float:
-        """Seconds until the next try; *sent*: the request may have arrived. Raises SendFailed."""
+        """Return the seconds until the next try; *sent*: the request may have arrived.
+
+        Raises SendFailed.
+        """
         if sent:
             self._doubtful.update(self._open())
         reasons = dict.fromkeys(self._open(), str(error))
@@ -155,15 +164,15 @@ class Delivery:
 
     @property
     def in_doubt(self) -> bool:
-        """True once a try may have stored messages that are sent again."""
+        """True once a try may have stored messages that will be sent again."""
         return bool(self._doubtful)
 
     def open_ids(self) -> list[str]:
-        """The ids of what is not known to be stored."""
+        """Return the IDs of messages not known to be stored."""
         return [self.message_ids[index] for index in self._open()]
 
     def keys(self) -> list[Key]:
-        """By what those messages keep their order."""
+        """Return the topics and key hashes of messages not known to be stored."""
         messages = [self.messages[index] for index in self._open()]
         return [
             (each.topic or "", each.hashId)
@@ -182,7 +191,7 @@ class Delivery:
         text = next(iter(reasons.values()))
         if again and now_ns + pause_ns < self.deadline_ns:
             if is_news(self._failures):
-                _log.warning("sending to %s failed, trying again: %s", self.messages[0].topic, text)
+                _log.warning("sending to %s failed, retrying: %s", self.messages[0].topic, text)
             return pause_ns / 1e9
         raise SendFailed(
             self._sentence(text, doubtful=bool(self._doubtful - self._stored)),
@@ -192,25 +201,25 @@ class Delivery:
         )
 
     def not_sent(self, why: str) -> SendFailed:
-        """What to raise instead of a first try."""
+        """Return the error for messages that were never sent."""
         failures = dict.fromkeys(self.message_ids, why)
         text = self._sentence(why, doubtful=False)
         return SendFailed(text, code=None, failures=failures, outcome_unknown=False)
 
     def _sentence(self, why: str, *, doubtful: bool) -> str:
         first, *rest = self.open_ids()
-        others = f" and {len(rest)} others" if rest else ""
+        others = f" and {len(rest)} other{'s' if len(rest) > 1 else ''}" if rest else ""
         what, done = "sending to", "stored"
         if getattr(self.messages[0], "action", None) == CANCEL:
             what, done = "cancelling a message to", "cancelled"
-        end = f"may be {done} nevertheless" if doubtful else f"not {done}"
+        end = f"may have been {done}" if doubtful else f"not {done}"
         return f"{what} {self.messages[0].topic} failed: {why} (message {first}{others}: {end})"
 
 
 def cancellation(topic: str, delay_id: str, *, deadline_ns: int, stamp: Stamp) -> Delivery:
-    """The request that a delayed message is not to come. Raises ValueError for an empty name."""
+    """Return the request to cancel a delayed message. Raises ValueError for an empty argument."""
     if not topic or not delay_id:
-        raise ValueError(f"topic {topic!r}, delay_id {delay_id!r}: neither may be empty")
+        raise ValueError(f"topic is {topic!r} and delay_id {delay_id!r}: expected neither empty")
     message = producer.DelayMessage(
         topic=topic,
         action=CANCEL,
@@ -227,9 +236,9 @@ def deliveries(
     deadline_ns: int,
     stamp: Stamp,
 ) -> list[Delivery]:
-    """Cut *messages* into requests, in their order.
+    """Split *messages* into requests, in order.
 
-    Raises ValueError or TypeError that says which message cannot be sent, and why.
+    Raises ValueError or TypeError that names the first invalid message and its defect.
     """
     requests: list[Delivery] = []
     room = 0
@@ -238,7 +247,7 @@ def deliveries(
         size = _size(message)
         if size > MAX_REQUEST_BYTES:
             raise ValueError(
-                f"a message to {each.topic} has {size} bytes: a request takes {MAX_REQUEST_BYTES}"
+                f"a message to {each.topic} has {size} bytes: expected at most {MAX_REQUEST_BYTES}"
             )
         delayed = isinstance(message, producer.DelayMessage)
         if not requests or size > room or delayed:
@@ -254,7 +263,7 @@ def _wire_message(
     each: Outgoing, stamp: Stamp
 ) -> tuple[producer.Message | producer.DelayMessage, str]:
     if not each.topic:
-        raise ValueError("topic is empty: expected the name of a topic")
+        raise ValueError("topic is empty: expected a topic name")
     body: object = each.body
     if not isinstance(body, bytes | str):
         kind = type(body).__name__
@@ -325,8 +334,8 @@ def _partition(each: Outgoing) -> int:
     queue = each.queue
     if isinstance(queue, bool) or not isinstance(queue, int) or not 0 <= queue <= _LAST_QUEUE:
         raise ValueError(
-            f"queue of a message to {each.topic} is {queue!r}: expected a number from 0 on,"
-            ' or "random"'
+            f"queue of a message to {each.topic} is {queue!r}: expected a number of at least 0 or"
+            ' "random"'
         )
     return queue
 
@@ -335,11 +344,11 @@ def _check_text(text: str, topic: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{text!r} in a message to {topic} is no valid text: {error}") from error
+        raise ValueError(f"{text!r} in a message to {topic} is not valid text: {error}") from error
 
 
 def _size(message: producer.Message | producer.DelayMessage) -> int:
-    """Bytes on the wire, a little too high."""
+    """Return an upper estimate of the bytes on the wire."""
     properties = message.properties or {}
     texts = [message.topic or "", message.tags or "", *properties]
     texts.append(getattr(message, "key", None) or "")

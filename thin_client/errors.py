@@ -1,11 +1,11 @@
-"""What can go wrong between a thin client and a proxy. Ask ``retriable``, never for the class."""
+"""Errors between a thin client and a proxy. Decide by ``retriable``, never by the class."""
 
 from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Base of the errors below. ``retriable`` says whether trying again may help;
-    ``leaves_connection`` whether its connection can still be used.
+    """Base of the client's errors. ``retriable``: a retry may succeed; ``leaves_connection``: the
+    connection is still usable.
     """
 
     retriable = False
@@ -13,9 +13,9 @@ class ClientError(Exception):
 
 
 class ConnectionLost(ClientError):
-    """The connection could not be made, or ended before the answer came. Effect unknown.
+    """Connecting failed, or the connection ended before the answer. The request's effect is unknown.
 
-    ``broke``: it stood, and ended suddenly; another one to the same proxy may do.
+    ``broke``: an open connection ended; a new one to the same proxy may succeed.
     """
 
     retriable = True
@@ -26,7 +26,7 @@ class ConnectionLost(ClientError):
 
 
 class ProxyFault(ClientError):
-    """The proxy answered that it failed, or does not know the method."""
+    """The proxy reported an internal failure or an unknown method."""
 
     def __init__(self, message: str, *, retriable: bool) -> None:
         self.retriable = retriable
@@ -34,11 +34,11 @@ class ProxyFault(ClientError):
 
 
 class ProtocolError(ClientError):
-    """The answer is not what the contract says: another kind of server, or a bug."""
+    """The answer violates the protocol: the server is not an orderlane proxy, or has a bug."""
 
 
 class Refused(ClientError):
-    """The proxy refused the request; *code* as in PullException: 400, 404, or 500 and above."""
+    """The proxy refused the request; *code* is PullException's: 400, 404, or 500 and above."""
 
     leaves_connection = True
 
@@ -49,12 +49,13 @@ class Refused(ClientError):
 
 
 class SendFailed(ClientError):
-    """A message, or a part of a batch, was not stored, or it is unknown whether it was.
+    """One or more messages were not stored, or may not have been.
 
-    ``failures`` has why, by message id, for each message of the call that is not known to be
-    stored; all others are. ``message_id`` is the first of them: sent again under its id, a consumer
-    can tell that it is the same. ``code`` is the proxy's (see ``Result`` in producer_proxy.thrift),
-    None if no proxy answered; ``outcome_unknown`` is True if some may be stored nevertheless.
+    ``failures`` maps the ID of each message that is not known to be stored to the reason; the
+    call's other messages are stored. ``message_id`` is the first of these IDs: send the message
+    again under its ID, so that consumers recognize a duplicate. ``code`` is the proxy's (see
+    ``Result`` in producer_proxy.thrift), None if no proxy answered. ``outcome_unknown`` is True if
+    some of the messages may have been stored.
     """
 
     def __init__(

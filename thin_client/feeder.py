@@ -1,5 +1,7 @@
-"""Keeps a ``Session`` fed with threads: one pulls; one for each proxy that holds leases settles and
-extends, on a connection of its own, since a waiting pull occupies the other.
+"""I/O of a ``Session`` with threads.
+
+One thread pulls. For each proxy that holds leases another thread settles and extends, on its own
+connection, because a waiting pull occupies the first.
 """
 
 from __future__ import annotations
@@ -26,18 +28,18 @@ _NEVER = 1 << 63
 
 
 class _Line:
-    """One thread's connection, and what wakes the thread."""
+    """One thread's connection, and its wake-up condition."""
 
     def __init__(self, lock: threading.RLock, due_at: Callable[[], int | None]) -> None:
-        """*due_at* says when something is due, on ``now_ns``; None: not yet known."""
+        """*due_at* returns the time of the next request by ``now_ns``; None while none is due."""
         self.connection: Connection | None = None
         self.closed = False
         self._due_at = due_at
         self._changed = threading.Condition(lock)
-        self._planned_ns = 0  # 0: the thread does not sleep, so it need not be woken
+        self._planned_ns = 0  # end of the thread's sleep; 0 while it does not sleep
 
     def wait(self) -> bool:
-        """Return True when something is due, False when the line is closed. Holds the lock."""
+        """Wait until a request is due and return True; False once closed. Caller holds the lock."""
         while not self.closed:
             at = self._due_at()
             left_s = None if at is None else (at - now_ns()) / 1e9
@@ -49,20 +51,20 @@ class _Line:
         return False
 
     def turn(self) -> None:
-        """Something changed: wake the thread if it would sleep too long. Caller holds the lock."""
+        """Wake the thread if a change made a request due sooner. Caller holds the lock."""
         if self._planned_ns:
             at = self._due_at()
             if at is not None and at < self._planned_ns:
                 self._changed.notify()
 
     def hang_up(self) -> None:
-        """End the connection; the next call opens another."""
+        """Close the connection; the next call opens a new one."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
     def close(self) -> None:
-        """End the thread, also in the middle of a call. Caller holds the lock."""
+        """End the thread, even during a call. Caller holds the lock."""
         self.closed = True
         self._changed.notify()
         if self.connection is not None:
@@ -70,7 +72,7 @@ class _Line:
 
 
 class Feeder:
-    """The connections of one consumer. ``failure`` is what ended it, None while it goes on."""
+    """The connections of one consumer. ``failure``: the error that ended it, None while it runs."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Feeder:
         observer: Observer,
         changed: Callable[[], None],
     ) -> None:
-        """*lock* guards the session; *changed* is called with it, after each answer or failure."""
+        """*lock* guards the session; *changed* is called under it after each answer or failure."""
         self.failure: BaseException | None = None
         self._session = session
         self._servers = servers
@@ -97,22 +99,22 @@ class Feeder:
 
     @property
     def address(self) -> Address:
-        """Where pulls go."""
+        """Address to which pulls are sent."""
         return self._servers.address
 
     def start(self) -> None:
-        """Begin to pull."""
+        """Start pulling."""
         self._spawn(self._pull_forever, name="orderlane pull")
 
     def turn(self) -> None:
-        """The session changed: start what has become due. Caller holds the lock."""
+        """Start the requests that have become due. Caller holds the lock."""
         self._session.calm()
         self._pulls.turn()
         for line in self._homes.values():
             line.turn()
 
     def close(self) -> None:
-        """End all threads and connections; what is under way is given up."""
+        """End all threads and connections, and abandon pending requests."""
         with self._lock:
             for line in (self._pulls, *self._homes.values()):
                 line.close()
@@ -129,7 +131,7 @@ class Feeder:
                     break
             self._pull_once(line)
             with self._lock:
-                if line.closed:  # the thread of a home met now would never end
+                if line.closed:  # a thread started now for a new home would never end
                     break
                 self._meet_homes()
                 self._changed()
@@ -142,10 +144,10 @@ class Feeder:
                 self._pulled_from = self._servers.destination
                 line.connection = Connection(self._pulled_from, timeout_s=self._timeout_s)
             with self._lock:
-                if session.stopping:  # while it connected
+                if session.stopping:  # stopped while connecting
                     return
                 request = session.begin_pull(now_ns())
-                self.turn()  # with a pull at the proxy, verdicts hurry
+                self.turn()  # verdicts are urgent while a pull waits at the proxy
             timeout_s = (request.maxLingerTime or 0) / 1000 + self._timeout_s
             response = line.connection.call(calls.pull(request), timeout_s=timeout_s)
             with self._lock:
@@ -166,7 +168,7 @@ class Feeder:
     # ---- settling and extending -----------------------------------------------------------------
 
     def _meet_homes(self) -> None:
-        """Have a thread for each proxy that the session names, and none for others."""
+        """Keep exactly one thread for each proxy in the session."""
         met, gone = met_and_gone(self._session, self._homes)
         for home in met:
             line = _Line(self._lock, lambda home=home: self._session.control_at(home))  # type: ignore[misc]
@@ -188,7 +190,7 @@ class Feeder:
                 if line.connection is None:
                     line.connection = self._open(home, pulled_from)
                     with self._lock:
-                        if line.closed:  # while it connected: the call would not be ended
+                        if line.closed:  # closed while connecting: nothing would end the call
                             break
                 answer = line.connection.call(calls.control(request), timeout_s=self._timeout_s)
             except ClientError as error:
@@ -230,7 +232,7 @@ class Feeder:
         def run() -> None:
             try:
                 target()
-            except BaseException as error:  # a bug: it must reach the application, not hang it
+            except BaseException as error:  # a bug: raise it in the application instead of hanging
                 with self._lock:
                     self.failure = error
                     self._changed()

@@ -1,4 +1,4 @@
-"""What both feeders decide and report, without I/O: where to connect, what becomes of requests."""
+"""Decisions and reports shared by both feeders: addresses, and results of requests. No I/O."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _log = logging.getLogger("orderlane")
 
 
 def destinations(home: Home, servers: Servers, pulled_from: Destination) -> list[Destination]:
-    """Where to reach the proxy that holds the leases of *home*, the likeliest first.
+    """Return the addresses at which to reach the proxy of *home*, the most likely first.
 
-    Behind a forwarded port its own name for itself may lead nowhere; then its messages came from
-    where it can be reached. Never another proxy: it would know nothing of the leases.
+    Behind a forwarded port the proxy's own address may be unreachable; the address of the pull then
+    works. Other proxies are never tried: they do not have the leases.
     """
     if home.address is None:
         return [pulled_from]
@@ -33,8 +33,8 @@ def destinations(home: Home, servers: Servers, pulled_from: Destination) -> list
 
 
 def met_and_gone(session: Session, known: Collection[Home]) -> tuple[list[Home], list[Home]]:
-    """Proxies that *session* names and are not *known*, and known ones that it names no more."""
-    wanted = dict.fromkeys(session.homes.values())  # not a set, for their order
+    """Return the session's proxies that are not *known*, and *known* ones no longer in it."""
+    wanted = dict.fromkeys(session.homes.values())  # a set would lose the order
     return (
         [home for home in wanted if home not in known],
         [home for home in known if home not in wanted],
@@ -42,20 +42,20 @@ def met_and_gone(session: Session, known: Collection[Home]) -> tuple[list[Home],
 
 
 class Reports:
-    """Tells the observer and the log what became of requests."""
+    """Reports the results of requests to the observer and the log."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
     def pulled(self, messages: int) -> None:
-        """A pull was answered."""
+        """Report an answered pull."""
         self._observer.on_pulled(messages)
 
     def pull_failed(self, error: ClientError, *, failures: int) -> None:
-        """A pull failed, as *failures* in a row have."""
+        """Report a failed pull, the last of *failures* in a row."""
         self._observer.on_error(error)
         if error.retriable and is_news(failures):
-            _log.warning("pull failed, trying again: %s", error)
+            _log.warning("pull failed, retrying: %s", error)
 
     def control_answered(
         self,
@@ -65,19 +65,19 @@ class Reports:
         settled: int,
         lost: Iterable[Message],
     ) -> None:
-        """A settle of *settled* verdicts or an extend was answered; the leases of *lost* are."""
+        """Report an answered settle of *settled* verdicts, or extend, and lost leases."""
         if isinstance(request, consumer.AckRequest):
             self._observer.on_settled(settled, len(answer.notHeld or ()))
         self.lost(lost)
 
     def control_failed(self, home: Home, error: ClientError, lost: Iterable[Message]) -> None:
-        """A settle or an extend at *home* failed."""
+        """Report a failed settle or extend at *home*, and lost leases."""
         if is_news(home.failures):
-            _log.warning("settling or extending failed, trying again: %s", error)
+            _log.warning("settling or extending failed, retrying: %s", error)
         self._observer.on_error(error)
         self.lost(lost)
 
     def lost(self, messages: Iterable[Message]) -> None:
-        """The leases of *messages*, which are with handlers, are lost."""
+        """Report lost leases of *messages*, which are with handlers."""
         for message in messages:
             self._observer.on_lease_lost(message)

@@ -1,8 +1,8 @@
-"""What a child process does with the clients that it inherited by ``os.fork``.
+"""Reset of clients in a child process of ``os.fork``.
 
-A fork copies sockets, locks and names: two processes then read one stream of answers, a lock may be
-held by a thread that does not exist, and two clients ask under one name. Whatever holds such things
-registers itself; in the child its ``forked`` method is called before any other code runs.
+A fork copies sockets, locks and names: two processes would read one stream of answers, a lock may
+be held by a thread that does not exist, and two clients would use one name. Objects that own any of
+these register here; in the child their ``forked`` method runs before any other code.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from typing import Protocol
 
 
 class Inherited(Protocol):
-    """Something that a fork copies and that must not be used as it is."""
+    """An object that a child process has to reset."""
 
     def forked(self) -> None:
-        """Let go of what belongs to the parent process, without telling anybody."""
+        """Drop the parent's resources without sending or closing anything that both share."""
 
 
 _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
 def register(each: Inherited) -> None:
-    """Have *each* told in a child process, as long as somebody else holds it."""
+    """Call ``each.forked`` in child processes while *each* is referenced elsewhere."""
     _registered.add(each)
 
 
 def let_go(inherited: object) -> None:
-    """End the socket of a transport in a child process, or of a loop that is closed.
+    """Close the socket of a transport in a child process, or of a closed loop.
 
-    Its number is given to the null device. The transport may close it later, and closes no other
-    file by that. A socket of uvloop is kept: closed, it still has a number, that of another file.
+    The file descriptor is redirected to the null device, so that a later close by the transport
+    does not close another file. uvloop's sockets are kept: once closed they still return a
+    descriptor, which may be another file's.
     """
     number = inherited.fileno() if isinstance(inherited, TransportSocket) else -1
     if number >= 0:
@@ -46,5 +47,5 @@ def _in_child() -> None:
         each.forked()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+if hasattr(os, "register_at_fork"):  # missing on Windows
     os.register_at_fork(after_in_child=_in_child)

@@ -1,7 +1,7 @@
-"""Which handlers a consumer can call, and which results mean that their work has not run. Pure.
+"""Checks of handlers and their results, so that unstarted work is never acked. Pure.
 
-A call of a coroutine function, a generator function or a class makes an object and does no work.
-So does a plain function that returns what such a call made. Neither may count as an ack.
+Calling a coroutine function, a generator function or a class only creates an object. So does a
+plain function that returns such an object.
 """
 
 from __future__ import annotations
@@ -15,35 +15,33 @@ from types import FunctionType, MethodType
 from thin_client.key_batch import KeyBatch
 from thin_client.message import Message
 
-#: What ``Consumer`` calls: a plain function, whose return acks.
+#: Handler of ``Consumer``: a plain function.
 PlainHandler = Callable[[Message], None]
 PlainBatchHandler = Callable[[KeyBatch], None]
-#: What ``AsyncConsumer`` calls: a coroutine function, or a plain one, which runs in a thread.
+#: Handler of ``AsyncConsumer``: a coroutine function, or a plain function, which runs in a thread.
 Handler = Callable[[Message], Awaitable[object] | None]
 BatchHandler = Callable[[KeyBatch], Awaitable[object] | None]
 
 
 def check_handler(handler: object) -> None:
-    """Raise TypeError for a *handler* whose call would do none of its work."""
+    """Raise TypeError for a *handler* whose call does not do its work."""
     if not callable(handler):
         raise TypeError(f"the handler is {_shown(handler)}: expected a function")
     for function in _called(handler):
         if inspect.isclass(function):
             raise TypeError(
-                f"the handler is the class {function.__qualname__}, whose call only makes an"
+                f"the handler is the class {function.__qualname__}, whose call only creates an"
                 " object: expected a function, or an object with __call__"
             )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
-                f"the handler {_shown(handler)} is a generator function, whose call runs none of"
-                " it: expected a function without yield"
+                f"the handler {_shown(handler)} is a generator function, whose call runs no code:"
+                " expected a function without yield"
             )
 
 
 def check_plain_handler(handler: object) -> None:
-    """As ``check_handler``, for a consumer without an event loop: raise TypeError for a coroutine
-    function too.
-    """
+    """Raise TypeError as ``check_handler``, and for a coroutine function too."""
     check_handler(handler)
     if is_coroutine_function(handler):
         raise TypeError(
@@ -53,15 +51,16 @@ def check_plain_handler(handler: object) -> None:
 
 
 def is_coroutine_function(handler: object) -> bool:
-    """Whether calling *handler* gives what can be awaited, as far as that can be told."""
+    """Return whether *handler* is known to return an awaitable."""
     return any(map(inspect.iscoroutinefunction, _called(handler)))
 
 
 def check_result(result: object) -> None:
-    """Raise TypeError if *result*, which a handler returned, says that its work has not run, or may
-    still run: an awaitable, a generator, a function, a future that is not done, or a list with such
-    a thing in it. A future that is done raises what its work raised, and an exception that was
-    returned is raised: a handler that returns a Retry does not mean an ack.
+    """Raise TypeError if a handler's *result* represents work that has not finished.
+
+    This is an awaitable, a generator, a function, a pending future, or a list with one of these.
+    The exception of a finished future is raised, and so is a returned exception: a handler that
+    returns a Retry does not mean an ack.
     """
     if result is None:
         return
@@ -75,28 +74,27 @@ def check_result(result: object) -> None:
         if what is None:
             continue
         if inspect.iscoroutine(each):
-            each.close()  # or Python warns of it later, at some other place
+            each.close()  # otherwise Python logs a warning later
         raise TypeError(
-            f"the handler returned {what}, so its work has not run: a message is acked only when"
-            " the handler has done its work"
+            f"the handler returned {what}, so its work has not run: await or call it in the handler"
         )
 
 
 def _not_run(result: object) -> str | None:
-    """What *result* is if it stands for work that is still to be done, else None."""
+    """Return a description of *result* if it represents unfinished work, else None."""
     if inspect.isawaitable(result):
-        return f"a {type(result).__name__} that nobody awaits"
+        return f"a {type(result).__name__} that was not awaited"
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        return "a generator that nobody iterates"
+        return "a generator that was not iterated"
     if isinstance(result, FunctionType | MethodType | functools.partial):
-        return "a function that nobody calls"
+        return "a function that was not called"
     if isinstance(result, concurrent.futures.Future):
-        return "a Future that nobody waits for"
+        return "a Future that is not done"
     return None
 
 
 def _called(handler: object) -> Iterator[object]:
-    """What a call of *handler* runs: itself, and the ``__call__`` of an object."""
+    """Yield the callables that calling *handler* may run: itself, and its ``__call__``."""
     handler = _without_arguments(handler)
     yield handler
     yield _without_arguments(getattr(handler, "__call__", None))  # noqa: B004

@@ -1,7 +1,7 @@
-"""The plain form of a JSON path, as producers use it to find a sharding key in the body. Pure.
+"""Plain JSON paths, with which producers read a sharding key from the body. Pure.
 
-The text of a value is that of the proxy's order keys: one for each value, however it was written.
-``tests/conformance/key_vectors.json`` holds both, and the clients in other languages, to it.
+A value has the same text as the proxy's order key, regardless of its spelling in the body.
+``tests/conformance/key_vectors.json`` checks this for the proxy and the clients in all languages.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _STEP = re.compile(
     r"""\.(?P<name>[A-Za-z_\u0080-\U0010ffff][\w\u0080-\U0010ffff-]*)"""
     r"""|\[(?P<index>\d+)\]|\['(?P<single>[^'\\]*)'\]|\["(?P<double>[^"\\]*)"\]"""
 )
-#: What may be half a pair, once it is read.
+#: An escape that may be half a surrogate pair.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-#: Arrays and objects in one another, of a value that is a key.
+#: Maximum nesting of arrays and objects in a key.
 _MAX_DEPTH = 100
 
 
 class JsonPath:
-    """``$.order.id``, ``$.lines[0]`` or ``$['order id']``: names and places, nothing else."""
+    """A path of names and indexes only: ``$.order.id``, ``$.lines[0]`` or ``$['order id']``."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError for what is no such path."""
+        """Raise ValueError for an invalid path."""
         self.text = text
         self._steps: list[str | int] = []
         position = 1
@@ -41,28 +41,28 @@ class JsonPath:
             position = match.end()
         if not self._steps or position < len(text):
             raise ValueError(
-                f"{text!r} is no path that a producer can follow: expected names and places alone,"
-                " such as $.order.id or $.lines[0]['key']"
+                f"{text!r} is not a path for producers: expected only names and indexes, such as"
+                " $.order.id or $.lines[0]['key']"
             )
 
     def text_in(self, body: bytes | str) -> str | None:
-        """The value in *body*, None if it is not there or null: text without the blanks around it,
-        others as JSON, numbers alike however they were written, as the proxy's order keys are.
+        """Return the text of the value in *body*; None if it is missing or null.
 
-        Raises ValueError if the body is no JSON, or the value is nested too deep.
+        A string is trimmed, any other value is canonical JSON, as in the proxy's order keys. Raises
+        ValueError if the body is not valid JSON or the value is nested too deeply.
         """
         try:
             value = _read(body)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"the body is no JSON, so {self.text} finds nothing in it: {error}"
+                f"the body is not valid JSON, so {self.text} has no value: {error}"
             ) from error
         for step in self._steps:
             is_list = isinstance(step, int)
             if not isinstance(value, list if is_list else dict):
                 return None
             try:
-                value = value[step]  # type: ignore[index]  # as the kind of value was found
+                value = value[step]  # type: ignore[index]  # checked by is_list
             except LookupError:
                 return None
         if value is None:
@@ -71,11 +71,11 @@ class JsonPath:
 
 
 def _read(body: bytes | str) -> Any:
-    """The value of *body*, read as strictly as the proxy does. Raises ValueError."""
+    """Parse *body* as strictly as the proxy does. Raises ValueError."""
     text = body if isinstance(body, str) else str(body, "utf-8")
     value: Any = json.loads(text, parse_float=_number, parse_int=_whole, parse_constant=_no_number)
     if _SURROGATE.search(text):
-        json.dumps(value, ensure_ascii=False).encode()  # half a pair is no text
+        json.dumps(value, ensure_ascii=False).encode()  # raises for half a pair
     return value
 
 
@@ -87,14 +87,14 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> int | float:
-    """As any other number a double, if it is beyond 64 bits."""
+    """Return a whole number exactly if it has 64 bits, otherwise as a double."""
     if len(text) < 21 and -(2**63) <= (value := int(text)) < 2**64:
         return value
     return _number(text)
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text[:40]} is no number of JSON, or none that a double can hold")
+    raise ValueError(f"{text[:40]} is not a JSON number within the range of a double")
 
 
 def _text(value: Any, depth: int) -> str:
@@ -104,7 +104,7 @@ def _text(value: Any, depth: int) -> str:
         return json.dumps(value, ensure_ascii=False)
     if not depth:
         raise ValueError(
-            f"the sharding key has more than {_MAX_DEPTH} arrays and objects in one another"
+            f"the sharding key nests arrays and objects more than {_MAX_DEPTH} deep"
         )
     if isinstance(value, list):
         return f"[{','.join([_text(each, depth - 1) for each in value])}]"
@@ -116,14 +116,14 @@ def _text(value: Any, depth: int) -> str:
 
 
 def _number_text(value: float) -> str:
-    """Whole numbers of 64 bits in full; others in as few digits as name them."""
+    """Return whole numbers of 64 bits in full, others with the fewest digits that identify them."""
     if value.is_integer() and -(2**63) <= value < 2**64:
         return str(int(value))
     mantissa, mark, exponent = repr(value).partition("e")
     if not mark:
         return mantissa
     power = int(exponent)
-    if power == -5:  # where Python begins with exponents
+    if power == -5:  # Python uses exponents from here on
         sign, digits = ("-", mantissa[1:]) if value < 0 else ("", mantissa)
         return f"{sign}0.0000{digits.replace('.', '')}"
     return f"{mantissa}e{power:+d}"

@@ -1,10 +1,9 @@
-"""Keeps leases alive while the event loop is blocked: a thread beside the asyncio consumer.
+"""A thread that extends the asyncio consumer's leases while the event loop is blocked.
 
-A handler that does not let go of the loop keeps it from extending leases, and messages would go to
-others although their process is alive. The thread asks the loop for a sign of life. While none
-comes it extends, on connections of its own, what the loop would have extended. It changes nothing
-of the session but deadlines. It ends with its loop, so what a dead process held is lost as soon as
-before.
+A blocking handler keeps the loop from extending leases, and messages would be delivered to other
+clients although their process is alive. The thread sends heartbeats through the loop. While none
+returns, it extends leases in place of the loop, on its own connections. In the session it changes
+only deadlines. It ends with its loop, so leases of a dead process still expire.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from thin_client.session import Session
 
 _log = logging.getLogger("orderlane")
 _S = 1_000_000_000
-#: How often the loop is asked for a sign of life, in one lease; with bounds of the pause, in s.
+#: Heartbeats per lease, and the bounds of the pause between them, in seconds.
 _SIGNS_A_LEASE, _SHORTEST_S, _LONGEST_S = 24, 0.02, 1.0
 
 
 class Keeper:
-    """The thread. ``close`` ends it; it ends by itself when its loop is closed."""
+    """The thread. It ends with ``close``, or when its loop is closed."""
 
     def __init__(
         self,
@@ -41,8 +40,14 @@ class Keeper:
         timeout_s: float,
         refused: Callable[[list[Lease]], None],
     ) -> None:
-        """*connect* opens a connection to a proxy that holds leases, and raises ConnectionLost.
-        *refused* is called in the loop with leases that a proxy would not extend.
+        """Start the thread.
+
+        Args:
+            session: the consumer's session.
+            loop: the event loop to watch.
+            connect: connects to a proxy that holds leases; raises ConnectionLost.
+            timeout_s: time-out of a request, in seconds.
+            refused: called in the loop with the leases that a proxy refused to extend.
         """
         self._session = session
         self._loop = loop
@@ -51,14 +56,14 @@ class Keeper:
         self._refused = refused
         self._closed = threading.Event()
         self._connections: dict[Home, Connection] = {}
-        self._asked_ns = 0  # when the loop was asked for the sign of life that has not come; 0: all
-        self._kept_ns: dict[Home, int] = {}  # when leases were extended since then
-        self._gone: set[LeaseName] = set()  # and those that were refused
+        self._asked_ns = 0  # time of the pending heartbeat; 0: none is pending
+        self._kept_ns: dict[Home, int] = {}  # times of extensions since then
+        self._gone: set[LeaseName] = set()  # leases refused since then
         self._warned = False
         threading.Thread(target=self._run, name="orderlane leases", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread, at once or after the call that is under way; does not wait for it."""
+        """End the thread after its pending call, without waiting for it."""
         self._closed.set()
 
     # ---- in the thread --------------------------------------------------------------------------
@@ -75,7 +80,7 @@ class Keeper:
                     self._loop.call_soon_threadsafe(self._sign_of_life)
         except Exception as error:
             if not self._loop.is_closed():
-                text = "leases are not extended any more while the event loop is blocked"
+                text = "leases are no longer extended while the event loop is blocked"
                 _log.error(text, exc_info=error)
         finally:
             for home in list(self._connections):
@@ -89,12 +94,13 @@ class Keeper:
         return min(max(self._lease_ns / _SIGNS_A_LEASE / _S, _SHORTEST_S), _LONGEST_S)
 
     def _keep(self) -> None:
-        """No sign of life came: extend what the loop may not come to extend in time. It does so at
-        a third of a lease, so half of it is left after a sixth more.
+        """Extend leases if a heartbeat is overdue.
+
+        The loop extends after a third of a lease; a sixth later, half of the lease is left.
         """
         at_ns = now_ns()
         if at_ns < self._asked_ns + self._lease_ns // 6 or not self._loop.is_running():
-            return  # no handler runs in a loop that was left
+            return  # a stopped loop runs no handlers
         for home in list(self._session.homes.values()):
             if self._kept_ns.get(home, 0) + self._lease_ns // 4 > at_ns:
                 continue
@@ -112,7 +118,7 @@ class Keeper:
             answer = connection.call(calls.control(kept.request), timeout_s=self._timeout_s)
         except ClientError as error:
             self._hang_up(home)
-            self._kept_ns.pop(home, None)  # again at the next look
+            self._kept_ns.pop(home, None)  # retry in the next iteration
             _log.debug("extending leases for a blocked event loop failed: %s", error)
             return
         gone = {name_in(reference) for reference in answer.notHeld or ()}
@@ -137,7 +143,7 @@ class Keeper:
             self._warned = True
             _log.warning(
                 "the event loop was blocked for %.1f s, the lease is %g s: use a plain def, which"
-                " runs in a thread, or await what takes long; a thread extended leases meanwhile",
+                " runs in a thread, or await long operations; a thread extended the leases",
                 blocked_ns / _S,
                 self._lease_ns / _S,
             )

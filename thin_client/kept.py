@@ -1,6 +1,7 @@
-"""What is to be extended while a client's shell stands still, and what becomes of the answer. Pure.
+"""Extension of leases from the Keeper's thread while the event loop is blocked. Pure.
 
-All of it may run in a thread of its own: it copies what it reads, and writes deadlines alone.
+This code may run in another thread than the session's: it copies shared state and writes only
+deadlines.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from thrift_idl import consumer
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One request to extend, and the messages that it is for."""
+    """An extend request and its leases."""
 
     request: consumer.ExtendRequest
     leases: Sequence[Lease]
@@ -25,8 +26,9 @@ class Kept:
     length_ns: int
 
     def extended(self, asked_ns: int, gone: Collection[LeaseName]) -> list[Lease]:
-        """The request of *asked_ns* was answered: returns leases that are *gone*. Those of them
-        that wait are given to no handler any more.
+        """Record the answer to the request of *asked_ns*; return the leases that are *gone*.
+
+        Waiting messages among these are no longer passed to handlers.
         """
         until_ns = asked_ns + self.length_ns
         lost = []
@@ -49,8 +51,9 @@ def to_keep(
     longest_ns: int,
     gone: Collection[LeaseName],
 ) -> Kept | None:
-    """What to extend for messages that are *held*, and for verdicts that are *unsent*: these need
-    their leases as well. None if there is nothing. *longest_ns*: a lease, where none is held.
+    """Return the request to extend the leases of *held* messages and *unsent* verdicts, or None.
+
+    *longest_ns*: the lease length if no message is held.
     """
     leases = [each for each in held if not each.lease_lost and name_of(each) not in gone]
     references = [
@@ -64,7 +67,7 @@ def to_keep(
     ]
     if not references:
         return None
-    # Of several lengths the shortest: the proxy would cap a longer one without saying so.
+    # The shortest length: the proxy would cap a longer one without reporting it.
     length_ns = min((lease.origin.length_ns for lease in leases), default=longest_ns)
     request = consumer.ExtendRequest(
         groupId=options.group,

@@ -1,4 +1,4 @@
-"""Several messages of one order key, for a handler that takes them together."""
+"""Batches of one order key's messages for handlers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from thin_client.options import Observer
 
 
 class KeyBatch(Sequence[Message]):
-    """Consecutive messages of one order key, in their order; of a message without one, it alone.
+    """Consecutive messages of one order key, in order, or a single message without a key.
 
-    When the handler returns, all are acked; when it raises, those up to the last ``ok`` are acked,
-    the next one ends as the exception says, and those behind it go back unhandled, uncounted::
+    When the handler returns, all are acked. When it raises, the messages up to the last ``ok`` are
+    acked, the exception decides about the next one, and the rest are returned unhandled, without
+    counting an attempt::
 
         async def handle(batch: KeyBatch) -> None:
             for message in batch:
@@ -22,10 +23,10 @@ class KeyBatch(Sequence[Message]):
     """
 
     def __init__(self, messages: Sequence[Message], observer: Observer) -> None:
-        """*messages*: at least one; *observer* hears of each in its turn."""
+        """*messages*: at least one. *observer* receives the start and end of each."""
         self._messages = tuple(messages)
         self._observer = observer
-        #: How many, from the first on, are done.
+        #: Number of finished messages, from the first.
         self.done = 0
         observer.on_handle_start(self[0])
 
@@ -34,19 +35,19 @@ class KeyBatch(Sequence[Message]):
 
     @property
     def order_key(self) -> bytes | None:
-        """What they have in common."""
+        """The order key of all messages."""
         return self._messages[0].order_key
 
     @property
     def at_work(self) -> Message:
-        """The first that is not done, or the last."""
+        """The first unfinished message, or the last one."""
         return self._messages[min(self.done, len(self) - 1)]
 
     def ok(self, messages: int = 1) -> None:
-        """The next *messages* are done. Raises ValueError if fewer are left."""
+        """Mark the next *messages* as done. Raises ValueError if fewer are left."""
         if not 0 <= messages <= len(self) - self.done:
             left = len(self) - self.done
-            raise ValueError(f"{messages} more messages cannot be done: {left} are left")
+            raise ValueError(f"messages is {messages}: expected 0 to {left}, the number left")
         for _ in range(messages):
             self._observer.on_handle_end(self[self.done], "ok")
             self.done += 1
@@ -54,7 +55,7 @@ class KeyBatch(Sequence[Message]):
                 self._observer.on_handle_start(self[self.done])
 
     def end(self, outcome: Outcome) -> None:
-        """The handler has ended so. Caller: the consumer."""
+        """Record the handler's outcome. Called by the consumer."""
         if outcome is None:
             self.ok(len(self) - self.done)
         elif self.done < len(self):

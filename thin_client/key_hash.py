@@ -1,19 +1,19 @@
-"""What a key is, and which queue it goes to: by Java's ``String.hashCode``, as all producers. Pure.
+"""Trimming of keys, and their hash (Java's ``String.hashCode``), which selects the queue. Pure.
 
-The same as the broker client's, which a thin client may not import; tests/conformance holds the
-vectors for both.
+This duplicates the broker client's code, which a thin client may not import; the vectors in
+tests/conformance check both.
 """
 
 from __future__ import annotations
 
 import struct
 
-#: What is no part of a key at its ends, as for Java's ``String.trim``.
+#: Characters trimmed from both ends of a key, as by Java's ``String.trim``.
 BLANKS = "".join(map(chr, range(0x21)))
 
 
 def plain_key(text: str) -> str:
-    """Return the key that *text* stands for: without the blanks around it. Empty: there is none."""
+    """Return *text* without surrounding blanks; an empty result means no key."""
     return text.strip(BLANKS)
 
 
