@@ -1,3 +1,6 @@
-"""Benchmarks: real processes, seeded, judged by histories or by what consumers saw. ``orderlane
-bench`` runs them; cases on the frame stand in ``cases``, those with options of their own beside it.
+"""Benchmarks: real processes with fixed seeds, judged by their histories or by the consumers'
+counts.
+
+``orderlane bench`` runs them. ``cases`` holds the cases built on ``bench/frame``; cases with
+options of their own are beside it.
 """

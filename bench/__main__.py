@@ -1,4 +1,4 @@
-"""``python -m bench``: the command ``orderlane bench``, from a source tree."""
+"""Entry point of ``python -m bench``, the command ``orderlane bench`` in a source tree."""
 
 from __future__ import annotations
 

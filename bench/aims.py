@@ -1,4 +1,4 @@
-"""Target figures for the speed of orderlane, compared with the results. Pure."""
+"""Performance targets of orderlane, compared with the results. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """That what *column* shows of *arm* in *case* is *at_least*, or *at_most*, so much: at *point*,
-    or (None) at every point that was measured, *since* the first of them that counts. *codecs*: in
-    steps of the codec, as long as they took right before the run.
+    """A bound on what *column* shows for *arm* in *case*.
+
+    *at_least* or *at_most* is the bound, at *point* or, if None, at every measured point; *since*
+    is the first point that counts. With *codecs*, the figure is a multiple of the codec step
+    measured right before the run.
     """
 
     says: str
@@ -31,7 +33,7 @@ class Aim:
 
     @property
     def bound(self) -> str:
-        """In words."""
+        """The bound in words."""
         if self.at_least is not None:
             return f"at least {self.at_least:g}"
         return f"at most {self.at_most:g}"
@@ -230,8 +232,8 @@ AIMS = (
 
 
 def rows(of: Callable[[str], Sequence[Result]], aims: Iterable[Aim] = AIMS) -> list[dict[str, str]]:
-    """The table: a row for each aim; *of* gives the results of a case, the one that counts last.
-    What was not measured says so.
+    """Return the table, one row for each aim; *of* returns the results of a case, the decisive one
+    last. An aim without a measurement says so.
     """
     return [_row(aim, of(aim.case)) for aim in aims]
 
@@ -251,7 +253,7 @@ def _row(aim: Aim, results: Sequence[Result]) -> dict[str, str]:
 
 
 def _found(aim: Aim, runs: Sequence[Mapping[str, Any]]) -> dict[Point, dict[str, float]]:
-    """Spreads by point: those that count."""
+    """Return the spreads that count, by point."""
     if aim.codecs:
         runs = [_in_codecs(run, aim.column.figure) for run in runs]
     if aim.column.compares:

@@ -1,10 +1,10 @@
 """Throughput of the thin clients of all languages at the same proxy, with handlers that do nothing.
 
-Nameserver and broker are two processes, the proxy is one, each client one. In every round each
-client reads the same backlog in a group of its own; the order of clients changes from round to
-round. Pulls ask for 256 messages. Counted are the proxy's acks, between the first third of the
-messages, in which clients warm up, and the last tenth. Clients have to be built, which ``make
-conformance`` does; those that are not are left out.
+Nameserver, broker, proxy and each client are separate processes. In each round every client reads
+the same backlog in a group of its own; the order of the clients rotates. Pulls ask for 256
+messages. The figure counts the proxy's acks from the first third of the messages, after which
+clients are warm, to the last tenth. ``make conformance`` builds the clients; those not built are
+left out.
 
 ``python -m bench.bench_clients [--messages N] [--rounds N]``
 """
@@ -34,7 +34,7 @@ from testkit.processes import Children
 from testkit.thin_clients.languages import LANGUAGES, Language, client_environment
 
 TOPIC, QUEUES, KEYS, BODY_BYTES = "bench", 8, 4_000, 256
-#: A pull asks for what there is room for: handlers and messages that wait, 256 in all.
+#: A pull asks for as many messages as fit into the handlers and the prefetch buffer: 256 in all.
 CONCURRENCY, PREFETCH = 64, 192
 MESSAGES, ROUNDS = 60_000, 3
 _FIRST, _LAST = 1 / 3, 0.9
@@ -45,7 +45,7 @@ COLUMNS = ("client", "messages/s", "of the fastest", "client CPU µs each", "pro
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one client did in one round."""
+    """The result of one client in one round."""
 
     client: str
     round: int
@@ -63,7 +63,7 @@ class _Look:
 
 
 def measure_one(language: Language, proxy: ProxyProcess, *, number: int, messages: int) -> Run:
-    """One client from its start until it has had all messages."""
+    """Run one client from its start until it has received all messages."""
     group = _group(language, number)
     options = {
         "servers": proxy.thrift,
@@ -86,7 +86,9 @@ def measure_one(language: Language, proxy: ProxyProcess, *, number: int, message
             deadline = time.monotonic() + _LIMIT_S
             while not looks or looks[-1].acked < messages:
                 if client.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{language.name} ended, or is stuck, at {looks[-1:]}")
+                    raise RuntimeError(
+                        f"{language.name} ended or is stuck; last sample: {looks[-1:]}"
+                    )
                 looks.append(_look(proxy, group, client.pid))
                 time.sleep(_LOOK_S)
             client.terminate()
@@ -106,7 +108,7 @@ def measure_one(language: Language, proxy: ProxyProcess, *, number: int, message
 
 
 def measure(languages: Sequence[Language], *, messages: int, rounds: int) -> list[Run]:
-    """All rounds; the client that begins is another in each."""
+    """Run all rounds; each begins with another client."""
     runs = []
     with _site(languages, messages=messages, rounds=rounds) as proxy:
         for number in range(rounds):
@@ -118,7 +120,7 @@ def measure(languages: Sequence[Language], *, messages: int, rounds: int) -> lis
 
 
 def summary(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One entry a client, the fastest first."""
+    """Return one entry per client, the fastest first."""
     names = list(dict.fromkeys(run.client for run in runs))
     best = {
         number: max(run.per_s for run in runs if run.round == number)
@@ -139,7 +141,7 @@ def summary(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For people."""
+    """Return the rows of the printed table."""
     return [
         dict(
             zip(
@@ -198,7 +200,7 @@ def _look(proxy: ProxyProcess, group: str, pid: int) -> _Look:
 def _is_built(language: Language) -> bool:
     try:
         program = language.program()
-    except OSError:  # its class path was not written
+    except OSError:  # no class path was written
         return False
     needed = [Path(word) for word in program if str(word).startswith(str(ROOT))]
     return not language.missing and all(":" in str(path) or path.exists() for path in needed)
@@ -219,7 +221,7 @@ def main() -> int:
 def record(
     out: Path, *, messages: int = 2 * MESSAGES, rounds: int = ROUNDS
 ) -> list[dict[str, Any]]:
-    """Measure all clients that are built; writes the result to *out* and returns the table."""
+    """Measure all clients that are built, write the result to *out* and return the table."""
     languages = [language for language in LANGUAGES if _is_built(language)]
     absent = [language.name for language in LANGUAGES if language not in languages]
     if absent:
@@ -238,7 +240,7 @@ def record(
 
 
 def vars_of(run: Run) -> dict[str, Any]:
-    """A run as plain data."""
+    """Return a run as plain data."""
     return {
         "client": run.client,
         "round": run.round,

@@ -1,7 +1,7 @@
-"""How fast the history checker reads: ``python -m bench.bench_history MESSAGES`` prints one line of
-JSON with events a second and peak memory.
+"""Throughput of the history checker.
 
-The history is made for the purpose: 8 queues, 4,000 keys, 7 events a message, all in order.
+``python -m bench.bench_history MESSAGES`` prints one line of JSON with events per second and peak
+memory. The history is generated: 8 queues, 4,000 keys, 7 events per message, all in order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUEUES, KEYS = 8, 4_000
 
 
 def events(messages: int) -> Iterator[dict[str, object]]:
-    """The events of a run that keeps every promise."""
+    """Yield the events of a run that keeps every promise."""
     for queue in range(QUEUES):
         yield {"e": "own+", **_lane(queue), "epoch": 1, "owner": "p"}
     for number in range(messages):

@@ -1,17 +1,17 @@
-"""Shape B5, blackout: what do stuck keys cost the others?
+"""Shape B5, blackout: how much do stuck keys cost the other keys?
 
-In each queue one key gets stuck: its first message is handed out and never handled. It has 10 % of
-the traffic, and before the traffic come ``stuck`` messages of such keys alone, through which the
-proxy has to read. Everything stands in the queues before the consumer comes, so throughput is what
-the proxy can do, not what a producer sends. Three arms, interleaved:
+In each queue one key gets stuck: its first message is delivered and never acked. The key has 10 %
+of the traffic, and ahead of the traffic are ``stuck`` messages of such keys alone, which the proxy
+has to read through. All messages are stored before the consumer starts, so throughput is limited by
+the proxy and not by a producer. Three interleaved arms:
 
-- ``free``: the traffic, and no key gets stuck;
-- ``stuck``: the same traffic, one key a queue stuck;
+- ``free``: the traffic, without a stuck key;
+- ``stuck``: the same traffic, one stuck key per queue;
 - ``deep``: as ``stuck``, behind the backlog of stuck messages.
 
-Throughput is that of the other keys, from their first handling to their last, without a tenth at
-both ends. A *blackout* is a second or more in which none of them is handled. Then the keys are
-released, and the consumer, which gets all messages, counts those of a key that come early or twice.
+Throughput is that of the other keys between their first and last tenth. A *blackout* is a second or
+more in which none of them is handled. At the end the keys are released, and the consumer, which
+receives all messages, counts early and repeated messages per key.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured. *give_up_s*: how long an arm may stand still before it counts as stuck."""
+    """Options of the measurement.
+
+    *give_up_s*: seconds without progress after which an arm counts as stuck.
+    """
 
     broker: str
     arms: tuple[str, ...] = ARMS
@@ -61,9 +64,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One arm. *finished*: all messages of other keys came. *cpu_us*: processor time of the proxy
-    for each message of the others, whatever else the machine does; memory: its peak above its
-    start; *read_past_s*: until the first of the others was handled.
+    """The result of one arm.
+
+    *finished*: all messages of other keys arrived. *cpu_us*: processor time of the proxy per
+    message of the other keys, independent of other load on the machine. Memory: its peak above its
+    start. *read_past_s*: seconds until the first of the other messages was handled.
     """
 
     arm: str
@@ -81,7 +86,7 @@ class Run:
 
 
 def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) -> list[Any]:
-    """All rounds of *plan*; writes the result to *out* and returns the rows of the table."""
+    """Run all rounds of *plan*, write the result to *out* and return the rows of the table."""
     chooser = random.Random(plan.seed)
     runs: list[Run] = []
     for number in range(plan.rounds):
@@ -105,7 +110,7 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
 
 
 def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The printed table."""
+    """Return the rows of the printed table."""
     return [
         {
             "arm": each["arm"],
@@ -153,14 +158,16 @@ def summaries(plan: Plan, runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _ratio(runs: list[Run], free: dict[int, float]) -> dict[str, float] | None:
-    """To the free arm of the same round; None for that arm itself, or without it."""
+    """Return the ratio to the free arm of the same round; None for the free arm itself, or without
+    it.
+    """
     if not free or runs[0].arm == "free":
         return None
     return spread([run.others_per_s / free[run.round] for run in runs])
 
 
 def _measure_one(plan: Plan, arm: str, number: int) -> Run:
-    """An arm has a broker of its own: what earlier arms stored must not cost it page cache."""
+    """Run one arm with a broker of its own, so that data of earlier arms takes no page cache."""
     name = f"{arm}-{number}"
     deep = plan.stuck if arm == "deep" else 0
     backlog = Backlog(deep, plan.traffic, plan.share, plan.keys, plan.seed)
@@ -220,7 +227,9 @@ def _consume(plan: Plan, site: Site, backlog: Backlog, arm: str, number: int) ->
 
 
 def _wait_for_others(plan: Plan, worker: Worker, others: int) -> bool:
-    """Until all messages of other keys are handled; False if they stand still for too long."""
+    """Wait until all messages of other keys are handled; return False if progress stops for too
+    long.
+    """
     handled, since_s = -1, time.monotonic()
     while handled < others:
         now = worker.counts()["others"]
@@ -233,7 +242,7 @@ def _wait_for_others(plan: Plan, worker: Worker, others: int) -> bool:
 
 
 def _wait_for_stuck(plan: Plan, worker: Worker, stuck: int) -> int:
-    """How many messages of stuck keys came within the time for it."""
+    """Return the number of messages of stuck keys that arrived in time."""
     deadline_s = time.monotonic() + plan.release_s
     while worker.counts()["stuck"] < stuck and time.monotonic() < deadline_s:
         time.sleep(0.1)
@@ -242,7 +251,7 @@ def _wait_for_stuck(plan: Plan, worker: Worker, stuck: int) -> int:
 
 @contextmanager
 def _watched(proxy: ProxyProcess) -> Iterator[list[Usage]]:
-    """What the proxy uses, ten times a second, the first before anything happens."""
+    """Sample the proxy's usage ten times a second, first before any load."""
     usages = [proxy.usage()]
     ended = threading.Event()
 
@@ -264,7 +273,7 @@ def _watched(proxy: ProxyProcess) -> Iterator[list[Usage]]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From a tenth to nine tenths of the others' messages."""
+    """The stretch from a tenth to nine tenths of the others' messages."""
 
     begin_s: float
     end_s: float
@@ -276,7 +285,7 @@ class Span:
 
     @classmethod
     def of(cls, samples: list[dict[str, Any]], others: int) -> Span | None:
-        """None if they never came so far."""
+        """Return the stretch; None if the run did not get that far."""
         inside = [each for each in samples if others * 0.1 <= each["others"] <= others * 0.9]
         if len(inside) < 2 or inside[0]["others"] == inside[-1]["others"]:
             return None
@@ -297,7 +306,7 @@ def growth_bytes(usages: list[Usage]) -> int:
 
 
 def longest_pause_s(samples: list[dict[str, Any]]) -> float:
-    """The longest time without one of them, from the first to the last."""
+    """Return the longest time between two handled messages of other keys."""
     times = [
         later["t_s"] for earlier, later in pairwise(samples) if later["others"] > earlier["others"]
     ]

@@ -1,15 +1,15 @@
-"""What a bulk backfill costs the thin clients of another group at the same proxy.
+"""Cost of a bulk backfill for the thin clients of another group at the same proxy.
 
 Broker, proxy, a consumer and a bulk reader share the machine. The reader fetches the whole topic
-again and again, as fast as the proxy lets it, and drops what it gets; the proxy's limit beside
-clients is what keeps it back. Two loads:
+repeatedly, as fast as the proxy allows, and discards the records; only the proxy's limit for bulk
+readers beside clients holds it back. Two loads:
 
-- ``full``: the consumer works through a backlog as fast as it can: what counts is its throughput;
-- ``paced``: messages arrive at a fixed rate, far below that: what counts is the time from when a
-  message was due to its handler.
+- ``full``: the consumer works through a backlog as fast as it can; the figure is its throughput;
+- ``paced``: messages arrive at a fixed rate, far below the maximum; the figure is the time from a
+  message's due time to its handler.
 
-A round is a stretch without the reader (``alone``) and one with it (``beside``), in random order,
-one right after the other in the same processes: a slow minute of the machine meets both alike.
+A round is one stretch without the reader (``alone``) and one with it (``beside``), in random order
+and back to back in the same processes, so that a slow minute of the machine affects both.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ _MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured. *limit*: bytes a second of bulk readers beside clients, 0 for none, None
-    for the proxy's own default; *stretch_s*: of one arm, after *settle_s*.
+    """Options of the measurement.
+
+    *limit*: bytes per second of bulk readers beside clients, 0 for no limit, None for the proxy's
+    default; *stretch_s*: length of one arm, after *settle_s*.
     """
 
     broker: str
@@ -61,7 +63,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One stretch of one arm. *delay_ms* is a median, of the paced load alone."""
+    """One stretch of one arm. *delay_ms* is a median, of the paced load only."""
 
     load: str
     arm: str
@@ -74,7 +76,7 @@ class Run:
 
 
 def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) -> list[Any]:
-    """All rounds of *plan*; writes the result to *out* and returns the rows of the table."""
+    """Run all rounds of *plan*, write the result to *out* and return the rows of the table."""
     runs: list[Run] = []
     with _site(plan) as site:
         for load in plan.loads:
@@ -101,7 +103,7 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
 
 
 def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The printed table."""
+    """Return the rows of the printed table."""
     return [
         dict(
             zip(
@@ -129,7 +131,7 @@ def _shown(figures: dict[str, float] | None) -> str:
 
 
 def summaries(plan: Plan, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One entry an arm of each load; ratios are to the arm alone of the same round."""
+    """Return one entry per arm and load; ratios are to the arm ``alone`` of the same round."""
     return [
         _summary(load, arm, [run for run in runs if run.load == load])
         for load in plan.loads
@@ -174,7 +176,7 @@ class _Site:
     chooser: random.Random
 
     def full(self) -> Iterator[Run]:
-        """Each round works through the backlog in a group of its own."""
+        """Measure the full load; each round reads the backlog in a group of its own."""
         for number in range(self.plan.rounds):
             worker = self._worker(_group(number))
             _wait_for(worker, self.plan.messages / 20)
@@ -183,12 +185,12 @@ class _Site:
             worker.child.terminate(within_s=60)
             if handled >= self.plan.messages:
                 raise OrderlaneError(
-                    f"all {handled} messages were handled before round {number + 1} was over: give"
+                    f"all {handled} messages were handled before round {number + 1} ended: give"
                     " more by --messages, or a shorter --stretch-s"
                 )
 
     def paced(self) -> Iterator[Run]:
-        """One consumer and one producer for all rounds."""
+        """Measure the paced load, with one consumer and one producer for all rounds."""
         worker = self._worker("paced", "--delays")
         producer = self.children.start_module(
             "bench.paced_producer",
@@ -221,7 +223,9 @@ class _Site:
             stretch = worker.samples()[samples - 1 :]
             seconds = stretch[-1]["t_s"] - stretch[0]["t_s"]
             delays = [each for line in stretch[1:] for each in line.get("delays_us", ())]
-            bulk_s = max(read_then["t_s"] - read["t_s"], 1e-3)  # the same line, if it is paused
+            bulk_s = max(
+                read_then["t_s"] - read["t_s"], 1e-3
+            )  # the same line, if the reader is paused
             yield Run(
                 load=load,
                 arm=arm,

@@ -1,8 +1,8 @@
-"""A bulk reader as a process of its own: ``python -m bench.bulk_reader``.
+"""A bulk reader as a separate process: ``python -m bench.bulk_reader``.
 
-It fetches stored records of a whole topic from its first message to its end, as a backfill does,
-again and again, and drops what it gets. Five times a second it prints one line of JSON with what it
-has had so far: ``bytes``, ``messages``, ``fetches``, how often it was at the end (``rounds``).
+Like a backfill, it fetches the stored records of a whole topic from the first to the last,
+repeatedly, and discards them. Five times a second it prints one line of JSON with its totals:
+``bytes``, ``messages``, ``fetches``, and how often it reached the end (``rounds``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Reader:
         print_json({"t_s": round(now_ns() / 1e9, 3), **self._counts})
 
     def read_all(self) -> Iterator[None]:
-        """One fetch a step, from queue to queue."""
+        """Fetch the topic queue by queue, one fetch per step."""
         for each in self._ranges():
             offset = each.beginOffset
             while offset < each.endOffset:
@@ -78,7 +78,7 @@ def main(
     topic: Annotated[str, typer.Option()],
     rounds: Annotated[int, typer.Option(help="0: until SIGTERM")] = 0,
 ) -> None:
-    """Read and drop."""
+    """Fetch and discard until the process ends."""
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))
     reader = _Reader(proxy, group, topic)

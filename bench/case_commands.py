@@ -1,4 +1,4 @@
-"""The cases that stand on the frame in ``bench/frame``, as commands: all take the same options."""
+"""Commands for the cases in ``bench/cases``, all with the same options."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ if TYPE_CHECKING:
     from bench.runner import Plan
 
 _Vs = Annotated[
-    list[str] | None, typer.Option(help="measure this peer as well, such as rocketmq-orderly")
+    list[str] | None, typer.Option(help="also measure this peer, such as rocketmq-orderly")
 ]
 _Rounds = Annotated[
     int | None,
-    typer.Option(min=1, help="runs of each arm, interleaved (default: as the shape says)"),
+    typer.Option(min=1, help="interleaved runs of each arm (default: given by the shape)"),
 ]
-_Full = Annotated[bool, typer.Option("--full", help="the full shape, as in make bench-full")]
-_Points = Annotated[list[str] | None, typer.Option("--point", help="only this one (default: all)")]
-_Arms = Annotated[list[str] | None, typer.Option("--arm", help="only this one (default: all)")]
+_Full = Annotated[bool, typer.Option("--full", help="run the full shape, as in make bench-full")]
+_Points = Annotated[
+    list[str] | None, typer.Option("--point", help="run only this point (default: all)")
+]
+_Arms = Annotated[list[str] | None, typer.Option("--arm", help="run only this arm (default: all)")]
 _Sizes = Annotated[
-    list[str] | None, typer.Option("--size", help="NAME=NUMBER instead of what the shape says")
+    list[str] | None, typer.Option("--size", help="NAME=NUMBER instead of the shape's")
 ]
-_Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
+_Seed = Annotated[int, typer.Option(help="seed of the order of arms, and of keys")]
 _Resume = Annotated[
-    bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
+    bool, typer.Option("--resume", help="keep finished runs of an earlier call with this code")
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option(help="file of the result (default: in build/bench; in bench/results with --full)"),
+    typer.Option(help="result file (default: in build/bench; in bench/results with --full)"),
 ]
 _Broker = Annotated[
     str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
@@ -49,17 +51,17 @@ _Broker = Annotated[
 
 
 class CaseGroup(TyperGroup):
-    """Commands of its own, and one for each case on the frame.
+    """A command group: its own commands, and one for each case built on the frame.
 
-    The commands and their context are typer's own, which have no public names.
+    The base classes of commands and contexts are typer's internals, without public names.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names, those of cases on the frame last."""
+        """Return all names, the cases on the frame last."""
         return [*super().list_commands(ctx), *_cases()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name."""
+        """Return the command of that name."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -68,15 +70,15 @@ class CaseGroup(TyperGroup):
 
 
 def check_broker(broker: str) -> None:
-    """Raise OrderlaneError if no benchmark runs on *broker*."""
+    """Raise OrderlaneError if benchmarks do not support *broker*."""
     from bench.site import KINDS
 
     if broker not in KINDS:
-        raise OrderlaneError(f"--broker {broker!r} is none of {', '.join(KINDS)}")
+        raise OrderlaneError(f"--broker {broker!r}: expected one of {', '.join(KINDS)}")
 
 
 def command() -> str:
-    """What was called, to be called again: without the place for the result."""
+    """Return the command line that repeats this call, without the output path."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     if "--out" in words:
         at = words.index("--out")
@@ -86,19 +88,21 @@ def command() -> str:
 
 @contextmanager
 def failing_in_words(case: str) -> Iterator[None]:
-    """What did not come true in time is one sentence."""
+    """Turn an unmet condition into a one-sentence error."""
     try:
         yield
     except AssertionError as error:
-        # What processes logged may follow: its end says most.
+        # Logs of the processes may follow; their last lines are the most useful.
         lines = str(error).splitlines() or ["something did not come true"]
         said = lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
         raise OrderlaneError(f"bench {case}: {said}") from None
 
 
 def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -> None:
-    """All cases; the results go to *folder*. With *full* also those that have their own options, as
-    far as their tools are there. Raises OrderlaneError that lists what did not finish.
+    """Run all cases and write the results to *folder*.
+
+    With *full*, also run the cases with options of their own if their tools are installed. Raises
+    OrderlaneError that lists the unfinished cases.
     """
     from bench.runner import Plan
 
@@ -123,7 +127,7 @@ def measure_all(folder: Path, *, full: bool, resume: bool, rounds: int | None) -
 
 
 def _measure_others(folder: Path, *, resume: bool) -> list[str]:
-    """What failed."""
+    """Run the cases with options of their own; return those that failed."""
     from bench import others
 
     failed = []
@@ -172,7 +176,7 @@ def _command_of(case: Case) -> Any:
             resume=resume,
             sizes=dict(map(_size, size or ())),
         )
-        # The results that documents are made from are those of full runs.
+        # Documents are generated from the results of full runs.
         folder = ROOT / ("bench/results" if full else "build/bench")
         path = out or folder / f"{case.name}-{broker}.json"
         _measure(case, plan, path, command())
@@ -197,7 +201,7 @@ def _single(case: Case, run: Callable[..., None]) -> Any:
 
 
 def _measure(case: Case, plan: Plan, out: Path, said: str) -> list[str]:
-    """What did not finish."""
+    """Run one case; return the reasons for unfinished runs."""
     from bench.frame.summary import failures, rows
     from bench.runner import measure
 
@@ -213,12 +217,12 @@ def _measure(case: Case, plan: Plan, out: Path, said: str) -> list[str]:
 
 
 def _end(_signal: int, _frame: object) -> None:
-    """Processes and folders of the run under way end with it."""
+    """Exit on a signal, so that processes and folders of the current run are cleaned up."""
     raise SystemExit(143)
 
 
 def _spelled(case: Case, plan: Plan) -> str:
-    """The command of one case alone."""
+    """Return the command that runs one case alone."""
     words = ["orderlane", "bench", case.name, *(f"--vs={peer}" for peer in plan.vs)]
     words += [f"--rounds={plan.rounds}"] if plan.rounds else []
     return shlex.join([*words, *(["--full"] if plan.scale == "full" else [])])

@@ -1,4 +1,4 @@
-"""The command ``python -m bench``, and ``orderlane bench`` in a source tree: measures whole
+"""The command ``orderlane bench``, also ``python -m bench`` in a source tree: benchmarks of whole
 installations.
 """
 
@@ -21,14 +21,12 @@ RESULTS = ROOT / "bench" / "results"
 app = typer.Typer(
     cls=CaseGroup,
     no_args_is_help=True,
-    help="Benchmarks of whole installations, with processes of their own (source tree needed).",
+    help="Run benchmarks of whole installations in separate processes (needs a source tree).",
 )
 
-Out = Annotated[
-    Path | None, typer.Option("--out", help="file of the result (default: in bench/results)")
-]
+Out = Annotated[Path | None, typer.Option("--out", help="result file (default: in bench/results)")]
 Rounds = Annotated[int, typer.Option(min=1, help="runs of each arm, interleaved")]
-Seed = Annotated[int, typer.Option(help="of the order of arms, and of keys")]
+Seed = Annotated[int, typer.Option(help="seed of the order of arms, and of keys")]
 Broker = Annotated[
     str, typer.Option(help="embedded, or a version of Apache RocketMQ: 5.3.3 or 4.9.7")
 ]
@@ -38,22 +36,20 @@ Broker = Annotated[
 def run_all(
     full: Annotated[
         bool,
-        typer.Option("--full", help="the full shapes, and the cases with options of their own"),
+        typer.Option("--full", help="run the full shapes, and the cases with options of their own"),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="keep what an earlier call with this code finished")
+        bool, typer.Option("--resume", help="keep finished runs of an earlier call with this code")
     ] = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="runs of each arm (default: as the shape says)")
+        int | None, typer.Option(min=1, help="runs of each arm (default: given by the shape)")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="folder of the results (default: build/bench; bench/results with --full)"
-        ),
+        typer.Option(help="result folder (default: build/bench; bench/results with --full)"),
     ] = None,
 ) -> None:
-    """Every case, one after the other, beside its peers; what fails is listed at the end."""
+    """Run all cases with their peers, one after the other; list failures at the end."""
     folder = out or (RESULTS if full else ROOT / "build" / "bench")
     measure_all(folder, full=full, resume=resume, rounds=rounds)
 
@@ -62,25 +58,25 @@ def run_all(
 def takeover(
     broker: Broker = "embedded",
     end: Annotated[
-        list[str] | None, typer.Option(help="SIGTERM, SIGKILL or SIGSTOP (default: all)")
+        list[str] | None, typer.Option(help="end by SIGTERM, SIGKILL or SIGSTOP (default: all)")
     ] = None,
     rounds: Rounds = 3,
     queues: Annotated[int, typer.Option(min=2)] = 8,
-    rate: Annotated[float, typer.Option(min=1, help="messages a second")] = 400.0,
-    stop_s: Annotated[float, typer.Option(min=1, help="how long SIGSTOP lasts")] = 20.0,
+    rate: Annotated[float, typer.Option(min=1, help="messages per second")] = 400.0,
+    stop_s: Annotated[float, typer.Option(min=1, help="duration of SIGSTOP in seconds")] = 20.0,
     spilled: Annotated[
-        int, typer.Option(min=0, help="messages that wait behind one stuck key a queue")
+        int, typer.Option(min=0, help="messages behind one stuck key per queue")
     ] = 0,
     seed: Seed = 7,
     out: Out = None,
 ) -> None:
-    """How long queues stand still when the proxy that owns them ends, and what comes twice."""
+    """Measure the pause of queues whose proxy ends, and repeated messages."""
     check_broker(broker)
     from bench import takeover as case
 
     ends = tuple(end or case.ENDS)
     if unknown := [each for each in ends if each not in case.ENDS]:
-        raise OrderlaneError(f"--end {unknown[0]!r} is none of {', '.join(case.ENDS)}")
+        raise OrderlaneError(f"--end {unknown[0]!r}: expected one of {', '.join(case.ENDS)}")
     plan = case.Plan(
         broker, ends, rounds, queues=queues, rate=rate, stop_s=stop_s, spilled=spilled, seed=seed
     )
@@ -96,19 +92,21 @@ def blackout(
     stuck_messages: Annotated[
         int, typer.Option(min=0, help="messages of stuck keys before the traffic; 1000000 in full")
     ] = 100_000,
-    traffic: Annotated[int, typer.Option(min=100, help="messages, 10 % of stuck keys")] = 100_000,
+    traffic: Annotated[
+        int, typer.Option(min=100, help="messages, of which 10 % have stuck keys")
+    ] = 100_000,
     rounds: Rounds = 3,
     queues: Annotated[int, typer.Option(min=1)] = 4,
     release_s: Annotated[
-        float, typer.Option(min=0, help="how long to follow the keys once they are released")
+        float, typer.Option(min=0, help="seconds to follow the keys after their release")
     ] = 20.0,
     history: Annotated[
-        bool, typer.Option("--history", help="judge histories as well: slower")
+        bool, typer.Option("--history", help="also judge histories; slower")
     ] = False,
     seed: Seed = 7,
     out: Out = None,
 ) -> None:
-    """What keys that are stuck, one in each queue, cost the other keys: throughput and memory."""
+    """Measure the cost of one stuck key per queue for other keys: throughput and memory."""
     check_broker(broker)
     from bench import blackout as case
 
@@ -132,29 +130,29 @@ def blackout(
 def bulk(
     broker: Broker = "embedded",
     load: Annotated[
-        list[str] | None, typer.Option(help="full or paced (default: both, one after the other)")
+        list[str] | None, typer.Option(help="full or paced (default: both in turn)")
     ] = None,
     rounds: Rounds = 5,
     messages: Annotated[int, typer.Option(min=1000, help="backlog; 1000000 in full")] = 300_000,
-    rate: Annotated[float, typer.Option(min=1, help="messages a second of the paced load")] = 1e3,
-    stretch_s: Annotated[float, typer.Option(min=0.4, help="seconds of an arm in a round")] = 2.0,
+    rate: Annotated[float, typer.Option(min=1, help="messages per second of the paced load")] = 1e3,
+    stretch_s: Annotated[float, typer.Option(min=0.4, help="seconds per arm and round")] = 2.0,
     limit: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="bytes a second of bulk readers beside clients, 0: none (default: the proxy's)",
+            help="bytes per second of bulk readers beside clients, 0: none (default: the proxy's)",
         ),
     ] = None,
     seed: Seed = 7,
     out: Out = None,
 ) -> None:
-    """What a bulk backfill costs the thin clients of another group: throughput and delay."""
+    """Measure the cost of a bulk backfill for another group's clients: throughput and delay."""
     check_broker(broker)
     from bench import bulk as case
 
     loads = tuple(load or case.LOADS)
     if unknown := [each for each in loads if each not in case.LOADS]:
-        raise OrderlaneError(f"--load {unknown[0]!r} is none of {', '.join(case.LOADS)}")
+        raise OrderlaneError(f"--load {unknown[0]!r}: expected one of {', '.join(case.LOADS)}")
     plan = case.Plan(
         broker,
         loads,
@@ -175,13 +173,13 @@ def bulk(
 def spark(
     broker: Broker = "embedded",
     rows: Annotated[int, typer.Option(min=1, help="messages in the topic")] = 1_000_000,
-    body_bytes: Annotated[int, typer.Option(min=64, help="of each message")] = 256,
-    queues: Annotated[int, typer.Option(min=1, help="of the topic; each is a task")] = 2,
+    body_bytes: Annotated[int, typer.Option(min=64, help="bytes of each body")] = 256,
+    queues: Annotated[int, typer.Option(min=1, help="queues of the topic; each is a task")] = 2,
     rounds: Rounds = 5,
     seed: Seed = 7,
     out: Out = None,
 ) -> None:
-    """How fast Spark reads a topic, beside plain sources with the same rows in memory."""
+    """Measure how fast Spark reads a topic, compared with the same rows in memory."""
     check_broker(broker)
     if missing := [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]:
         raise OrderlaneError(

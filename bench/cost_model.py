@@ -1,7 +1,7 @@
-"""How many proxies and brokers a load needs, and what gives out first. Pure.
+"""Number of proxies and brokers for a load, and its first bottleneck. Pure.
 
-All coefficients are measured (``bench.coefficients``); what is assumed of machines stands in
-``Machine``. A process of proxy or broker uses one processor. µs are processor time.
+All coefficients are measured (``bench.coefficients``); ``Machine`` holds the assumptions about
+machines. A proxy or broker process uses one processor. Times in µs are processor time.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass
 Coefficients = Mapping[str, float]
 
 _US = 1e-6
-#: As the settings are by default: seconds between two renewals of a lock, two looks at members,
-#: two heartbeats to a broker.
+#: Defaults of the settings, in seconds: lock renewal, membership check, heartbeat to a broker.
 _RENEWAL_S, _LOOK_S, _HEARTBEAT_S = 2.0, 5.0, 10 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is assumed. *use*: how much of a processor, disk or link is planned for."""
+    """Assumed hardware. *use*: the planned fraction of a processor, disk or link."""
 
     use: float = 0.6
     disk_bytes_s: float = 500e6
@@ -30,8 +29,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """*batch*: messages a pull brings. *handlers_ms*: how long one message of a key takes.
-    *copies*: how often a broker's messages are stored, itself included.
+    """A load.
+
+    *batch*: messages per pull. *handlers_ms*: handling time of one message. *copies*: number of
+    replicas of a broker's messages, including itself.
     """
 
     messages_s: float
@@ -45,7 +46,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """*loads*: how much of what there is each resource is used, the fullest first."""
+    """A cluster. *loads*: use of each resource as a fraction of its capacity, the highest first."""
 
     proxies: int
     brokers: int
@@ -56,18 +57,18 @@ class Sizing:
 
     @property
     def first(self) -> str:
-        """What gives out first."""
+        """The first bottleneck."""
         return self.loads[0][0]
 
     @property
     def second(self) -> str:
-        """What gives out next."""
+        """The second bottleneck."""
         return self.loads[1][0]
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What proxies ask for without any message, a second and over all brokers."""
+    """Requests of proxies without any message, per second over all brokers."""
 
     heartbeats: float
     lists: float
@@ -75,12 +76,12 @@ class Requests:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all kinds."""
         return self.heartbeats + self.lists + self.renewals
 
 
 def sizing(costs: Coefficients, load: Load, machine: Machine | None = None) -> Sizing:
-    """The least cluster that has *load* with what *machine* leaves in reserve."""
+    """Return the smallest cluster for *load* with the reserve of *machine*."""
     given = machine or Machine()
     proxies = brokers = 1
     for _ in range(100):
@@ -116,12 +117,12 @@ def sizing(costs: Coefficients, load: Load, machine: Machine | None = None) -> S
 
 
 def queues_for(proxies: int, brokers: int) -> int:
-    """Eight for each proxy, so that shares differ little, and the same number at each broker."""
+    """Return eight queues per proxy, so that shares differ little, and equal numbers per broker."""
     return brokers * math.ceil(8 * proxies / brokers)
 
 
 def proxy_use(costs: Coefficients, load: Load, proxies: int, queues: int) -> float:
-    """Part of its processor that a proxy uses."""
+    """Return the fraction of its processor that a proxy uses."""
     handed_us = load.messages_s * load.groups * costs[f"message_{load.batch}_proxy_us"]
     kept_us = load.groups * queues * costs["active_proxy_us_s"]
     waiting_us = load.clients * load.groups * costs["client_proxy_us_s"]
@@ -130,7 +131,9 @@ def proxy_use(costs: Coefficients, load: Load, proxies: int, queues: int) -> flo
 
 
 def broker_use(costs: Coefficients, load: Load, proxies: int, brokers: int, queues: int) -> float:
-    """Part of its processor that a broker uses, the fullest one: it lists the members."""
+    """Return the fraction of its processor that the busiest broker uses: the one that lists
+    members.
+    """
     sent_us = load.messages_s * costs["sent_broker_us"]
     read_us = load.messages_s * load.groups * costs[f"message_{load.batch}_broker_us"]
     kept_us = load.groups * queues * costs["active_broker_us_s"]
@@ -145,14 +148,16 @@ def broker_use(costs: Coefficients, load: Load, proxies: int, brokers: int, queu
 
 
 def list_use(costs: Coefficients, asked: Requests, proxies: int) -> float:
-    """Part of a processor that lists of members cost the broker that is asked by all."""
+    """Return the processor fraction that member lists cost the broker that all proxies ask."""
     one_us = costs["list_us"] + proxies * max(costs["listed_member_us"], 0.0)
     return asked.lists * one_us * _US
 
 
 def requests_s(load: Load, proxies: int, brokers: int, queues: int) -> Requests:
-    """A proxy renews all that it owns at a broker by one request for each group, so there are no
-    more of these than queues.
+    """Return the requests per second.
+
+    A proxy renews all its locks at a broker with one request per group, so there are at most as
+    many as queues.
     """
     return Requests(
         heartbeats=proxies * brokers / _HEARTBEAT_S,
@@ -162,19 +167,23 @@ def requests_s(load: Load, proxies: int, brokers: int, queues: int) -> Requests:
 
 
 def disk_use(load: Load, brokers: int, machine: Machine) -> float:
-    """Part of its disk's rate that a broker uses: each copy is written by one."""
+    """Return the fraction of its disk's rate that a broker uses; each copy is written by one
+    broker.
+    """
     stored_bytes = load.messages_s * load.copies * _stored(load)
     return stored_bytes / brokers / machine.disk_bytes_s
 
 
 def link_use(load: Load, brokers: int, machine: Machine) -> float:
-    """Part of its link, outwards: to the proxies of each group, and to its copies."""
+    """Return the fraction of its outgoing link that a broker uses, to the proxies of all groups and
+    to replicas.
+    """
     out_bytes = load.messages_s * _stored(load) * (load.groups + load.copies - 1)
     return out_bytes / brokers / machine.link_bytes_s
 
 
 def proxy_memory(costs: Coefficients, load: Load, proxies: int, queues: int) -> float:
-    """Bytes of a proxy that keeps up: it has in memory what is being handled."""
+    """Return the memory in bytes of a proxy that keeps up: the messages being handled."""
     in_hand = load.messages_s * load.groups * load.handler_ms / 1000 / proxies
     return (
         costs["proxy_bytes"]
@@ -186,7 +195,7 @@ def proxy_memory(costs: Coefficients, load: Load, proxies: int, queues: int) -> 
 
 
 def _stored(load: Load) -> int:
-    """A message with what a broker stores beside its body."""
+    """Return the stored size of a message, including the broker's overhead."""
     return load.body_bytes + 140
 
 

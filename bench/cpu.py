@@ -1,7 +1,7 @@
-"""Processor time of processes, by the operating system's accounting.
+"""Processor time of processes, as the operating system accounts it.
 
-Of what lives it is counted to the nanosecond, with threads that have ended: by the clock that the
-system keeps of each process. Only of children that were waited for it is known in steps of 10 ms.
+For living processes it is exact to the nanosecond, including ended threads, from the kernel's clock
+of each process. For children that were waited for it has steps of 10 ms.
 """
 
 from __future__ import annotations
@@ -14,38 +14,41 @@ from pathlib import Path
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PROC = Path("/proc")
-_OF_A_PROCESS = 2  # what the last three bits of a clock's number say of it: scheduled time
+_OF_A_PROCESS = 2  # the last three bits of the clock id: a process's scheduled time
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of user and system time that *pid*, its living descendants and all children that they
-    waited for have had; 0 once it is gone.
+    """Return the user and system seconds of *pid*, its living descendants and all children they
+    waited for; 0 if it has ended.
     """
     return sum(_own_s(each) + _waited_for_s(each) for each in _tree(pid))
 
 
 @dataclass(frozen=True, slots=True)
 class CpuMeter:
-    """The processor time of named processes: ``CpuMeter({"proxy": pid, "client": pid})``."""
+    """Processor time of named processes: ``CpuMeter({"proxy": pid, "client": pid})``."""
 
     processes: Mapping[str, int]
 
     def read(self) -> dict[str, float]:
-        """Seconds so far, by name."""
+        """Return the seconds so far, by name."""
         return {name: cpu_s(pid) for name, pid in self.processes.items()}
 
 
 def microseconds_each(
     before: Mapping[str, float], after: Mapping[str, float], messages: int
 ) -> dict[str, float]:
-    """Figures of two readings: ``NAME_us`` a message for each name, and ``chain_us``, the sum."""
+    """Return the figures between two readings:
+
+    ``NAME_us`` per message for each name, and their sum ``chain_us``.
+    """
     each = {f"{name}_us": (after[name] - since) / messages * 1e6 for name, since in before.items()}
     return {**each, "chain_us": sum(each.values())}
 
 
 def _own_s(pid: int) -> float:
     try:
-        # As clock_getcpuclockid(3) numbers it, which Python does not offer.
+        # The id as in clock_getcpuclockid(3), which Python does not offer.
         return time.clock_gettime_ns(~pid << 3 | _OF_A_PROCESS) / 1e9
     except OSError:
         return 0.0
@@ -53,7 +56,7 @@ def _own_s(pid: int) -> float:
 
 def _waited_for_s(pid: int) -> float:
     try:
-        # The name of the process stands in brackets and may hold blanks: begin behind it.
+        # The process name is in parentheses and may contain blanks, so parse after it.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0

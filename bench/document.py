@@ -1,4 +1,4 @@
-"""The tables and plots of ``docs/benchmarks.md``, made from the results."""
+"""Tables and plots of ``docs/benchmarks.md``, generated from the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.report import ROOT
 from bench.soak import report as soak
 
 RESULTS = ROOT / "bench" / "results"
-#: Of some of the same commands, on a machine of half the speed.
+#: Results of some of the same commands on a machine of half the speed.
 SLOWER = RESULTS / "slower"
 PLOTS = ROOT / "docs" / "plots"
 Rows = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
@@ -31,8 +31,8 @@ _OWN_TABLES: dict[str, tuple[Sequence[str], Rows]] = {
 
 
 def tables() -> dict[str, str]:
-    """By the name of its place: the tables of all results of a case; under ``cases`` a chapter for
-    each case on the frame that has results.
+    """Return all tables of a case by the name of their place; under ``cases`` a chapter for each
+    case on the frame with results.
     """
     own = {case: _section(case, sorted(RESULTS.glob(f"{case}-*.json"))) for case in _OWN_TABLES}
     chapters = "\n\n".join(_chapter(case) for case in CASES.values() if _paths(case))
@@ -40,7 +40,7 @@ def tables() -> dict[str, str]:
 
 
 def plots() -> dict[Path, str]:
-    """Every chart that the chapters show, by its file."""
+    """Return every chart of the chapters, by file."""
     return {
         PLOTS / _plot_name(path, number): svg(chart(case, plot, _read(path)))
         for case in CASES.values()
@@ -50,7 +50,7 @@ def plots() -> dict[Path, str]:
 
 
 def chart(case: Case, plot: Plot, result: Mapping[str, Any]) -> Chart:
-    """One column of a result, a series for each arm."""
+    """Return the chart of one column, with a series per arm."""
     column, runs = plot.column, result["runs"]
     found = ratios(runs, column) if column.compares else _medians(runs, column.figure)
     points = [point for point in case.points if point in result["options"]["points"]]
@@ -75,7 +75,7 @@ def chart(case: Case, plot: Plot, result: Mapping[str, Any]) -> Chart:
 
 
 def table(case: Case, result: Mapping[str, Any]) -> str:
-    """A result of a case on the frame: its table, what did not finish, and what peers were."""
+    """Return the text for one result: table, unfinished runs, and peers."""
     found = rows(case, result["runs"])
     columns = list(found[0]) if found else [case.point, "arm"]
     said = summaries(result["runs"])
@@ -88,7 +88,7 @@ def table(case: Case, result: Mapping[str, Any]) -> str:
 
 
 def _told(case: Case, said: Sequence[Mapping[str, Any]], arm: str) -> str:
-    """The settings of a peer: those of all points, then what differs with the point."""
+    """Return the settings of a peer: the common ones, then those that differ by point."""
     by_point = {
         each["point"]: str(each["figures"]["settings"]).split(", ")
         for each in said

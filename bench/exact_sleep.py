@@ -1,5 +1,7 @@
-"""Sleeping for as long as was said. Event loops wait for whole milliseconds, which is too coarse
-for handlers that work less than a few of them; so a timer of the kernel wakes the loop here.
+"""Sleep with microsecond precision.
+
+Event loops wait in whole milliseconds, too coarse for handlers of a few milliseconds, so a kernel
+timer wakes the loop.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ExactSleep:
-    """One for each event loop: ``await sleep(seconds)``. Needs Linux."""
+    """A sleeper for one event loop: ``await sleep(seconds)``. Needs Linux."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Raises OSError."""
+        """Create the kernel timer. Raises OSError."""
         self._loop = loop
         self._timer = _LIBC.timerfd_create(_MONOTONIC, os.O_NONBLOCK)
         if self._timer < 0:
@@ -47,7 +49,7 @@ class ExactSleep:
         await done
 
     def close(self) -> None:
-        """Nobody sleeps any more."""
+        """Release the timer; no coroutine may be sleeping."""
         self._loop.remove_reader(self._timer)
         os.close(self._timer)
 
@@ -55,7 +57,7 @@ class ExactSleep:
         try:
             os.read(self._timer, 8)
         except BlockingIOError:
-            return  # it was armed anew meanwhile
+            return  # it was armed again meanwhile
         while self._sleeping and self._sleeping[0][0] <= now_ns():
             heapq.heappop(self._sleeping)[2]()
         if self._sleeping:

@@ -1,7 +1,7 @@
 """The Python client on flights, as a process: ``python -m bench.flight_consumer``.
 
-Its handlers sleep as long as a simulation says for the very message. Prints one line of JSON with
-its figures once SIGTERM ends it.
+Its handlers sleep as long as a simulation says for that message. Prints one line of JSON with its
+figures at SIGTERM.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _SHOW_S = 0.01
 def main(
     proxy: Annotated[str, typer.Option()],
     group: Annotated[str, typer.Option()],
-    counter: Annotated[Path, typer.Option(help="file for the count of messages")],
-    messages: Annotated[int, typer.Option(help="expected in all")],
-    order_key: Annotated[str, typer.Option(help="by which no two may be handled at a time")],
+    counter: Annotated[Path, typer.Option(help="file of the message count")],
+    messages: Annotated[int, typer.Option(help="expected messages")],
+    order_key: Annotated[str, typer.Option(help="order key of the group")],
     service_ms: Annotated[str, typer.Option()],
     concurrency: Annotated[int, typer.Option()] = 64,
     seed: Annotated[int, typer.Option()] = 1,

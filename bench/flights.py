@@ -1,4 +1,4 @@
-"""Real flights in a topic, each in the queue of its aircraft, and what handlers take for each."""
+"""Real flights in a topic, each in the queue of its aircraft, and their handling times."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from proxy.cli.demo.flights import flight_rows
 from proxy.tuning.sample import Sample
 
 _AT_ONCE = 500
-#: So many there were.
+#: Flights in the data set.
 OF_THE_YEAR = 336_776
 
 
 def queued_flights(which: str, queues: int) -> dict[int, list[tuple[str | None, bytes]]]:
-    """Key and body of each flight, by its queue; a flight of an unknown aircraft goes anywhere."""
+    """Return key and body of each flight, by queue; one without an aircraft goes to any queue."""
     by_queue: defaultdict[int, list[tuple[str | None, bytes]]] = defaultdict(list)
     for number, row in enumerate(flight_rows(which)):
         tailnum = row["tailnum"] or None
@@ -34,7 +34,7 @@ def queued_flights(which: str, queues: int) -> dict[int, list[tuple[str | None, 
 
 
 async def store_flights(nameserver: str, topic: str, which: str, *, queues: int) -> None:
-    """Store them; the topic must have so many queues, and be empty."""
+    """Store the flights; the topic must be empty and have this number of queues."""
     client = BrokerClient(nameservers=[nameserver], client_id=f"flights@{os.getpid()}")
     await client.start()
     try:
@@ -50,7 +50,7 @@ async def store_flights(nameserver: str, topic: str, which: str, *, queues: int)
 def sample_of_flights(
     which: str, candidates: Sequence[str], *, queues: int, times: int = 1
 ) -> Sample:
-    """What the gateway's own sample of that topic would be if they were stored so many *times*."""
+    """Return the gateway's sample of a topic that stores the flights *times* times."""
     sample = Sample(candidates)
     for place, flights in queued_flights(which, queues).items():
         for offset, (key, body) in enumerate(chain.from_iterable(repeat(flights, times))):
@@ -60,5 +60,5 @@ def sample_of_flights(
 
 
 def number_of(queue: str) -> int:
-    """The broker's number of a queue in the name that clients see: 3 in ``broker-a_3#1``."""
+    """Return the broker's number of a queue from its name at clients: 3 in ``broker-a_3#1``."""
     return int(queue.rpartition("#")[0].rpartition("_")[2])

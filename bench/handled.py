@@ -1,8 +1,8 @@
-"""What a consumer notes of the messages that it handles: how many, in which order, when.
+"""A consumer's record of its messages: count, order and times.
 
-Cheap enough to stand in handlers that do nothing. ``per_s`` counts from the first handling to the
-last; ``steady_per_s`` between the parts FIRST and LAST of the messages, when all have warmed up and
-no queue is empty yet, which is also when processor time is taken.
+It is cheap enough for handlers that do nothing. ``per_s`` counts from the first handling to the
+last; ``steady_per_s`` between the fractions FIRST and LAST of the messages, after the warm-up and
+before the first queue is empty. Processor time is taken over the same stretch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from pathlib import Path
 from bench.frame.progress import Counter
 from thrift_idl import consumer
 
-#: The stretch that counts.
+#: The fractions between which figures are taken.
 FIRST, LAST = 0.2, 0.9
 
 
 class Handled:
-    """Of *expected* messages; *counter*, where another process looks, is written by ``told``."""
+    """A record of *expected* messages.
+
+    ``told`` writes *counter*, for processes that watch the count.
+    """
 
     def __init__(self, counter: Path, expected: int) -> None:
         self.count = 0
@@ -32,10 +35,12 @@ class Handled:
         self._begun_ns = 0  # when the first handler began, as for all peers
         self._bars = [max(1, int(expected * FIRST)), int(expected * LAST), expected]
         self._bar = 0
-        self._times: list[tuple[int, int]] = []  # when a bar was reached, and with how many
+        self._times: list[
+            tuple[int, int]
+        ] = []  # times at which a fraction was reached, with the count
 
     def begin(self, key: str | None, offset: int) -> None:
-        """A message of *key*, which has one queue, goes to a handler."""
+        """Note that a handler received a message of *key*, which has one queue."""
         last = self._last
         if not last:
             self._begun_ns = time.monotonic_ns()
@@ -44,15 +49,15 @@ class Handled:
         last[key] = offset
 
     def hold(self, key: str | None) -> None:
-        """Its handler goes on while others begin: none of its key may, until ``let_go``."""
+        """Note that a handler of *key* keeps running: no other may start until ``let_go``."""
         self._busy.add(key)
 
     def let_go(self, key: str | None) -> None:
-        """The end of ``hold``."""
+        """End ``hold``."""
         self._busy.discard(key)
 
     def end(self, messages: int = 1) -> None:
-        """So many were handled."""
+        """Note *count* handled messages."""
         self.count = count = self.count + messages
         if self._bar < 3 and count >= self._bars[self._bar]:
             while self._bar < 3 and count >= self._bars[self._bar]:
@@ -60,22 +65,22 @@ class Handled:
                 self._bar += 1
 
     def take_all(self, messages: Sequence[consumer.Message], _now_ns: int) -> None:
-        """Messages that came were handled at once."""
+        """Note messages that were handled on arrival."""
         begin = self.begin
         for message in messages:
             begin(message.key, message.offset or 0)
         self.end(len(messages))
 
     def told(self) -> None:
-        """Let others see the count."""
+        """Publish the count."""
         self._counter.show(self.count)
 
     def stop(self, *_: object) -> None:
-        """Pull no more."""
+        """Stop pulling."""
         self.stopped = True
 
     def figures(self) -> dict[str, float]:
-        """As an arm returns them; only once all were handled."""
+        """Return the figures of an arm, after all messages were handled."""
         (first, first_count), (last, last_count), (ended, _) = self._times
         seconds = max(ended - self._begun_ns, 1) / 1e9
         return {

@@ -1,7 +1,7 @@
-"""What handlers could do if nothing but the work took time: a backlog in virtual time.
+"""Upper bound for handlers if only the work took time: a backlog in virtual time.
 
-Whoever hands out knows all messages and prefers the key that has most left. Where keys differ in
-how many messages they have, even this stays below handlers / work.
+The scheduler knows all messages and prefers the key with the most work left. If keys differ in
+size, even this bound is below handlers / work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.slow_work import SlowWork
 
 
 def ideal(work: Work, *, order_key: str | None = "KEY") -> Figures:
-    """Figures as those of a consumer. *order_key*: KEY, QID or None."""
+    """Return figures as from a consumer. *order_key*: KEY, QID or None."""
     least_ms = work.work_ms if work.least_work_ms is None else work.least_work_ms
     lasts = SlowWork(work.seed, least_ms, work.work_ms)
     ended = sorted(_ends(_chains(work, lasts, order_key), work.concurrency))
@@ -35,7 +35,7 @@ def ideal(work: Work, *, order_key: str | None = "KEY") -> Figures:
 
 
 def _chains(work: Work, lasts: SlowWork, order_key: str | None) -> list[deque[float]]:
-    """How long each message of each chain takes; chains in the order of their first messages."""
+    """Return the work of each message by chain; chains in the order of their first messages."""
     backlog = backlog_of(work)
     queues = [_places(list(backlog.bodies(each, work.queues)), each) for each in range(work.queues)]
     chains: dict[object, deque[float]] = {}
@@ -54,7 +54,7 @@ def _places(
 
 
 def _ends(chains: list[deque[float]], handlers: int) -> Iterator[float]:
-    """When each message ends."""
+    """Return the end time of each message."""
     ready = [(-len(chain), number, chain) for number, chain in enumerate(chains)]
     heapq.heapify(ready)
     working: list[tuple[float, int, deque[float]]] = []

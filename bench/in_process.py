@@ -1,7 +1,7 @@
 """The ordering core and its lane with messages in memory: ``python -m bench.in_process``.
 
-No broker, no proxy, no socket. A worker leases a message, sleeps as long as it says and acks it, as
-a client's handler does. Prints one line of JSON with its figures.
+No broker, proxy or socket. Like a client's handler, a worker leases a message, sleeps as long as
+the message says and acks it. Prints one line of JSON with its figures.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _MOST_BYTES = 1 << 40
 
 
 class _Woken(Listener):
-    """Wakes one of the workers that wait, who wakes the next if there is more."""
+    """Wakes one waiting worker, which wakes the next one if more is ready."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Until it is this worker's turn."""
+        """Wait for this worker's turn."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         await turn
@@ -56,7 +56,7 @@ class _Woken(Listener):
 
 
 def messages_of(work: Work) -> list[StoredMessage]:
-    """Its backlog as one queue has it."""
+    """Return the backlog as the content of one queue."""
     bodies = backlog_of(work).bodies(0, 1)
     return [message(offset, body=body, key=key) for offset, (key, body) in enumerate(bodies)]
 
@@ -115,7 +115,7 @@ class _Workers:
             handled.let_go(key)
             handled.end()
             lane.settle(Verdicts(owned.topic, owned.qid, acked=[lease.lease_id]), connection=1)
-        self._listener.on_ready()  # the others have nothing to wait for either
+        self._listener.on_ready()  # the other workers have nothing to wait for either
 
 
 def main(
@@ -128,7 +128,7 @@ def main(
     counter: Annotated[Path, typer.Option()],
     order_key: Annotated[str | None, typer.Option()] = None,
 ) -> None:
-    """All messages of one queue."""
+    """Handle all messages of one queue."""
     work = Work(
         messages=messages,
         keys=keys,

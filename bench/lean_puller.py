@@ -1,9 +1,9 @@
-"""Clients that cost little, in one process: ``python -m bench.lean_puller``.
+"""Cheap clients in one process: ``python -m bench.lean_puller``.
 
-Many connections in one loop. Each pulls, takes what comes as handled at once, and acks it with its
-next pull, which it sends right away. So the load is that of so many clients, and the processor time
-is left to broker and proxy. Messages are those of ``bench/preload.py``. Ends with SIGTERM, and
-prints one line of JSON with its figures.
+Many connections share one loop. Each pulls, counts the messages as handled at once, and acks them
+with the next pull, sent right away. So the load is that of many clients, while the processor time
+is left to broker and proxy. Messages are those of ``bench/preload.py``. Ends at SIGTERM and prints
+one line of JSON with its figures.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from proxy.cli.serving import open_history
 def main(
     proxy: Annotated[str, typer.Option()],
     group: Annotated[str, typer.Option()],
-    counter: Annotated[Path, typer.Option(help="file for the count of messages")],
-    messages: Annotated[int, typer.Option(help="expected in all")],
+    counter: Annotated[Path, typer.Option(help="file of the message count")],
+    messages: Annotated[int, typer.Option(help="expected messages")],
     connections: Annotated[int, typer.Option()] = 16,
     batch: Annotated[int, typer.Option()] = 256,
     max_run: Annotated[int, typer.Option()] = 1,

@@ -1,4 +1,4 @@
-"""The cases with options of their own, as ``orderlane bench all --full`` runs them."""
+"""Cases with options of their own, as ``orderlane bench all --full`` runs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 
 def is_fresh(out: Path) -> bool:
-    """Whether *out* is of this code, whose state has a name."""
+    """Return whether *out* is a result of this state of the code."""
     if not out.exists() or commit().endswith("-dirty"):
         return False
     return bool(orjson.loads(out.read_bytes())["versions"]["commit"] == commit())
@@ -48,7 +48,7 @@ def _clients(out: Path, _say: Say) -> None:
     bench_clients.record(out, rounds=5)
 
 
-#: By the name of the result.
+#: Functions by the name of their result.
 OTHERS: Mapping[str, Callable[[Path, Say], None]] = {
     "takeover-embedded": _takeover,
     "blackout-embedded-1000000": _blackout,

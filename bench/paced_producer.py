@@ -1,8 +1,8 @@
-"""A producer as a process of its own: ``python -m bench.paced_producer``.
+"""A producer as a separate process: ``python -m bench.paced_producer``.
 
-Messages are due at a steady rate, whatever becomes of those before: what is due goes in one request
-once the one before is answered. Bodies say when their message was due, as ``sent_ns``, so that a
-slow answer counts for all that waited for it. Ends with SIGTERM.
+Messages are due at a steady rate, whether or not earlier ones were answered; all due messages go in
+one request after the previous answer. Bodies contain their due time as ``sent_ns``, so that a slow
+answer delays every message that waited for it. Ends at SIGTERM.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What it costs a proxy to park many keys, and to redrive them: ``python -m bench.parking``.
+"""Cost of parking and redriving many keys at a proxy: ``python -m bench.parking``.
 
-Each key has one message, or ``--messages``; a handler rejects all of them, then all keys are
-redriven by one request and handled. It all runs in the simulated world (``testkit.simulation``): a
-nameserver, a broker, a proxy and a client, their real code, in one process. So the time of the
-proxy is that of its own callbacks in the event loop, in processor time of the process, whatever
-the others and the network take. Nothing is written to histories.
+Each key has one message, or ``--messages``. A handler rejects all of them, then one request
+redrives all keys and they are handled. Everything runs in the simulated world
+(``testkit.simulation``): nameserver, broker, proxy and client, real code in one process. The
+proxy's time is the processor time of its own callbacks, without the other processes and the
+network. No histories are written.
 
-*Park*: from the start of the client until all copies are stored and read; *redrive*: from the
-request until no key is parked any more. *µs each*: both, for each message.
+*Park*: from the client's start until all copies are stored and read; *redrive*: from the request
+until no key is parked; *µs each*: both, per message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BATCH, _HANDLERS, _LOOK_S, _MOST_LOOKS = 500, 256, 0.25, 4_000
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Seconds of processor time in callbacks of the proxy."""
+    """Seconds of processor time in the proxy's callbacks."""
 
     keys: int
     park_s: float
@@ -51,7 +51,7 @@ class Run:
 
 
 class _MeteredLoop(SimulatedLoop):
-    """Adds up what the callbacks of each process take."""
+    """A loop that sums up the callback time of each process."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -76,7 +76,7 @@ class _MeteredLoop(SimulatedLoop):
 
 
 class Play:
-    """One run; *used* says what the proxy took so far, in ns or in any other measure."""
+    """One run; *used* returns the proxy's use so far, in ns or another measure."""
 
     def __init__(
         self, world: World, used: Callable[[], int], *, keys: int, messages: int, queues: int
@@ -112,10 +112,10 @@ class Play:
         path = f"/api/groups/{_GROUP}/topics/{_TOPIC}/keys/redrive-all"
         status, answer = await self._world.http(proxy, path, {"reason": "bench"}, timeout_s=60)
         if status != 200:
-            raise RuntimeError(f"nothing is redriven: {answer}")
+            raise RuntimeError(f"no key was redriven: {answer}")
         await self._until(proxy, lambda each: not (each.parked or each.parking.leaving))
         if self._handled != self._keys * self._messages:
-            raise RuntimeError(f"{self._handled} messages were handled, not all")
+            raise RuntimeError(f"{self._handled} messages were handled: some are missing")
         ended_ns = self._used()
         return Run(
             self._keys,
@@ -155,7 +155,7 @@ class Play:
             if len(found) == self._queues and all(map(done, found)):
                 return
             await asyncio.sleep(_LOOK_S)
-        raise RuntimeError("it never came to an end")
+        raise RuntimeError("the run did not finish")
 
 
 def _pipelines(proxy: ProxyNode) -> list[ParkingPipeline]:
@@ -164,7 +164,7 @@ def _pipelines(proxy: ProxyNode) -> list[ParkingPipeline]:
 
 
 def one_run(*, keys: int, messages: int, queues: int, seed: int) -> Run:
-    """Park and redrive so many *keys*, each with so many *messages*."""
+    """Park and redrive *keys* keys of *messages* messages each."""
 
     async def play(world: World) -> Run:
         loop = world.loop
@@ -179,14 +179,14 @@ def one_run(*, keys: int, messages: int, queues: int, seed: int) -> Run:
 
 
 def main(
-    keys: Annotated[str, typer.Option(help="how many, separated by commas")] = (
+    keys: Annotated[str, typer.Option(help="numbers of keys, separated by commas")] = (
         "1000,2000,4000,8000,16000"
     ),
-    messages: Annotated[int, typer.Option(help="of each key")] = 1,
+    messages: Annotated[int, typer.Option(help="messages per key")] = 1,
     queues: Annotated[int, typer.Option()] = 8,
     rounds: Annotated[int, typer.Option()] = 3,
     seed: Annotated[int, typer.Option()] = 7,
-    out: Annotated[Path, typer.Option(help="where the result goes")] = (
+    out: Annotated[Path, typer.Option(help="result file")] = (
         ROOT / "build" / "bench" / "parking-embedded.json"
     ),
 ) -> None:

@@ -1,8 +1,8 @@
-"""The Python client as an application uses it, as a process: ``python -m bench.plain_consumer``.
+"""The Python client in its usual form, as a process: ``python -m bench.plain_consumer``.
 
-Its handlers do nothing, or sleep as long as the message says: an even chance between two times, by
-its key and number, so that every client of every language sleeps as long for it. Ends with SIGTERM,
-and prints one line of JSON with its figures.
+Its handlers do nothing, or sleep between two limits by the message's key and number, so that
+clients of all languages sleep equally long for it. Ends at SIGTERM and prints one line of JSON with
+its figures.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _SHOW_S = 0.01
 def main(
     proxy: Annotated[str, typer.Option()],
     group: Annotated[str, typer.Option()],
-    counter: Annotated[Path, typer.Option(help="file for the count of messages")],
-    messages: Annotated[int, typer.Option(help="expected in all")],
+    counter: Annotated[Path, typer.Option(help="file of the message count")],
+    messages: Annotated[int, typer.Option(help="expected messages")],
     concurrency: Annotated[int, typer.Option()] = 64,
     prefetch: Annotated[int | None, typer.Option()] = None,
     max_run: Annotated[int, typer.Option()] = 1,

@@ -1,4 +1,4 @@
-"""Messages that stand in the queues before a run begins, sent to the broker itself: fast."""
+"""Backlogs stored before a run, sent directly to the broker for speed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker_core.remoting.message import UNIQ_KEY, OutgoingMessage
 from proxy.history.record import History, HistoryWriter, NullHistory
 from thin_client import new_message_id
 
-#: Keys with this prefix are those that get stuck, one a queue.
+#: Prefix of the keys that get stuck, one per queue.
 STUCK = "stuck-"
 _BATCH = 400
 
@@ -34,10 +34,11 @@ class Place:
 
 @dataclass(slots=True)
 class Backlog:
-    """*stuck* messages of the stuck keys alone, then *mixed* ones, of which *share* on them.
+    """*stuck* messages of the stuck keys alone, then *mixed* ones, of which the fraction *share*
+    has stuck keys.
 
-    The others are spread over *keys* keys. A body says how many of its key came before, so that a
-    consumer sees what is missing or out of order.
+    The others are spread over *keys* keys. A body contains the number of earlier messages of its
+    key, so that a consumer detects missing and reordered messages.
     """
 
     stuck: int
@@ -46,12 +47,12 @@ class Backlog:
     keys: int
     seed: int
     body_bytes: int = 256
-    #: False: nobody waits for the end of the stuck ones, so their sends are noted as uncertain.
+    #: False: the stuck messages never finish, so their sends are recorded as uncertain.
     settled: bool = True
     _sent: dict[str, int] = field(default_factory=dict)
 
     async def store(self, place: Place, *, history: Path | None) -> None:
-        """Send everything; queues do not wait for each other."""
+        """Send everything, all queues in parallel."""
         client = BrokerClient(nameservers=[place.nameserver], client_id=f"bench@{os.getpid()}")
         writer = HistoryWriter(history, "preload") if history is not None else NullHistory()
         await client.start()
@@ -81,7 +82,7 @@ class Backlog:
                 history.write("send_ok" if sure else "send_info", **each, **place)
 
     def keys_in(self, queue_id: int, queues: int) -> Iterator[str]:
-        """The keys of one queue's messages, in order. Each key has one queue."""
+        """Yield the keys of one queue's messages, in order. Each key has one queue."""
         chooser = random.Random(f"{self.seed}/{queue_id}")
         stuck = f"{STUCK}{queue_id}"
         for _ in range(queue_id, self.stuck, queues):
@@ -93,7 +94,7 @@ class Backlog:
             yield stuck if chooser.random() < self.share else chooser.choice(own)
 
     def bodies(self, queue_id: int, queues: int) -> Iterator[tuple[str, bytes]]:
-        """Keys and bodies of one queue's messages, in order, for who stores them elsewhere."""
+        """Yield keys and bodies of one queue's messages, in order, for other stores."""
         for key in self.keys_in(queue_id, queues):
             yield key, self._body(key)
 
@@ -111,12 +112,12 @@ class Backlog:
 
     @staticmethod
     def is_stuck(key: str) -> bool:
-        """Whether *key* is one of those that get stuck."""
+        """Return whether *key* is a stuck key."""
         return key.startswith(STUCK)
 
     @property
     def sent(self) -> dict[str, int]:
-        """How many messages of each key were stored."""
+        """Return the number of stored messages by key."""
         return dict(self._sent)
 
 

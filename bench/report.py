@@ -1,4 +1,4 @@
-"""What every case writes: one JSON file with its runs, the machine and the versions."""
+"""Output of every case: one JSON file with its runs, the machine and the versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def spread(values: Sequence[float], *, digits: int = 3) -> dict[str, float]:
-    """Median, lowest and highest of *values*."""
+    """Return median, minimum and maximum of *values*."""
     return {
         "median": round(statistics.median(values), digits),
         "min": round(min(values), digits),
@@ -27,7 +27,7 @@ def spread(values: Sequence[float], *, digits: int = 3) -> dict[str, float]:
 
 
 def shown(figures: Mapping[str, float], *, digits: int = 2) -> str:
-    """A spread as people read it: the median, and from where to where."""
+    """Return a spread as text: the median and the range."""
     text = f"{figures['median']:,.{digits}f}"
     if figures["min"] == figures["max"]:
         return text
@@ -43,7 +43,7 @@ def write_result(
     summary: Sequence[Mapping[str, Any]],
     runs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Write the result of one call of *case*, which *command* repeats, and return it."""
+    """Write the result of one call of *case* and return it; *command* repeats the call."""
     result = {
         "bench": case,
         "command": command,
@@ -60,7 +60,7 @@ def write_result(
 
 
 def machine() -> str:
-    """The machine in one line, without its name."""
+    """Return the machine in one line, without its host name."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{os.cpu_count()} x {_processor()}, {memory:.0f} GiB, {platform.system()}"
@@ -69,7 +69,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Ours, and those of the libraries that carry the load."""
+    """Return the versions of orderlane and of the libraries that matter for speed."""
     named = ("orderlane", "thrift", "uvloop", "orjson")
     return {**{name: metadata.version(name) for name in named}, "commit": commit()}
 
@@ -85,7 +85,7 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """What git calls this state of the source tree."""
+    """Return git's description of this source tree."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=9"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Runs a case: turn after turn, each with a time limit, what fails is noted and never dropped."""
+"""Runs a case turn by turn with a time limit; failures are recorded, never dropped."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from proxy.errors import OrderlaneError
 
 
 class DidNotFinish(Exception):
-    """A run took longer than its shape allows."""
+    """A run exceeded the time limit of its shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was asked for. Where *rounds* is None and *points* and *arms* are empty, the shape says.
+    """Options of a call. If *rounds* is None, or *points* and *arms* are empty, the shape decides.
 
-    *vs*: peers. *sizes*: instead of the shape's, in judged runs as well. *resume*: take over
-    what an earlier call of the same plan, of the same code, left.
+    *vs*: peers. *sizes*: replace those of the shape, in judged runs as well. *resume*: reuse runs
+    of an earlier call of the same plan with the same code.
     """
 
     scale: Scale = "short"
@@ -57,7 +57,7 @@ class Plan:
 def measure(
     case: Case, plan: Plan, out: Path, *, command: str, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """All turns of *plan*; writes the result to *out* and returns it.
+    """Run all turns of *plan*, write the result to *out* and return it.
 
     Raises OrderlaneError for points, arms or peers that the case does not have.
     """
@@ -102,16 +102,18 @@ def measure(
 
 
 def _arms(case: Case, plan: Plan) -> dict[str, Arm]:
-    """Arms by name, peers behind our own."""
+    """Return the arms by name, peers last."""
     if unknown := [name for name in plan.sizes if name not in case.shape(plan.scale).sizes]:
         known = ", ".join(case.shape(plan.scale).sizes)
-        raise OrderlaneError(f"--size {unknown[0]!r} is none of {known}")
+        raise OrderlaneError(f"--size {unknown[0]!r}: expected one of {known}")
     if unknown := [name for name in plan.arms if name not in case.arms]:
-        raise OrderlaneError(f"--arm {unknown[0]!r} is none of {', '.join(case.arms)}")
+        raise OrderlaneError(f"--arm {unknown[0]!r}: expected one of {', '.join(case.arms)}")
     if plan.vs and case.work is None:
-        raise OrderlaneError(f"orderlane bench {case.name} takes no --vs: peers have no part in it")
+        raise OrderlaneError(f"orderlane bench {case.name} takes no --vs: it has no peers")
     if unknown := [name for name in plan.vs if name not in PEERS]:
-        raise OrderlaneError(f"--vs {unknown[0]!r} is none of {', '.join(PEERS) or 'nothing'}")
+        raise OrderlaneError(
+            f"--vs {unknown[0]!r}: expected one of {', '.join(PEERS) or 'nothing'}"
+        )
     own = {name: case.arms[name] for name in plan.arms or case.arms}
     return {**own, **{name: partial(_run_peer, case, PEERS[name]) for name in plan.vs}}
 
@@ -119,7 +121,7 @@ def _arms(case: Case, plan: Plan) -> dict[str, Arm]:
 def _points(case: Case, plan: Plan) -> list[Point]:
     by_name = {str(point): point for point in case.points}
     if unknown := [point for point in plan.points if str(point) not in by_name]:
-        raise OrderlaneError(f"--point {unknown[0]!r} is none of {', '.join(by_name)}")
+        raise OrderlaneError(f"--point {unknown[0]!r}: expected one of {', '.join(by_name)}")
     wanted = plan.points or case.shape(plan.scale).points or case.points
     return [by_name[str(point)] for point in wanted]
 
@@ -130,7 +132,7 @@ def _run_peer(case: Case, peer: Peer, context: RunContext, point: Point) -> Figu
 
 
 def _run(case: Case, plan: Plan, turn: Turn, arm: Arm, earlier: Sequence[Figures]) -> Run | None:
-    """None where the arm has nothing to run."""
+    """Run one turn; return None if the arm does not apply."""
     shape = case.shape(plan.scale)
     apart = turn.judged and case.histories == "apart"
     began = time.monotonic()
@@ -155,7 +157,7 @@ def _run(case: Case, plan: Plan, turn: Turn, arm: Arm, earlier: Sequence[Figures
                 figures = dict(case.derived(context, turn.point, found))
         except NotHere:
             return None
-        except Exception as problem:  # whatever it was, it is reported with the others
+        except Exception as problem:  # any error is reported with the others
             error = _sentence(problem)
     if figures is not None and turn.judged:
         figures = {**figures, "judged_events": context.judged_events}
@@ -165,7 +167,10 @@ def _run(case: Case, plan: Plan, turn: Turn, arm: Arm, earlier: Sequence[Figures
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises DidNotFinish in the main thread. It is lost in a uvloop, so arms run none here."""
+    """Raise DidNotFinish in the main thread after a time limit.
+
+    A uvloop would swallow it, so arms do not run one here.
+    """
 
     def ring(_signal: int, _frame: FrameType | None) -> None:
         raise DidNotFinish(f"did not finish within {seconds:g} s")
@@ -180,7 +185,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 
 def _sentence(problem: Exception) -> str:
-    """What processes logged may stand in an error: its first line and its last say most."""
+    """Return a short error text. Logs may be included; the first and last lines say most."""
     lines = [line for line in str(problem).splitlines() if line.strip()]
     if not lines:
         return type(problem).__name__
@@ -203,7 +208,7 @@ def _said(case: Case, run: Run) -> str:
 
 
 def _identity(case: Case, options: Mapping[str, Any]) -> str:
-    """Names the code and the options by which runs may stand beside each other."""
+    """Return the code version and options that make runs comparable."""
     command = ["git", "diff", "HEAD"]
     try:
         changes = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout

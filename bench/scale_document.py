@@ -1,4 +1,4 @@
-"""The tables of ``docs/scale.md``, made from the results."""
+"""Tables of ``docs/scale.md``, generated from the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of a run: a broker of either kind, proxies, producers and consumers."""
+"""Processes of a run: a broker of either kind, proxies, producers and consumers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from thrift_idl import consumer
 
 EMBEDDED = "embedded"
 KINDS = (EMBEDDED, *VERSIONS)
-#: Of Apache RocketMQ's broker: more than the backlogs here can fill.
+#: Heap of Apache RocketMQ's broker: larger than the backlogs here.
 OFFICIAL_HEAP = "1g"
 
 _SETTINGS = """
@@ -76,8 +76,8 @@ class Brokers:
 def running_brokers(
     kind: str, folder: Path, *, flush: str = "sync", starter: Starter = subprocess.Popen
 ) -> Iterator[Brokers]:
-    """The embedded nameserver and broker, or those of a version of Apache RocketMQ, with their
-    own lock expiry.
+    """Run the embedded nameserver and broker, or a version of Apache RocketMQ, with their own lock
+    expiry.
     """
     if kind != EMBEDDED:
         missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
@@ -100,7 +100,7 @@ def running_brokers(
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process used by a moment."""
+    """The resources that a process has used so far."""
 
     t_s: float
     resident_bytes: int
@@ -109,7 +109,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ProxyProcess:
-    """A proxy, and what it says of itself."""
+    """A proxy, and access to its metrics."""
 
     child: Child
     thrift: str
@@ -122,11 +122,11 @@ class ProxyProcess:
 
     @property
     def destination(self) -> Destination:
-        """Where clients find it."""
+        """The address for clients."""
         return Destination(parse_address(self.thrift))
 
     def queues(self) -> list[dict[str, Any]]:
-        """The queues that it owns; none if it is gone."""
+        """Return the queues that it owns; empty if it has ended."""
         try:
             with urllib.request.urlopen(f"http://{self.http}/api/groups", timeout=5) as answer:
                 groups = orjson.loads(answer.read())
@@ -135,7 +135,7 @@ class ProxyProcess:
         return [queue for group in groups.values() for queue in group["queues"]]
 
     def usage(self) -> Usage:
-        """Its resident memory and the processor time that it has had."""
+        """Return its resident memory and processor time."""
         folder = Path(f"/proc/{self.child.process.pid}")
         pages = int((folder / "statm").read_text().split()[1])
         return Usage(
@@ -146,23 +146,23 @@ class ProxyProcess:
 
 
 class Worker:
-    """A consumer (``bench/worker.py``), and what it counted so far."""
+    """A consumer (``bench/worker.py``), and its counts so far."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
 
     def counts(self) -> dict[str, Any]:
-        """Its last line; zeros before the first."""
+        """Return its last line; zeros before the first."""
         lines = self.child.out
         zeros = {"t_s": 0.0, "others": 0, "stuck": 0, "faults": 0, "repeated": 0}
         return dict(orjson.loads(lines[-1])) if lines else zeros
 
     def samples(self) -> list[dict[str, Any]]:
-        """All its lines."""
+        """Return all its lines."""
         return [orjson.loads(line) for line in self.child.out]
 
     def release(self) -> None:
-        """Let the handlers of stuck keys go on."""
+        """Let the handlers of stuck keys continue."""
         self.child.process.send_signal(signal.SIGUSR1)
 
 
@@ -179,7 +179,7 @@ class Site:
     order_key: str | None = "KEY"
 
     def start_proxy(self, *, workers: int = 1) -> ProxyProcess:
-        """A proxy of so many *workers* that serves the group; its ports are free ones."""
+        """Start a proxy of *workers* processes that serves the group on free ports."""
         settings = self.children.folder / "settings.yaml"
         settings.write_text(
             _SETTINGS.format(
@@ -199,20 +199,20 @@ class Site:
         return ProxyProcess(child, ready["thrift"], ready["http"])
 
     def start_worker(self, proxies: Sequence[ProxyProcess], *more: object) -> Worker:
-        """A consumer of the group that asks *proxies*, the first one first."""
+        """Start a consumer of the group that uses *proxies*, preferably the first."""
         where = ("--proxy", ",".join(proxy.thrift for proxy in proxies), "--group", self.name)
         module = "bench.worker"
         return Worker(self.children.start_module(module, *where, *more, *self.history_options()))
 
     def start_producer(self, proxies: Sequence[ProxyProcess], *, rate: float, keys: int) -> Child:
-        """Sends *rate* messages a second until SIGTERM."""
+        """Start a producer of *rate* messages per second until SIGTERM."""
         where = ("--proxy", ",".join(proxy.thrift for proxy in proxies))
         load = ("--count", 10**9, "--rate", rate, "--keys", keys)
         return self.children.start("produce", self.name, *where, *load, *self.history_options())
 
     def wake(self, proxy: ProxyProcess) -> None:
-        """Ask for a message as a client does, so that the proxy takes the group's queues, and wait
-        until it has all of them. What came is given back, unhandled and uncounted.
+        """Pull once, so that the proxy acquires the group's queues, and wait until it owns all of
+        them. Pulled messages are returned unhandled and uncounted.
         """
         with closing(Connection(proxy.destination, timeout_s=10)) as connection:
             request = consumer.PullRequest(
@@ -228,7 +228,7 @@ class Site:
         wait_for_queues([proxy], [self.queues])
 
     def preload(self, backlog: Backlog) -> float:
-        """Store *backlog*; returns how many seconds it took."""
+        """Store *backlog* and return the seconds it took."""
         began = time.monotonic()
         place = Place(self.brokers.nameserver, self.name, self.queues)
         folder = self.children.folder / HISTORY if self.histories else None
@@ -236,11 +236,11 @@ class Site:
         return time.monotonic() - began
 
     def verdict(self) -> Report:
-        """What the checker says of the histories. Raises HistoryError."""
+        """Return the checker's verdict on the histories. Raises HistoryError."""
         return verify(sorted((self.children.folder / HISTORY).glob("*.jsonl")))
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        """Events of these kinds in the histories, by time."""
+        """Yield the events of these kinds in the histories, by time."""
         found = []
         for path in (self.children.folder / HISTORY).glob("*.jsonl"):
             with path.open("rb") as lines:
@@ -249,7 +249,7 @@ class Site:
         return sorted(found, key=lambda event: event["t_ns"])
 
     def history_options(self) -> tuple[object, ...]:
-        """What a process is told, so that it writes a history; nothing in runs without."""
+        """Return the options that make a process write a history; empty in runs without."""
         return ("--history", HISTORY) if self.histories else ()
 
 
@@ -265,22 +265,22 @@ def open_site(
     more: str = "",
     starter: Starter = subprocess.Popen,
 ) -> Iterator[Site]:
-    """A run named *name*; its processes are killed at the end. *order_key* None: no order."""
+    """Open a run named *name*; its processes are killed at the end. *order_key* None: no order."""
     brokers.create_topic(name, queues=queues)
     with Children(folder, starter) as children:
         if histories and brokers.kind != EMBEDDED:
-            # Says whose brokers these are: they take commits of former owners.
+            # Notes the kind of broker: Apache's accept commits of former owners.
             HistoryWriter(folder / HISTORY, "rocketmq", parts=("rocketmq",)).close()
         yield Site(brokers, children, name, queues, more, histories, order_key)
 
 
 def wait_for_queues(proxies: Iterable[ProxyProcess], counts: Sequence[int]) -> None:
-    """Wait until each of *proxies* owns so many queues."""
+    """Wait until each of *proxies* owns the given number of queues."""
 
     def owned() -> list[int]:
         began_s = time.monotonic()
         found = [len(proxy.queues()) for proxy in proxies]
-        time.sleep(4 * (time.monotonic() - began_s))  # a list of thousands takes them time as well
+        time.sleep(4 * (time.monotonic() - began_s))  # long lists cost time
         return found
 
     wait_until(

@@ -1,5 +1,6 @@
-"""How long the work on a message lasts: by its key and number, so that every client of every
-language works as long on it. Bodies are those of ``bench/preload.py``.
+"""Work per message by key and number, the same for clients of all languages.
+
+Bodies are those of ``bench/preload.py``.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class SlowWork:
-    """An even chance from *least_ms* up to *most_ms*."""
+    """Work uniformly distributed from *least_ms* to *most_ms*."""
 
     seed: int
     least_ms: float
     most_ms: float
 
     def seconds(self, body: bytes) -> float:
-        """Of the message with this body."""
+        """Return the work on the message with this body."""
         if self.least_ms == self.most_ms:
             return self.most_ms / 1000
         said = orjson.loads(body)
@@ -30,7 +31,7 @@ class SlowWork:
 
 
 def _mixed(value: int) -> int:
-    """One step of splitmix64."""
+    """Return one step of splitmix64."""
     x = (value + 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK

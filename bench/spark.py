@@ -1,14 +1,14 @@
-"""How fast Spark reads a topic, beside sources that have the same rows in memory.
+"""Speed of Spark reading a topic, compared with sources that have the same rows in memory.
 
 Nameserver, broker and proxy are processes on the same processors as Spark with ``local[2]``; the
-topic's messages are stored before. Three arms, interleaved, all into Spark's sink ``noop``:
+topic's messages are stored before. Three interleaved arms, all into Spark's sink ``noop``:
 
 - ``orderlane``: the topic, from its first message to its end;
-- ``tuples``: a plain Python data source that yields as many rows as tuples;
-- ``arrow``: one that yields them as Arrow batches, made before.
+- ``tuples``: a plain Python data source that yields equally many rows as tuples;
+- ``arrow``: one that yields them as prepared Arrow batches.
 
-The clock runs while the query does, from its planning to its end. A round before the first one
-warms Spark up, and counts what each arm gives.
+The clock covers the query from its planning to its end. A warm-up round counts the rows of each
+arm.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEYS = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: *rows* in so many *queues*, of which each is a task."""
+    """Options of the measurement: *rows* in *queues* queues, each of them a task."""
 
     broker: str
     rows: int = 1_000_000
@@ -49,7 +49,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One arm."""
+    """The result of one arm."""
 
     arm: str
     round: int
@@ -58,7 +58,7 @@ class Run:
 
 
 def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) -> list[Any]:
-    """All rounds of *plan*; writes the result to *out* and returns the rows of the table."""
+    """Run all rounds of *plan*, write the result to *out* and return the rows of the table."""
     chooser = random.Random(plan.seed)
     runs: list[Run] = []
     with (
@@ -86,7 +86,7 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
 
 
 def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The printed table."""
+    """Return the rows of the printed table."""
     return [
         {
             "source": each["arm"],
@@ -100,7 +100,7 @@ def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def summaries(runs: list[Run]) -> list[dict[str, Any]]:
-    """One entry an arm; ratios are to the other arm's run of the same round."""
+    """Return one entry per arm; ratios are to the other arm's run of the same round."""
     per_s = {(run.arm, run.round): run.per_s for run in runs}
     return [
         {
@@ -130,20 +130,20 @@ def _measure_one(
 
 
 def _check(plan: Plan, arm: str, frame: Any) -> None:
-    """Each row is there, with its body. Raises OrderlaneError."""
+    """Check that each row is present with its body. Raises OrderlaneError."""
     (found,) = frame.selectExpr(
         "count(*)", "count(distinct qid, offset)", "sum(length(value))"
     ).collect()
     wanted = (plan.rows, plan.rows, plan.rows * plan.body_bytes)
     if tuple(found) != wanted:
         raise OrderlaneError(
-            f"bench spark: {arm} gave {tuple(found)} for rows, different ones and bytes of bodies:"
+            f"bench spark: {arm} returned {tuple(found)} as rows, distinct rows and body bytes:"
             f" {wanted} are stored"
         )
 
 
 def _frames(plan: Plan, spark: Any, proxy: ProxyProcess) -> dict[str, Callable[[], Any]]:
-    """How each arm is loaded."""
+    """Return a loader for each arm."""
     from bench.spark_sources import ArrowSource, TupleSource
 
     memory = {"rows": plan.rows, "partitions": plan.queues, "bytes": plan.body_bytes}
@@ -159,7 +159,7 @@ def _frames(plan: Plan, spark: Any, proxy: ProxyProcess) -> dict[str, Callable[[
 
 @contextmanager
 def _stored(plan: Plan, folder: Path, say: Callable[[str], None]) -> Iterator[ProxyProcess]:
-    """A proxy, and the topic with all messages."""
+    """Start a proxy and store all messages of the topic."""
     backlog = Backlog(0, plan.rows, 0.0, _KEYS, plan.seed, body_bytes=plan.body_bytes)
     with (
         running_brokers(plan.broker, folder / "broker", flush="async") as brokers,

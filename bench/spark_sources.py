@@ -1,5 +1,6 @@
-"""What the bulk source is compared with: two plain Python data sources with the rows ready in
-memory, of the same columns and sizes. One yields tuples, one Arrow batches.
+"""Baselines for the bulk source: two plain Python data sources with prepared rows in memory.
+
+Columns and sizes are the same. One yields tuples, the other Arrow batches.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from thin_client.spark.records import arrow_schema, schema_ddl
 
-#: Rows that are ready; only their offsets are new each time round.
+#: Prepared rows; only their offsets change.
 _READY = 10_000
 _KEYS = 4_000
 
 
 class _Rows(DataSourceReader):
-    """*rows* in all, evenly in so many *partitions*, with values of *bytes* bytes."""
+    """*rows* in all, evenly in *partitions* partitions, with values of *bytes* bytes."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._rows = int(options["rows"])
@@ -27,7 +28,7 @@ class _Rows(DataSourceReader):
         self._bytes = int(options["bytes"])
 
     def partitions(self) -> list[InputPartition]:
-        """The number of each."""
+        """Return the number of each partition."""
         return [InputPartition(number) for number in range(self._partitions)]
 
     def _share(self, partition: InputPartition) -> int:
@@ -53,7 +54,7 @@ class _Rows(DataSourceReader):
 
 
 class TupleRows(_Rows):
-    """Yields tuples."""
+    """A source that yields tuples."""
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """The rows of a task."""
@@ -64,7 +65,7 @@ class TupleRows(_Rows):
 
 
 class ArrowRows(_Rows):
-    """Yields batches."""
+    """A source that yields batches."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
@@ -84,7 +85,7 @@ class ArrowRows(_Rows):
 
 class _Source(DataSource):
     def schema(self) -> str:
-        """Ours."""
+        """Return the columns of orderlane's source."""
         return schema_ddl(include_headers=False)
 
 

@@ -1,9 +1,9 @@
-"""Shape B7, failover: how long do queues stand still when the proxy that owns them ends?
+"""Shape B7, failover: how long do queues stand still when their proxy ends?
 
-Two proxies share the queues, a consumer at each, a producer at work. One proxy is stopped by
-SIGTERM, killed by ``kill -9``, or stopped by SIGSTOP and awakened later. For each of its queues the
-*gap* is the time between the last hand-out of the old owner and the first of the new one, taken
-from the histories, which the checker has to find clean.
+Two proxies share the queues, with a consumer at each and a running producer. One proxy is stopped
+by SIGTERM, killed by ``kill -9``, or stopped by SIGSTOP and resumed later. The *gap* of each of its
+queues is the time from the last delivery of the old owner to the first of the new one, from the
+histories, which the checker must find clean.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _KEYS = 50
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured. *stop_s*: how long SIGSTOP lasts; *before_s*, *after_s*: under load."""
+    """Options of the measurement.
+
+    *stop_s*: length of SIGSTOP; *before_s*, *after_s*: time under load.
+    """
 
     broker: str
     ends: tuple[str, ...] = ENDS
@@ -61,9 +64,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One end of one proxy. *pause_s*: the longest time without a hand-out in any queue, from the
-    end of the proxy on; *again*: hand-outs of messages that were handed out before, not counting
-    those of stuck keys.
+    """One end of one proxy.
+
+    *pause_s*: the longest time without a delivery in any queue, from the end of the proxy on;
+    *again*: repeated deliveries, without those of stuck keys.
     """
 
     end: str
@@ -79,7 +83,7 @@ class Run:
 
 
 def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) -> list[Any]:
-    """All rounds of *plan*; writes the result to *out* and returns the rows of the table."""
+    """Run all rounds of *plan*, write the result to *out* and return the rows of the table."""
     chooser = random.Random(plan.seed)
     runs: list[Run] = []
     with (
@@ -87,11 +91,11 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
         running_brokers(plan.broker, Path(temporary) / "broker") as brokers,
     ):
         for number in range(plan.rounds):
-            # Interleaved, so that a slow minute of the machine meets all alike.
+            # Interleaved, so that a slow minute of the machine affects all alike.
             for end in chooser.sample(plan.ends, len(plan.ends)):
                 run = _measure_one(plan, brokers, Path(temporary), end, number)
                 runs.append(run)
-                say(f"{end}: worst gap {run.gap_worst_s:.2f} s, {run.again} messages again")
+                say(f"{end}: worst gap {run.gap_worst_s:.2f} s, {run.again} repeated messages")
     summary = [_summary(end, [run for run in runs if run.end == end]) for end in plan.ends]
     write_result(
         out,
@@ -105,7 +109,7 @@ def measure(plan: Plan, out: Path, *, command: str, say: Callable[[str], None]) 
 
 
 def rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The printed table."""
+    """Return the rows of the printed table."""
     return [
         dict(
             zip(
@@ -197,7 +201,7 @@ def _wait_for_load(plan: Plan, workers: list[Worker]) -> None:
 
 
 def _end(plan: Plan, end: str, victim: ProxyProcess, survivor: ProxyProcess) -> int:
-    """End the proxy; returns when, once the other has all queues, or both share them again."""
+    """End the proxy; return the time when the other owns all queues, or both share them again."""
     ended_ns = now_ns()
     if end == "SIGTERM":
         victim.child.process.terminate()
@@ -207,7 +211,7 @@ def _end(plan: Plan, end: str, victim: ProxyProcess, survivor: ProxyProcess) -> 
         victim.child.pause()
         time.sleep(plan.stop_s)
         victim.child.resume()
-        # Both have their share again, or one has all: a proxy without clients takes no part.
+        # Both have their share again, or one owns all: a proxy without clients owns no queues.
         wait_until(
             lambda: len(victim.queues()) + len(survivor.queues()) == plan.queues,
             within_s=150,
@@ -215,13 +219,13 @@ def _end(plan: Plan, end: str, victim: ProxyProcess, survivor: ProxyProcess) -> 
         )
         return ended_ns
     else:
-        raise OrderlaneError(f"--end {end!r} is none of {', '.join(ENDS)}")
+        raise OrderlaneError(f"--end {end!r}: expected one of {', '.join(ENDS)}")
     wait_for_queues([survivor], [plan.queues])
     return ended_ns
 
 
 def _wait_for_progress(plan: Plan, workers: list[Worker]) -> None:
-    """A while under load, so that each queue has been served again."""
+    """Wait under load until each queue was served again."""
     before = sum(worker.counts()["others"] for worker in workers)
     time.sleep(plan.after_s)
     wait_until(
@@ -235,7 +239,7 @@ def _judge(
     site: Site, victim: ProxyProcess, *, end: str, number: int, ended_ns: int, sent: int
 ) -> Run:
     report = site.verdict()
-    # Stuck keys come at their own times.
+    # Stuck keys are redelivered at their own times.
     deliveries = [each for each in site.events("deliver") if not Backlog.is_stuck(each["order"])]
     gaps = sorted(gaps_s(deliveries, victim.node, ended_ns=ended_ns))
     places = {(each["queue"], each["offset"]) for each in deliveries}
@@ -255,8 +259,10 @@ def _judge(
 
 
 def gaps_s(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> Iterator[float]:
-    """Seconds that each queue of *victim* stood still, by the hand-outs of two periods."""
-    lasts: dict[str, tuple[int, int]] = {}  # of the period in which the proxy ended: epoch, time
+    """Return the seconds that each queue of *victim* stood still, from the deliveries of two
+    periods.
+    """
+    lasts: dict[str, tuple[int, int]] = {}  # epoch and time of the period in which the proxy ended
     for each in deliveries:
         if each["node"] == victim and each["t_ns"] <= ended_ns:
             lasts[each["queue"]] = each["epoch"], each["t_ns"]
@@ -265,7 +271,7 @@ def gaps_s(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> I
         last_ns = max(each["t_ns"] for each in of_queue if each["epoch"] == epoch)
         first_ns = min((each["t_ns"] for each in of_queue if each["epoch"] > epoch), default=None)
         if first_ns is None:
-            # A stopped proxy that nobody replaced: it went on itself, in the same period.
+            # A stopped proxy that was not replaced continues in the same period.
             times = sorted(each["t_ns"] for each in of_queue if each["epoch"] == epoch)
             yield max(later - earlier for earlier, later in pairwise(times)) / 1e9
         else:
@@ -273,7 +279,9 @@ def gaps_s(deliveries: list[dict[str, Any]], victim: str, *, ended_ns: int) -> I
 
 
 def longest_pause_s(deliveries: list[dict[str, Any]], ended_ns: int) -> float:
-    """Seconds; more than the gap if a queue stood still again, such as when a proxy woke up."""
+    """Return the longest pause in seconds; longer than the gap if a queue stood still again, such
+    as when a proxy resumed.
+    """
     times: defaultdict[str, list[int]] = defaultdict(list)
     for each in deliveries:
         times[each["queue"]].append(each["t_ns"])

@@ -1,10 +1,10 @@
-"""A consumer as a process of its own: ``python -m bench.worker``.
+"""A consumer as a separate process: ``python -m bench.worker``.
 
-Its handlers are quick, but for keys that are to be stuck: until the first SIGUSR1 those hang, or
-fail again and again (``--fail``). Five times a second it prints one line of JSON with what it has
-handled so far: ``others`` and ``stuck`` messages, ``repeated`` ones, and ``faults``, messages that
-came before one of their key. With ``--delays`` each line also has ``delays_us``: of the messages
-since the line before, the time from their ``sent_ns`` on.
+Its handlers are quick, except for stuck keys: until the first SIGUSR1 those hang, or always fail
+(``--fail``). Five times a second it prints one line of JSON with its counts so far: ``others`` and
+``stuck`` messages, ``repeated`` ones, and ``faults``, messages that arrived before an earlier one
+of their key. With ``--delays`` each line also has ``delays_us``: the time since ``sent_ns`` of the
+messages since the previous line.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ _SAY_S = 0.2
 
 
 class _Handler:
-    """*exact*: this consumer gets all messages of a key, so it may judge their numbers."""
+    """The handler.
+
+    *exact*: this consumer receives all messages of a key, so it can check their numbers.
+    """
 
     def __init__(self, *, work_ms: float, exact: bool, fail: bool, delays: bool = False) -> None:
-        self.free = asyncio.Event()  # stuck keys are stuck no longer, or all ends
+        self.free = asyncio.Event()  # set when stuck keys are released, or at the end
         self.ending = False
         self._fail = fail
         self._work_s = work_ms / 1000
@@ -71,7 +74,7 @@ class _Handler:
             self._next[key] = number + 1
 
     async def say(self) -> None:
-        """Print the counts again and again."""
+        """Print the counts periodically."""
         while True:
             self.say_now()
             await asyncio.sleep(_SAY_S)

@@ -1,1 +1,1 @@
-"""The cases that stand on the frame, one file each; ``registry.py`` lists them."""
+"""Cases built on ``bench/frame``, one file each; ``registry.py`` lists them."""

@@ -1,4 +1,4 @@
-"""Shape B6: acks that ride on the next pull, beside acks in calls of their own."""
+"""Case B6: acks sent with the next pull, compared with acks in separate calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _arm(name: str) -> Arm:
 
 
 def _drain(context: RunContext, arm: str, place: Stage, batch: int) -> dict[str, float]:
-    """A backlog, as fast as it goes."""
+    """Drain a backlog as fast as possible."""
     messages = context.size("messages") // (4 if batch == 1 else 1)
     place.preload(messages, keys=_KEYS)
     proxy = place.proxy({"groups": [place.group()]})
@@ -55,7 +55,7 @@ def _drain(context: RunContext, arm: str, place: Stage, batch: int) -> dict[str,
 
 
 def _delays(context: RunContext, arm: str, place: Stage, batch: int) -> dict[str, float]:
-    """From the end of a handler to the proxy's ack, by the histories of both."""
+    """Return the delays from a handler's end to the proxy's ack, from the histories of both."""
     proxy = place.proxy({"groups": [place.group()]})
     consumer = _consumer(arm, place, proxy, batch)
     wait_for_queues([proxy], [_QUEUES])

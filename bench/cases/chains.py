@@ -1,4 +1,4 @@
-"""What the ordering core costs a message: submit, poll and finish, without any I/O."""
+"""Case ``chains``: cost per message of submit, poll and finish in the ordering core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WINDOW = 20_000  # unfinished jobs at a time, as max_jobs_in_memory
 
 
 def _core(context: RunContext, keys: Point) -> Figures:
-    """One run over jobs of so many keys in turn."""
+    """Run the core over jobs that cycle through *keys* keys."""
     jobs = context.size("jobs")
     names = [f"key-{number}".encode() for number in range(int(keys))]
     chains = JobChains()

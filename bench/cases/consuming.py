@@ -1,4 +1,4 @@
-"""A backlog, a proxy, and one process of clients that takes all of it."""
+"""A backlog, a proxy, and one client process that consumes all of it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from bench.peers.backlog import backlog_of
 from bench.site import ProxyProcess, Site
 from testkit.processes import Child
 
-#: How many connections a lean puller has, where the case does not say.
+#: Connections of a lean puller, unless the case sets the number.
 CONNECTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Which program consumes, and what it is told beside the work."""
+    """The program that consumes, and its options in addition to the work."""
 
     module: str
     options: Mapping[str, object]
 
     def start(self, site: Site, proxy: ProxyProcess, work: Work) -> Child:
-        """Start it."""
+        """Start the program."""
         told = {
             "proxy": proxy.thrift,
             "group": site.name,
@@ -42,14 +42,14 @@ class Client:
 
 
 def lean(*, batch: int, connections: int = CONNECTIONS, max_run: int = 1) -> Client:
-    """Connections that pull and ack and do nothing else."""
+    """A program of connections that only pull and ack."""
     options = {"batch": batch, "connections": connections, "max-run": max_run}
     return Client("bench.lean_puller", options)
 
 
 def plain(work: Work, *, max_run: int = 1, prefetch: int | None = None) -> Client:
-    """The Python client with so many handlers as the work says; a pull takes *prefetch* more, by
-    default what makes up the batch.
+    """The Python client with the work's number of handlers; a pull takes *prefetch* more messages,
+    by default the rest of the batch.
     """
     more = max(work.batch - work.concurrency, 0) if prefetch is None else prefetch
     options: dict[str, object] = {
@@ -72,10 +72,10 @@ def consume(
     order_key: str | None = "KEY",
     workers: int = 1,
 ) -> Figures:
-    """One run from the backlog to the verdict. Several *workers* share the queues once clients are
-    there; one has them before.
+    """Run from the backlog to the verdict and return the figures.
 
-    Raises OrderViolated where the order is by key or by queue, and was not kept.
+    Several *workers* share the queues once clients are connected; a single one owns them before.
+    Raises OrderViolated if the order by key or by queue was not kept.
     """
     with (
         context.brokers() as brokers,
@@ -103,13 +103,13 @@ def consume(
         said = ended(child)
         proxy.child.terminate(within_s=60)
         if order_key is not None and said["faults"]:
-            raise OrderViolated(f"{said['faults']} messages came early or again")
+            raise OrderViolated(f"{said['faults']} messages were early or repeated")
         context.judge(site)
         return {**said, **part.cpu_us}
 
 
 def ended(child: Child) -> dict[str, Any]:
-    """The figures that a client prints when it is told to end."""
+    """Stop a client and return the figures it prints."""
     code = child.terminate(within_s=60)
     assert child.out, f"the client ended with {code}: {child.err[-1000:]}"
     said: dict[str, Any] = orjson.loads(child.out[-1])

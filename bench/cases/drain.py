@@ -11,12 +11,12 @@ from bench.frame.figures import Figures
 from bench.frame.peer import Work
 
 _HANDLERS = 64
-#: What peers are set to take at a time: they stand beside our own only there.
+#: Batch size of peers. They are compared with orderlane at this size only.
 _PEER_BATCH = 256
 
 
 def _work(context: RunContext, batch: Point) -> Work:
-    """Batches of one message are dear: fewer of them tell as much."""
+    """Return the work; batches of one message are expensive, so fewer messages suffice."""
     messages = context.size("messages") // (8 if batch == 1 else 1)
     return Work(
         messages=messages,
@@ -28,8 +28,10 @@ def _work(context: RunContext, batch: Point) -> Work:
 
 
 def _peer_work(context: RunContext, batch: Point) -> Work:
-    """A peer has its threads whatever it takes at a time, and its own ways to take fewer: to set
-    all of them to a smaller batch would say more of the setting than of the peer.
+    """Return the work of a peer.
+
+    A peer has its threads at any batch size, and its own ways of taking fewer messages: a smaller
+    batch for all would measure the setting, not the peer.
     """
     if batch != _PEER_BATCH:
         raise NotHere
@@ -41,7 +43,7 @@ def _lean(context: RunContext, batch: Point) -> Figures:
 
 
 def _two_workers(context: RunContext, batch: Point) -> Figures:
-    """For those of the peers, whose threads use all processors."""
+    """Return the work for two workers; peers use threads on all processors."""
     if batch != _PEER_BATCH:
         raise NotHere
     return consume(context, _work(context, batch), lean(batch=int(batch)), workers=2)
@@ -53,7 +55,7 @@ def _python(context: RunContext, batch: Point) -> Figures:
 
 
 def _in_codecs(_: RunContext, _batch: Point, figures: Figures) -> Figures:
-    """What the proxy takes as a multiple of a step that is always the same."""
+    """Return the proxy's time as a multiple of a constant reference step."""
     if "proxy_us" not in figures:
         return figures
     return {

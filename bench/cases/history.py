@@ -1,4 +1,4 @@
-"""Case ``history``: how fast the history checker reads."""
+"""Case ``history``: throughput of the history checker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LIMIT_S = 240.0
 
 
 def _checker(context: RunContext, messages: Point) -> Figures:
-    """A process of its own: its peak memory is a figure."""
+    """Run the checker in a separate process, because its peak memory is a figure."""
     with Children(context.folder) as children:
         child = children.start_module("bench.bench_history", messages)
         code = child.wait(within_s=_LIMIT_S)

@@ -1,4 +1,4 @@
-"""Case ``hotkey``: all messages are of one key, or of ten."""
+"""Case ``hotkey``: all messages have one key, or one of ten."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RUN, _BATCH = 256, 256
 
 
 def _work(context: RunContext, keys: Point, *, runs: bool = True) -> Work:
-    """Without runs a message is a round trip: fewer of them tell as much."""
+    """Return the work; without runs each message costs a round trip, so fewer messages suffice."""
     share = 1 if runs else 10 if keys == 1 else 4
     return Work(
         messages=context.size("messages") // share,

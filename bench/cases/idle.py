@@ -1,4 +1,4 @@
-"""What clients cost a proxy that are connected and do nothing."""
+"""Case ``idle``: cost of idle connected clients for a proxy."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from bench.site import ProxyProcess, wait_for_queues
 from proxy.errors import OrderlaneError
 from testkit.processes import Child
 
-#: A proxy gives freed memory back every ten seconds.
+#: A proxy returns freed memory to the system every ten seconds.
 _SETTLED_S = 12
 _WAIT_S = 30.0
 
 
 def _idle(context: RunContext, point: Point, *, waiting: bool) -> Figures:
-    """So many connections, for so many seconds; *waiting*: each pulls."""
+    """Hold *connections* idle connections for *seconds*; with *waiting* each has a pull open."""
     wait_s = context.sizes["wait_s"] if waiting else 0.0
     connections, seconds = int(point), context.sizes["seconds"]
-    allow_descriptors(connections)  # the proxy has what this process has
+    allow_descriptors(connections)  # the proxy inherits the limit of this process
     with context.brokers() as brokers, context.site(brokers) as site:
         place = stage(site)
-        # The queues are owned all the time, as where a group has clients that work.
+        # The queues are owned throughout, as in a group with working clients.
         settings = {"groups": [place.group()], "ownership": {"leave_after_s": 3_600}}
         proxy = place.proxy(settings, cold=True)
         site.wake(proxy)
@@ -41,7 +41,7 @@ def _idle(context: RunContext, point: Point, *, waiting: bool) -> Figures:
         resident = proxy.usage().resident_bytes
         clients.terminate()
         if lost := clients.ended_with["lost"]:
-            raise OrderlaneError(f"the proxy ended {lost} of {connections} idle connections")
+            raise OrderlaneError(f"the proxy closed {lost} of {connections} idle connections")
         return {
             "resident_mb": resident / 1e6,
             "grown_mb": (resident - before) / 1e6,
@@ -63,7 +63,7 @@ def _connected(place: Stage, proxy: ProxyProcess, connections: int, wait_s: floa
 
 
 def _cpu_percent(proxy: ProxyProcess, seconds: float) -> float:
-    """Of one processor, over so many *seconds* from now."""
+    """Return the use of one processor, in percent, over the next *seconds*."""
     meter = CpuMeter({"proxy": proxy.child.process.pid})
     before, began_s = meter.read()["proxy"], time.monotonic()
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Case ``ladder`` (B1): as many keys as there are, from one to one each."""
+"""Case ``ladder`` (B1): the number of keys, from a single key to one key per message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORKERS, _MOST_MS, _LIMIT_S = 16, 5.0, 200.0
 
 
 def _work(context: RunContext, point: Point) -> Work:
-    """What is ordered by queue, or not at all, has as many keys as there can be."""
+    """Return the work; order by queue, or no order, always has the largest number of keys."""
     keys = point if isinstance(point, int) else 10_000
     return Work(
         messages=context.size("messages"),
@@ -31,7 +31,7 @@ def _work(context: RunContext, point: Point) -> Work:
 
 def _peer_work(context: RunContext, point: Point) -> Work:
     if not isinstance(point, int):
-        raise NotHere  # a peer has one order, which its name says
+        raise NotHere  # a peer has one order, given by its name
     return _work(context, point)
 
 
@@ -63,7 +63,7 @@ def _core(context: RunContext, point: Point) -> Figures:
         assert code == 0, f"the core ended with {code}: {child.err[-1000:]}"
         said: Figures = child.ended_with
     if said["faults"] and order_key is not None:
-        raise OrderViolated(f"{said['faults']} messages came early or again")
+        raise OrderViolated(f"{said['faults']} messages were early or repeated")
     return said
 
 
@@ -72,7 +72,7 @@ def _ideal(context: RunContext, point: Point) -> Figures:
 
 
 def _times_ideal(context: RunContext, point: Point, figures: Figures) -> Figures:
-    """How much longer it took than the work alone does on as many workers as may work at a time."""
+    """Return the run time as a multiple of the ideal: the work alone on the usable workers."""
     workers = 1 if point == _QID else min(_WORKERS, point if isinstance(point, int) else _WORKERS)
     ideal_s = context.size("messages") * _MOST_MS / 2 / 1000 / workers
     return {**figures, "ideal_s": ideal_s, "of_ideal": float(figures["seconds"]) / ideal_s}

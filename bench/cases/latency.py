@@ -1,4 +1,6 @@
-"""Delays under loads that do not wait: of all messages at some loads, and of the keys of a skew."""
+"""Cases ``latency`` and ``zipf``: delays under open loads, of all messages or by key of a skewed
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from bench.site import ProxyProcess, wait_for_queues
 _QUEUES, _KEYS = 8, 1_000
 #: Connections of consumers, and of the sender.
 _PULLERS, _LINKS = 16, 8
-#: The skew: handlers, and how long each works on a message.
+#: The skew: number of handlers, and work per message.
 _HANDLERS, _WORK_MS, _LOAD = 16, 5.0, 0.7
 
 Consumer = Callable[[Stage, ProxyProcess | None], Loader]
@@ -54,8 +56,9 @@ def _latency(consumer: Consumer, *, through_proxy: bool = True) -> Arm:
 
 
 def _capacity(context: RunContext) -> float:
-    """Messages a second that come through a proxy while a sender sends as fast as it can. Whoever
-    comes first in a round measures it, so the load is the same for all arms.
+    """Return the messages per second that pass a proxy while a sender sends at full speed.
+
+    The first arm of a round measures it, so that all arms have the same load.
     """
     if context.earlier:
         return float(context.earlier[0]["capacity"])
@@ -80,9 +83,9 @@ def _flow(
     ordered: bool = True,
     **sender: Any,
 ) -> dict[str, float]:
-    """The figures of the consumer under a load of *rate* messages a second.
+    """Return the consumer's figures under a load of *rate* messages per second.
 
-    Raises OrderViolated where messages are *ordered* by key or queue, and were not.
+    Raises OrderViolated if messages *ordered* by key or queue arrived out of order.
     """
     loader = consumer(place, proxy)
     if proxy is not None:
@@ -135,7 +138,7 @@ def _skewed(order_key: str | None) -> Arm:
                 exponent=exponent,
             )
             if order_key is None:
-                del found["faults"]  # nothing was promised
+                del found["faults"]  # this arm promises no order
             context.judge(site)
             return {"rate": rate, "head": head * 100, **found}
 

@@ -1,4 +1,4 @@
-"""What a proxy keeps of a message that is not finished, by the growth of its resident memory."""
+"""Case ``memory``: memory that a proxy uses per unfinished message, from its resident memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bench.load.stage import Stage, stage, wait_until_read
 from bench.site import ProxyProcess
 
 _BODY_BYTES = 256
-#: A proxy gives freed memory back every ten seconds.
+#: A proxy returns freed memory to the system every ten seconds.
 _SETTLED_S = 12
-#: Longer than any run: what a handler holds is not given to another one.
+#: Longer than any run, so that the held message is not redelivered.
 _HELD_S = 3_600
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A proxy of its own, and what is to be unfinished there."""
+    """A proxy of its own, with a number of unfinished messages."""
 
     place: Stage
     messages: int
@@ -30,8 +30,8 @@ class _Kept:
     connections: int
 
     def begin(self) -> ProxyProcess:
-        """The proxy, with a quarter as many: what is there in any case, and what is made once, does
-        not count. A handler has one of them and does not come to its end.
+        """Start the proxy with a quarter of the messages, so that fixed and one-time costs do not
+        count. One of them stays in a handler that never returns.
         """
         self._store(self.messages // 4)
         group = self.place.group(visibility_timeout_s=_HELD_S, max_jobs_in_memory=self.in_memory)
@@ -43,7 +43,7 @@ class _Kept:
         return proxy
 
     def fill(self, proxy: ProxyProcess) -> None:
-        """The others."""
+        """Store the remaining messages."""
         self._store(self.messages)
         wait_until_read(proxy)
 
@@ -52,14 +52,14 @@ class _Kept:
 
 
 def _memory(context: RunContext, _point: Point) -> Figures:
-    """By the growth of two proxies, side by side: nothing here is about time."""
+    """Measure the growth of two proxies side by side; time is not a figure here."""
     unfinished, spilled = context.size("unfinished"), context.size("spilled")
     with (
         context.brokers() as brokers,
         context.site(brokers, "unfinished") as many_keys,
         context.site(brokers, "spilled") as one_key,
     ):
-        # With more keys more would be ready than a queue is read ahead for.
+        # With more keys, more jobs would be ready than a queue reads ahead.
         keys = min(unfinished // 10, 8_000)
         both = (
             _Kept(stage(many_keys), unfinished, keys, 8 * unfinished, connections=1),
@@ -82,7 +82,7 @@ def _memory(context: RunContext, _point: Point) -> Figures:
 
 
 def _resident(proxies: Sequence[ProxyProcess]) -> list[int]:
-    """Once what was freed on the way went back to the system."""
+    """Return the resident memory after temporary memory was returned to the system."""
     time.sleep(_SETTLED_S)
     return [proxy.usage().resident_bytes for proxy in proxies]
 

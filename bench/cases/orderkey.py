@@ -1,4 +1,6 @@
-"""What ``orderlane order-key`` foretells of candidates, beside what the gateway does with them."""
+"""Case ``orderkey``: forecasts of ``orderlane order-key`` compared with the gateway's real
+behavior.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ from proxy.tuning.service_times import ServiceTimes
 from proxy.tuning.simulator import Plan, play, service_ns
 
 _HANDLERS, _QUEUES, _TOPIC = 64, 8, "bench"
-#: So long that handlers are what limits, not two processors: a simulation knows nothing of those.
+#: Long enough that handlers are the bottleneck, not the two processors, which a simulation does not
+#: model.
 _SERVICE_MS = "p50=40,p99=200"
 _CANDIDATES = ("$.tailnum", "$.flight", "$.dest", "$.carrier", "$.origin")
 
 
-#: They keep few handlers busy, so that fewer flights take long enough.
+#: These keep few handlers busy, so fewer flights give a long enough run.
 _OF_FEW_KEYS = ("$.carrier", "$.origin")
 
 
@@ -88,7 +91,7 @@ def _gateway(context: RunContext, candidate: Point) -> Figures:
         said = ended(child)
         proxy.child.terminate(within_s=60)
         if said["faults"]:
-            raise OrderViolated(f"{said['faults']} messages came early or again")
+            raise OrderViolated(f"{said['faults']} messages were early or repeated")
         work_ns = sum(map(sum, service_ns(_sample(context, str(candidate)), _service(context))))
         return {**said, **part.cpu_us, "busy": work_ns / 1e9 / said["seconds"]}
 

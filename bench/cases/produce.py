@@ -1,4 +1,6 @@
-"""Sends to an embedded broker, through a proxy, and to Apache RocketMQ's broker, by one sender."""
+"""Case ``produce``: sends to an embedded broker, through a proxy, and to Apache RocketMQ's broker,
+by one sender.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def _measured(
 
 
 def _parts(point: Point) -> tuple[str, int, int]:
-    """Flush, connections and batch."""
+    """Return flush mode, connections and batch of a point."""
     found = _POINT.fullmatch(str(point))
     assert found is not None
     return found[1], int(found[2]), int(found[3])

@@ -1,4 +1,4 @@
-"""How long a broker takes to serve again after ``kill -9``, and what it reads for that."""
+"""Case ``restart``: time and bytes read until a broker serves again after ``kill -9``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from proxy.errors import OrderlaneError
 from testkit.processes import Child, Children, Starter
 
 _BODY_BYTES = 65_536
-#: Messages that go on coming until the kill, as they would: longer than from one checkpoint to the
-#: next.
+#: Messages per second until the kill, which comes later than one checkpoint interval.
 _RATE = 500
 _BEFORE_KILL_S = 7
 
 
 class _Broker:
-    """A nameserver, and a broker that can be killed and started again on its data."""
+    """A nameserver, and a broker that can be killed and restarted on its data."""
 
     def __init__(self, folder: Path, children: Children) -> None:
         self.data = folder / "data"
@@ -42,7 +41,7 @@ class _Broker:
         self.start()
 
     def start(self, *, cold: bool = False) -> tuple[Child, float]:
-        """Start it; the process, and how many seconds it took until it served."""
+        """Start the broker; return the process, and the seconds until it served."""
         began_s = time.monotonic()
         children = self._children.cold if cold else self._children
         child = children.start(
@@ -54,7 +53,7 @@ class _Broker:
         return child, time.monotonic() - began_s
 
     def as_brokers(self) -> Brokers:
-        """For sites."""
+        """Return the broker as ``Brokers``, for sites."""
         return Brokers(EMBEDDED, self.nameserver, 10.0, self.child.process.pid)
 
 
@@ -65,10 +64,12 @@ def _broker(folder: Path, starter: Starter) -> Iterator[_Broker]:
 
 
 def _restarted(context: RunContext, point: Point, *, checkpoint: bool) -> Figures:
-    """A log of so many megabytes, a kill while messages come, a start."""
+    """Write a log of *megabytes*, kill the broker under load, and restart it."""
     folder, size = context.folder / "broker", int(point) * 10**6
     if shutil.disk_usage(context.folder).free < size + size // 4 + 2 * 10**9:
-        raise OrderlaneError(f"{point} MB of log need a quarter more room below {context.folder}")
+        raise OrderlaneError(
+            f"{point} MB of log need a quarter more disk space below {context.folder}"
+        )
     with _broker(folder, context.starter) as broker:
         with open_site(
             *(broker.as_brokers(), context.folder / "load", "load"),
@@ -104,8 +105,9 @@ def _restarted(context: RunContext, point: Point, *, checkpoint: bool) -> Figure
 
 
 def _forget_pages(folder: Path) -> int:
-    """Bring files to disk and have the system forget what it keeps of them in memory, so that what
-    is read is read from the disk. How many bytes that were.
+    """Write files to disk and drop them from the page cache, so that later reads hit the disk.
+
+    Returns the number of bytes.
     """
     total = 0
     for path in folder.rglob("*"):
@@ -122,19 +124,19 @@ def _forget_pages(folder: Path) -> int:
 
 
 def _read_mb(child: Child) -> tuple[float, float]:
-    """What the process has read so far, MB: by all its calls, and of that from the disk."""
+    """Return the MB that the process has read so far: by all its calls, and from the disk."""
     text = Path(f"/proc/{child.process.pid}/io").read_text()
     fields = dict(line.split(": ") for line in text.splitlines())
     return int(fields["rchar"]) / 1e6, int(fields["read_bytes"]) / 1e6
 
 
 def _recovered(log: str) -> dict[str, Any]:
-    """What the broker says of its recovery."""
+    """Return the broker's recovery report."""
     for line in log.splitlines():
         said: dict[str, Any] = orjson.loads(line)
         if said["event"].startswith("store recovered"):
             return said
-    raise OrderlaneError("the broker did not say what its recovery did")
+    raise OrderlaneError("the broker did not log a recovery report")
 
 
 _SIZES = {"before_kill_s": _BEFORE_KILL_S}

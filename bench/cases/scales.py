@@ -1,4 +1,6 @@
-"""What a message costs as there are more keys, queues, groups, or bytes."""
+"""Cases ``keys``, ``queues``, ``groups``, ``bodies`` and ``log``: cost per message as one of them
+grows.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _MOST_A_REQUEST = 1_000_000
 
 
 class _Cost:
-    """What proxy and broker spend from now on, until so many messages are done."""
+    """Processor time that proxy and broker use from now on, per message."""
 
     def __init__(self, place: Stage, proxy: ProxyProcess) -> None:
         self._meter = CpuMeter(
@@ -31,13 +33,13 @@ class _Cost:
         self._before, self._began_s = self._meter.read(), time.monotonic()
 
     def of(self, messages: int) -> dict[str, float]:
-        """Figures of all that was spent since."""
+        """Return the figures of all processor time used since the start."""
         took_s = time.monotonic() - self._began_s
         each = microseconds_each(self._before, self._meter.read(), messages)
         return {**each, "per_s": messages / took_s, "seconds": took_s}
 
     def percent(self) -> dict[str, float]:
-        """What was spent since, as parts of one processor."""
+        """Return the use since the start, as percent of one processor."""
         took_s = time.monotonic() - self._began_s
         spent = self._meter.read()
         return {
@@ -53,10 +55,14 @@ def _settings(groups: list[dict[str, object]]) -> dict[str, object]:
 def _ended(
     context: RunContext, place: Stage, proxy: ProxyProcess, puller: Loader, *, groups: int = 1
 ) -> dict[str, float]:
-    """All is finished, everybody stops, and what was written is judged. What a puller of several
-    groups says of order is not: it does not tell their messages apart.
+    """Wait until all is finished, stop all processes and judge the histories.
+
+    Order faults counted by a puller of several groups are ignored, because it does not tell the
+    groups' messages apart.
     """
-    wait_until_finished(proxy)  # where locks lapsed, messages came twice: their count is no end
+    wait_until_finished(
+        proxy
+    )  # after lapsed locks messages arrive twice, so their count does not mark the end
     said = puller.end()
     proxy.child.terminate(within_s=120)
     lapsed = lapses(proxy)
@@ -67,7 +73,7 @@ def _ended(
 
 
 def _keys(context: RunContext, point: Point) -> Figures:
-    """A backlog of so many keys."""
+    """Drain a backlog of *keys* keys."""
     messages = context.size("messages")
     with context.brokers() as brokers, context.site(brokers) as site:
         place = stage(site)
@@ -82,20 +88,20 @@ def _keys(context: RunContext, point: Point) -> Figures:
 
 
 def _queues(context: RunContext, point: Point) -> Figures:
-    """Messages that come while the queues are owned and nothing else is in them."""
+    """Send messages while the queues are owned and otherwise empty."""
     with context.brokers() as brokers, context.site(brokers, queues=int(point)) as site:
         return _flow(context, stage(site), [site.name], keys=100_000)
 
 
 def _groups(context: RunContext, point: Point) -> Figures:
-    """Groups that read the same topic: what is sent comes to each of them."""
+    """Run groups that read the same topic; each receives every message."""
     with context.brokers() as brokers, context.site(brokers, queues=4) as site:
         names = [f"bench-{number}" for number in range(int(point))]
         return _flow(context, stage(site), names, keys=1_000)
 
 
 def _flow(context: RunContext, place: Stage, groups: list[str], *, keys: int) -> dict[str, float]:
-    """First nothing, then messages as fast as they are stored."""
+    """Measure an idle stretch, then messages at the speed at which they are stored."""
     proxy = place.proxy(_settings([place.group(name) for name in groups]))
     sent = max(_BATCH, context.size("messages") // len(groups))
     total = sent * len(groups)
@@ -114,7 +120,7 @@ def _flow(context: RunContext, place: Stage, groups: list[str], *, keys: int) ->
 
 
 def _bodies(context: RunContext, point: Point) -> Figures:
-    """A backlog of so many messages, or of so many bytes if that is less."""
+    """Drain a backlog limited by messages and by bytes."""
     size = int(point)
     messages = max(64, min(context.size("messages"), context.size("megabytes") * 10**6 // size))
     with context.brokers() as brokers, context.site(brokers) as site:
@@ -126,10 +132,10 @@ def _bodies(context: RunContext, point: Point) -> Figures:
 
 
 def _log(context: RunContext, point: Point) -> Figures:
-    """A backlog behind so many megabytes of another topic, and one before them."""
+    """Drain one backlog behind megabytes of another topic, and one before them."""
     messages, size = context.size("messages"), int(point) * 10**6
     if shutil.disk_usage(context.folder).free < 2 * size + 10**9:
-        raise OrderlaneError(f"{point} MB of log need twice as much room below {context.folder}")
+        raise OrderlaneError(f"{point} MB of log need twice that disk space below {context.folder}")
     with context.brokers() as brokers:
         found: dict[str, Mapping[str, float]] = {}
         quiet = replace(context, histories=False)

@@ -1,4 +1,4 @@
-"""What a simulation of an order key costs: the very core, with virtual time around it."""
+"""Case ``simulate``: cost of simulating an order key with the real core in virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from proxy.tuning.simulator import Plan, play
 
 _QUEUES, _HANDLERS = 8, 64
 _SERVICE_MS = "p50=3,p99=80"
-#: Messages of one key, on average.
+#: Mean number of messages per key.
 _OF_A_KEY = 10
 _CANDIDATES = ("KEY", "QID")
 _OF_FLIGHTS = ("$.tailnum", "$.carrier", "$.origin", "$.dest", "$.flight")
@@ -30,7 +30,7 @@ _OF_FLIGHTS = ("$.tailnum", "$.carrier", "$.origin", "$.dest", "$.flight")
 
 @lru_cache(maxsize=1)
 def _sample(messages: int, seed: int) -> Sample:
-    """Keys by chance, each in one queue, as a producer with a sharding key sends them."""
+    """Return random keys, each in one queue, as from a producer with a sharding key."""
     chance, sample = Random(seed), Sample(_CANDIDATES)
     ends = [0] * _QUEUES
     for number in range(messages):
@@ -59,13 +59,13 @@ def _simulated(context: RunContext, messages: Point, *, candidate: str) -> Figur
 
 
 def _verb(context: RunContext, messages: Point) -> Figures:
-    """What the verb does with all candidates once it has the sample."""
+    """Simulate all candidates as the verb does once it has the sample."""
     return _side_by_side(context, _sample(int(messages), context.seed))
 
 
 @lru_cache(maxsize=1)
 def _flights(messages: int) -> Sample:
-    """So many flights; or the year's, as often as it takes."""
+    """Return *messages* flights, repeating the year if necessary."""
     times = -(-messages // OF_THE_YEAR)
     which = "all" if times > 1 else str(messages)
     return sample_of_flights(which, _OF_FLIGHTS, queues=_QUEUES, times=times)

@@ -1,4 +1,4 @@
-"""Cases with handlers that take their time: ``keyed``, ``sweep`` (B2) and ``gps`` (B3)."""
+"""Cases with slow handlers: ``keyed``, ``sweep`` (B2) and ``gps`` (B3)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bench.ideal import ideal
 
 _HANDLERS, _KEYS, _QUEUES = 64, 1_000, 8
 _QUICK_MS = 5.0
-#: Messages that wait in a client: what its handlers do in so long, up to so many.
+#: Prefetched messages of a client: what its handlers do in this time, up to a limit.
 _AHEAD_MS, _AHEAD = 10.0, 448
-#: The published scenario: one consumer thread for each of ten partitions, 50 ms a message.
+#: The published scenario: one consumer thread for each of ten partitions, 50 ms per message.
 _GPS_QUEUES, _GPS_MS, _GPS_KEYS = 10, 50.0, 100_000
 _VANILLA_PER_S = _GPS_QUEUES * 1000 / _GPS_MS
 
@@ -37,8 +37,10 @@ def _work(context: RunContext, work_ms: Point) -> Work:
 
 
 def _sweep_work(context: RunContext, work_ms: Point) -> Work:
-    """Short work is done soon: it takes more messages to see a pace, and more that wait for it,
-    lest a client asks for few at a time.
+    """Return the work of a point.
+
+    Short work needs more messages for a stable rate, and more prefetch, so that a client does not
+    ask for few messages at a time.
     """
     quick = float(work_ms) <= _QUICK_MS
     work = _work(context, work_ms)
@@ -78,7 +80,7 @@ def _ideal(context: RunContext, point: Point, *, work_of: WorkOf = _work) -> Fig
 def _of_ceiling(
     context: RunContext, point: Point, figures: Figures, *, work_of: WorkOf = _work
 ) -> Figures:
-    """Beside what the handlers could do if no message ever waited for anything."""
+    """Return the ratio to handlers that never wait."""
     work = work_of(context, point)
     if not work.work_ms:
         return figures
@@ -91,7 +93,7 @@ def _of_ceiling(
 
 
 def _of_vanilla(context: RunContext, point: Point, figures: Figures) -> Figures:
-    """Beside consumers with a thread a queue, too."""
+    """Return the ratio to consumers with one thread per queue, too."""
     found = _of_ceiling(context, point, figures, work_of=_gps_work)
     return {**found, "of_vanilla": float(figures["per_s"]) / _VANILLA_PER_S}
 

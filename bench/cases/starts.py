@@ -1,4 +1,4 @@
-"""How long a proxy takes from its start until all its groups get their messages."""
+"""Case ``starts``: time from a proxy's start until all its groups receive their messages."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from proxy.history.record import NullHistory
 from thrift_idl import consumer
 
 _QUEUES = 4
-#: Enough that each queue has some.
+#: Enough for each queue to have some.
 _MESSAGES = 32
-#: A start that takes longer is none.
+#: A start that takes longer counts as failed.
 _LIMIT_S = 280.0
 _ENDS = ("SIGTERM", "SIGKILL")
 
 
 class _Arrivals:
-    """Which groups have had a message of which queues, and when. Told by connection, since messages
-    of all groups are the same.
+    """First messages per group and queue, with their times.
+
+    Groups are identified by connection, since they read the same messages.
     """
 
     def __init__(self, groups: int, *, began_s: float) -> None:
@@ -44,12 +45,14 @@ class _Arrivals:
 
     @property
     def stopped(self) -> bool:
-        """All have had all; what a client held would be waited for at an end."""
+        """Return whether every group received messages of all queues; leased messages would delay
+        the end.
+        """
         done = self._missing == 0 and self.messages >= self._expected
         return done or time.monotonic() > self._began_s + _LIMIT_S
 
     def had(self, group: str, queue: str, messages: int) -> None:
-        """Messages of *queue* came to *group*."""
+        """Note that *group* received messages of *queue*."""
         self.messages += messages
         if (group, queue) not in self._had:
             self._had.add((group, queue))
@@ -58,21 +61,21 @@ class _Arrivals:
             self.first_s = self.first_s or self.last_s
 
     def complete(self) -> None:
-        """Raise OrderlaneError unless all have had some."""
+        """Raise OrderlaneError unless every group received messages of all queues."""
         if self._missing:
             raise OrderlaneError(
-                f"{self._missing} queues of groups had nothing within {_LIMIT_S:g} s"
+                f"{self._missing} queues of groups delivered no message within {_LIMIT_S:g} s"
             )
 
     def take_all(self, messages: Sequence[consumer.Message], now_ns: int) -> None:
-        """Counted by ``had``."""
+        """Do nothing: ``had`` counts."""
 
     def told(self) -> None:
-        """Nobody looks."""
+        """Do nothing: no process watches the count."""
 
 
 class _Puller(ProxyPuller):
-    """Tells whose messages came."""
+    """A puller that reports which group's messages arrived."""
 
     def __init__(self, links: Links, arrivals: _Arrivals) -> None:
         super().__init__(links, arrivals, Pace(batch=32), NullHistory())
@@ -85,7 +88,7 @@ class _Puller(ProxyPuller):
 
 
 def _first(context: RunContext, point: Point) -> Figures:
-    """Nobody has ever read the topic."""
+    """Start a proxy on a topic that was never read."""
     names = _names(point)
     with context.brokers() as brokers, context.site(brokers, queues=_QUEUES) as site:
         place = stage(site)
@@ -95,13 +98,14 @@ def _first(context: RunContext, point: Point) -> Figures:
 
 
 def _again(context: RunContext, point: Point, *, end: str) -> Figures:
-    """Another proxy had all of it before, and ended in this way."""
+    """Start a proxy after another one that read all messages and ended in the given way."""
     names = _names(point)
     with context.brokers() as brokers, context.site(brokers, queues=_QUEUES) as site:
         place = stage(site)
         _store(place)
         _, former = _started(place, names, cold=False)
-        # What it did is recorded and committed: else the next one has that to do again.
+        # Wait until the first proxy's work is recorded and committed; the next one would otherwise
+        # repeat it.
         time.sleep(context.sizes["settle_s"])
         if end == "SIGKILL":
             former.child.kill()
@@ -113,7 +117,7 @@ def _again(context: RunContext, point: Point, *, end: str) -> Figures:
 
 
 def _store(place: Stage) -> None:
-    """As many messages for each queue."""
+    """Store the same number of messages in each queue."""
     batch = _MESSAGES // _QUEUES
     place.preload(_MESSAGES, keys=_MESSAGES, connections=_QUEUES, batch=batch)
 
@@ -121,8 +125,8 @@ def _store(place: Stage) -> None:
 def _started(
     place: Stage, names: Sequence[str], *, cold: bool = True
 ) -> tuple[dict[str, float], ProxyProcess]:
-    """Start a proxy, pull for all groups as soon as it listens, until all have had messages of all
-    queues.
+    """Start a proxy and pull for all groups as soon as it listens, until all received messages of
+    all queues.
     """
     groups = [place.group(name) for name in names]
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""A backlog at a proxy of one process and of several."""
+"""Case ``workers``: a backlog at a proxy of one process and of several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _arm(batch: int) -> Arm:
             place = stage(site)
             place.preload(messages, keys=_KEYS)
             proxy = place.proxy({"groups": [place.group()]}, workers=int(point))
-            # One process that pulls would be what two workers wait for.
+            # A single puller process would limit two workers.
             pullers = [
                 place.puller(proxy, connections=_CONNECTIONS, batch=batch) for _ in range(_CLIENTS)
             ]

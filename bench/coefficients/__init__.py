@@ -1,5 +1,5 @@
-"""What each thing costs: small real runs in which one thing is varied at a time, and slopes.
+"""Cost coefficients from small real runs that vary one quantity at a time.
 
-``python -m bench.coefficients`` writes ``bench/results/coefficients.json``; ``docs/scale.md`` and
-the simulation go by it.
+``python -m bench.coefficients`` writes ``bench/results/coefficients.json``, the input of
+``docs/scale.md`` and of the simulation.
 """

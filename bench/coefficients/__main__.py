@@ -1,4 +1,4 @@
-"""``python -m bench.coefficients``: all runs, one result."""
+"""Entry point of ``python -m bench.coefficients``: all runs, one result."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ RESULT = ROOT / "bench" / "results" / "coefficients.json"
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="where the result goes")] = RESULT,
-    short: Annotated[bool, typer.Option("--short", help="fewer and smaller runs")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="only whether it runs")] = False,
-    only: Annotated[str, typer.Option(help="one part, printed and not written")] = "",
+    out: Annotated[Path, typer.Option(help="result file")] = RESULT,
+    short: Annotated[bool, typer.Option("--short", help="do fewer and smaller runs")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="only check that it runs")] = False,
+    only: Annotated[
+        str, typer.Option(help="run one part; print the result without writing it")
+    ] = "",
 ) -> None:
-    """Measure what things cost, a few minutes long."""
+    """Measure the cost coefficients; takes a few minutes."""
     scope = QUICK if quick else SHORT if short else Scope()
     found: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory(prefix="orderlane-bench-") as temporary:
         folder = Path(temporary)
         for name, part in _PARTS.items():
             if only in ("", name):
-                # A broker each: it would else carry the topics of the part before.
+                # Use a new broker for each part, without the topics of the part before.
                 with running_brokers(EMBEDDED, folder / f"broker-{name}") as brokers:
                     found[name] = part(brokers, folder / name, scope)
                 _say(f"{name}: {about(found[name])}")
@@ -71,7 +73,7 @@ def main(
 
 
 def coefficients(found: dict[str, list[Row]], asked: dict[str, float]) -> dict[str, float]:
-    """The slopes. Names end in what one more costs: µs, µs a second, or bytes."""
+    """Return the slopes. Names end in the unit of one more item: µs, µs per second, or bytes."""
     queues, groups, active = found["queues"], found["groups"], found["active"]
     named: dict[str, float] = {
         "proxy_bytes": min(row["proxy_bytes"] for row in queues),

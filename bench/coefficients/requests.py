@@ -1,4 +1,4 @@
-"""What the requests of a proxy cost a broker, each kind alone."""
+"""Cost of each kind of proxy request to a broker, measured separately."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOPIC = Topic("asked")
 _QUEUES = 1024
 _MEMBERS = 500
 _RECORD_BYTES = 120
-#: The machine is now and then half as fast: kinds take turns, and what counts are medians.
+#: The machine sometimes runs at half speed, so kinds alternate and medians count.
 _ROUNDS = 5
 _SETTLE_S = 1.0
 
@@ -28,8 +28,8 @@ Ask = Callable[[], Awaitable[object]]
 
 
 def measured(brokers: Brokers, *, times: int) -> dict[str, float]:
-    """Processor time of the broker, µs: for one request of each kind, for each queue more in a lock
-    request, for each member more in a list.
+    """Return the broker's processor time in µs: per request of each kind, per extra queue in a lock
+    request, per extra member in a list.
     """
     brokers.create_topic(_TOPIC, queues=_QUEUES)
     return asyncio.run(_measured(brokers, times))
@@ -43,7 +43,7 @@ async def _measured(brokers: Brokers, times: int) -> dict[str, float]:
             await _heartbeat(client, broker, _CROWD, f"m{number:04}@1#1234567890123456789")
         beat = partial(_heartbeat, client, broker, _GROUP, "one")
         await beat()
-        await asyncio.sleep(_SETTLE_S)  # the crowd is told of each other meanwhile
+        await asyncio.sleep(_SETTLE_S)  # members receive their notices meanwhile
         asks: dict[str, Ask] = {
             "heartbeat": beat,
             "list": partial(client.consumer_ids, _GROUP, _TOPIC),

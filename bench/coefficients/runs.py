@@ -1,4 +1,4 @@
-"""Small real runs of one proxy and one embedded broker, one thing varied at a time."""
+"""Small real runs of one proxy and one embedded broker, varying one quantity at a time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Row = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much is measured. *idle_s*: at least one of the long polls of a queue, 15 s, to tell what
-    an idle queue costs.
+    """Sizes of the runs.
+
+    *idle_s*: at least one long poll of a queue, 15 s, to see the cost of an idle queue.
     """
 
     queues: Sequence[int] = (8, 256, 1024, 4096)
@@ -47,17 +48,17 @@ QUICK = Scope(
 
 
 def idle_queues(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
-    """A topic with so many queues, all owned by one proxy, and nothing to do."""
+    """Measure idle queues: a topic with *queues* queues, all owned by one proxy."""
     return [_idle(brokers, folder, scope, count, queues=count) for count in scope.queues]
 
 
 def idle_groups(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
-    """So many groups on the same eight queues, a waiting client in each."""
+    """Measure idle groups on the same eight queues, with one waiting client in each."""
     return [_idle(brokers, folder, scope, count, groups=count) for count in scope.groups]
 
 
 def waiting_clients(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
-    """One group with so many waiting clients."""
+    """Measure one group with *clients* waiting clients."""
     return [_idle(brokers, folder, scope, count, clients=count) for count in scope.clients]
 
 
@@ -96,7 +97,9 @@ def _idle(
 
 
 def active_queues(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
-    """So many queues with a message a second each: progress is recorded and committed."""
+    """Measure queues that each get one message per second, so that progress is recorded and
+    committed.
+    """
     return [_active(brokers, folder, scope, count) for count in scope.active]
 
 
@@ -122,8 +125,8 @@ def _active(brokers: Brokers, folder: Path, scope: Scope, queues: int) -> Row:
 
 
 def messages(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
-    """A backlog that a client with so many handlers drains: processor time a message, and what its
-    sends cost.
+    """Drain a backlog with *handlers* handlers: processor time per message, and the cost of its
+    sends.
     """
     rows = []
     for batch in scope.batches:
@@ -155,7 +158,7 @@ def messages(brokers: Brokers, folder: Path, scope: Scope) -> list[Row]:
 
 
 def slope(rows: Sequence[Mapping[str, float]], figure: str) -> float:
-    """By how much *figure* grows with each one more, by least squares."""
+    """Return the slope of *figure* per additional item, by least squares."""
     xs = [row["count"] for row in rows]
     ys = [row[figure] for row in rows]
     middle_x, middle_y = sum(xs) / len(xs), sum(ys) / len(ys)
@@ -179,7 +182,7 @@ def _wait_for_clients(
 
 
 def _wait_until_owned(proxy: ProxyProcess, queues: int) -> None:
-    """By the proxy's log: to ask it would be part of what it costs."""
+    """Wait until the proxy's log reports ownership; requests would add to the measured cost."""
     wait_until(
         lambda: proxy.child.err.count(_OWNED) >= queues,
         within_s=300,
@@ -188,5 +191,5 @@ def _wait_until_owned(proxy: ProxyProcess, queues: int) -> None:
 
 
 def about(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """For JSON: rounded."""
+    """Return a rounded value for JSON."""
     return [{name: round(value, 3) for name, value in row.items()} for row in rows]

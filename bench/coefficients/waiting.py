@@ -1,7 +1,7 @@
-"""Clients that wait: ``python -m bench.coefficients.waiting``.
+"""Waiting clients: ``python -m bench.coefficients.waiting``.
 
-Each connection has a pull of one group open, again and again, until SIGTERM; what comes is acked
-with the next pull. It prints one line when all are connected.
+Each connection always has one pull of its group open until SIGTERM, and acks received messages with
+the next pull. Prints one line when all are connected.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ async def _run(port: int, groups: int, each: int) -> None:
 def main(
     port: Annotated[int, typer.Option()],
     groups: Annotated[int, typer.Option()] = 1,
-    each: Annotated[int, typer.Option(help="connections a group")] = 1,
+    each: Annotated[int, typer.Option(help="connections per group")] = 1,
 ) -> None:
-    """Wait until SIGTERM."""
+    """Wait for messages until SIGTERM."""
     uvloop.run(_run(port, groups, each))
 
 

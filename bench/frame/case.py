@@ -1,12 +1,12 @@
-"""What a case is: points along a ladder, and arms that are compared at each of them.
+"""Definition of a case: points along a ladder, and arms that are compared at each of them.
 
-An arm is a function: it is given a ``RunContext`` and a point, does one run, and returns its
-figures. It raises what kept it from its end, ``NotHere`` where it has nothing to say at this point,
-and ``OrderViolated`` (``RunContext.judge`` does) where messages came out of their order. Names of
-figures that mean the same in all cases: ``per_s`` messages a second, ``seconds``, ``proxy_us``,
-``broker_us``, ``client_us`` processor time a message and ``chain_us`` their sum, ``faults``
-messages of a key that came early or again, ``settings`` what a peer was told. What a name does not
-say, the columns of the case do.
+An arm is a function. It receives a ``RunContext`` and a point, does one run, and returns its
+figures. It raises the error that stopped it, ``NotHere`` if it does not apply to this point, and
+``OrderViolated`` (from ``RunContext.judge``) if messages were out of order. Figure names with the
+same meaning in all cases: ``per_s`` messages per second, ``seconds``, ``proxy_us``, ``broker_us``,
+``client_us`` processor time per message and their sum ``chain_us``, ``faults`` early or repeated
+messages of a key, ``settings`` the options of a peer. The columns of a case describe all other
+figures.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ Scale = Literal["short", "full"]
 
 
 class NotHere(Exception):
-    """The arm has nothing to run at this point."""
+    """The arm does not apply to this point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much of a case is run. *sizes*: numbers that its arms ask ``RunContext.size`` for;
-    *judged*: those that differ in the run with histories, where that is one of its own. *points*:
-    those of the case that are run; none: all. *peers*: those that ``orderlane bench all`` adds.
-    *limit_s*: what lasts longer did not finish.
+    """The amount of a case that runs.
+
+    Attributes:
+        sizes: Numbers for ``RunContext.size``.
+        judged: Numbers that differ in a separate run with histories.
+        points: The points to run; empty for all points of the case.
+        peers: Peers that ``orderlane bench all`` adds.
+        limit_s: Time limit of a run, in seconds.
     """
 
     rounds: int
@@ -46,11 +50,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table: the median of a figure, and from where to where it went. *to* names an
-    arm: the figure's ratio to that of the arm, at the same point in the same round; the column is
-    left out where that arm did not run. *at* names a point: the ratio is to that point, of the same
-    arm unless *to* names one. *minus*: the difference instead of the ratio. *scale* multiplies the
-    figure.
+    """A column of the table: median and range of a figure.
+
+    *to* names an arm: the figure becomes a ratio to that arm, at the same point in the same round;
+    the column is left out if that arm did not run. *at* names a point: the ratio is to that point,
+    of the same arm unless *to* names one. *minus*: the difference instead of the ratio. *scale*
+    multiplies the figure.
     """
 
     figure: str
@@ -63,18 +68,18 @@ class Column:
 
     @property
     def compares(self) -> bool:
-        """Whether it shows a figure beside another one's."""
+        """Whether the column compares a figure with another one."""
         return bool(self.to) or self.at is not None
 
     def base(self, point: Point, arm: str) -> tuple[Point, str]:
-        """Point and arm that are compared with."""
+        """Return the point and arm to compare with."""
         return point if self.at is None else self.at, self.to or arm
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A chart of one column over the points, a line for each arm; *bars* instead for points that
-    are no numbers.
+    """A chart of one column over the points, one line per arm; *bars* for points that are not
+    numbers.
     """
 
     column: Column
@@ -85,13 +90,16 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question, and how it is asked.
+    """One question and its measurement.
 
-    *about* is what the document says of it, in Markdown; *point* what the points are. *work*: what
-    a peer is given at a point; without it the case takes no peers. *histories*: ``always`` judges
-    each run by its histories; ``apart`` keeps them out of the figures, where writing them would
-    weigh: before the rounds each arm does each point once for the judge alone; ``none`` has nothing
-    to judge. *derived*: adds figures to those of every arm, of peers as well.
+    Attributes:
+        about: Description for the document, in Markdown.
+        point: Meaning of the points.
+        work: Returns a peer's work at a point; None if the case has no peers.
+        histories: ``always`` judges each run by its histories. ``apart`` judges one run of each arm
+            and point before the rounds, where writing histories would distort figures. ``none``
+            judges nothing.
+        derived: Adds figures to those of every arm and peer.
     """
 
     name: str
@@ -110,5 +118,5 @@ class Case:
     plots: Sequence[Plot] = ()
 
     def shape(self, scale: Scale) -> Shape:
-        """Short or full."""
+        """Return the short or the full shape."""
         return self.full if scale == "full" else self.short

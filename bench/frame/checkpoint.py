@@ -1,4 +1,4 @@
-"""Runs as they end, a line of JSON each, so that a long case goes on where it was stopped."""
+"""A log of finished runs, one line of JSON each, so that a long case can resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.frame.schedule import Turn
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a turn: *figures*, or the sentence why there are none."""
+    """The result of one turn: *figures*, or a sentence that explains their absence."""
 
     point: Point
     arm: str
@@ -25,17 +25,18 @@ class Run:
     error: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return plain data for JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Checkpoint:
-    """Runs of the same code with the same options, which *of* names; all of another *of* are done
-    again. Those that failed are not: whoever wants a second try begins anew.
+    """Runs of the same code with the same options, which *of* identifies.
+
+    Runs with another *of*, and failed runs, are repeated.
     """
 
     def __init__(self, path: Path, *, of: str, resume: bool) -> None:
-        """Read *path* if *resume*; else begin anew."""
+        """Read *path* if *resume*; otherwise start empty."""
         self._path, self._of = path, of
         self._runs: dict[tuple[Point, str, int], Run] = {}
         if resume and path.exists():
@@ -44,17 +45,17 @@ class Checkpoint:
         path.write_bytes(b"".join(map(self._line, self._runs.values())))
 
     def find(self, turn: Turn) -> Run | None:
-        """What came of *turn*, if it was done."""
+        """Return the run of *turn*, if it was done."""
         return self._runs.get((turn.point, turn.arm, turn.round))
 
     def add(self, run: Run) -> None:
-        """Keep *run*."""
+        """Append *run*."""
         self._runs[run.point, run.arm, run.round] = run
         with self._path.open("ab") as file:
             file.write(self._line(run))
 
     def _read(self) -> None:
-        for line in self._path.read_bytes().split(b"\n")[:-1]:  # the last one may be torn
+        for line in self._path.read_bytes().split(b"\n")[:-1]:  # the last line may be incomplete
             fields = orjson.loads(line)
             if fields.pop("of") == self._of:
                 run = Run(**fields)

@@ -1,4 +1,4 @@
-"""What an arm is given for one run."""
+"""Context of one run of an arm: its folder, seed, sizes and sites."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from testkit.processes import Starter
 
 
 class OrderViolated(Exception):
-    """The histories of a run show what must not be."""
+    """The histories of a run violate the promised order."""
 
 
 @dataclass(slots=True)
 class RunContext:
-    """One run of one arm. *folder* is its own and is deleted behind it; *seed* is the round's, the
-    same for all arms. *histories*: whether processes write what they do, for ``judge``. *earlier*:
-    the figures of those runs of the round that are done, whichever call of the case did them.
-    *starter*: how processes begin.
+    """One run of one arm.
+
+    Attributes:
+        folder: The run's own folder, deleted after the run.
+        seed: Seed of the round, the same for all arms.
+        histories: Whether processes write histories for ``judge``.
+        earlier: Figures of the finished runs of this round, from any call of the case.
+        starter: Starts processes.
     """
 
     folder: Path
@@ -34,16 +38,16 @@ class RunContext:
     histories: bool = True
     earlier: Sequence[Figures] = ()
     starter: Starter = subprocess.Popen
-    #: What the judge said, for the record: events read, of all sites of the run.
+    #: Events read by the checker, over all sites of the run.
     judged_events: int = 0
 
     def size(self, name: str) -> int:
-        """A number of the case's shape."""
+        """Return a number of the case's shape."""
         return int(self.sizes[name])
 
     @contextmanager
     def brokers(self, kind: str | None = None, *, flush: str = "async") -> Iterator[Brokers]:
-        """A nameserver and a broker of that *kind*, by default the one that was asked for."""
+        """Run a nameserver and a broker of *kind*, by default the requested one."""
         folder = self.folder / "broker"
         with running_brokers(
             kind or self.broker, folder, flush=flush, starter=self.starter
@@ -60,8 +64,10 @@ class RunContext:
         order_key: str | None = "KEY",
         more: str = "",
     ) -> Iterator[Site]:
-        """A topic and a group named *name*, whose processes are killed at the end. *order_key*:
-        KEY, QID, a path, or None for no order; *more*: further settings of the topic, in YAML.
+        """Open a topic and a group named *name*, whose processes are killed at the end.
+
+        *order_key*: KEY, QID, a path, or None for no order; *more*: further settings of the topic,
+        in YAML.
         """
         with open_site(
             brokers,
@@ -76,7 +82,8 @@ class RunContext:
             yield site
 
     def judge(self, site: Site) -> None:
-        """Check the histories of *site*, whose processes have ended; does nothing in runs without.
+        """Check the histories of *site*, whose processes have ended; do nothing in runs without
+        histories.
 
         Raises OrderViolated, or HistoryError.
         """

@@ -1,4 +1,4 @@
-"""The figures of one run of an arm or a peer, by name."""
+"""Figures of one run of an arm or a peer, by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Processes that begin warm: forked from this one, which has loaded what they would load.
+"""Warm processes, forked from this one with their modules already loaded.
 
-Loading is most of what a short run takes, and nothing of what it measures. The modules, the code
-that runs and all that it opens are the same; the full shapes start processes as users do.
+Loading takes most of a short run and is never part of a figure. Modules and code are the same; full
+shapes start processes as users do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import IO, NoReturn
 
 _LOOK_S = 0.005
 _PYTHON_M = (sys.executable, "-m")
-#: What the processes of a run load, beside what this one has loaded by itself.
+#: Modules of the processes, beyond those that this one loads itself.
 _MODULES = (
     *("proxy.app", "proxy.cli.main", "proxy.cli.serving"),
     *("broker_core.broker.server", "broker_core.nameserver.server", "broker_core.client"),
@@ -33,8 +33,8 @@ _MODULES = (
 
 
 class Forked:
-    """A child process that runs ``python -m MODULE …`` without a new interpreter; what it shows is
-    what ``subprocess.Popen`` has of the same names.
+    """A child process that runs ``python -m MODULE …`` without a new interpreter; a subset of
+    ``subprocess.Popen``.
     """
 
     def __init__(
@@ -47,7 +47,10 @@ class Forked:
         cwd: Path,
         env: Mapping[str, str],
     ) -> None:
-        """*args* begin with this interpreter and ``-m``; *stdin* is ``subprocess.DEVNULL``."""
+        """Fork the process.
+
+        *args* begin with this interpreter and ``-m``; *stdin* is ``subprocess.DEVNULL``.
+        """
         assert tuple(args[:2]) == _PYTHON_M, args
         assert stdin == subprocess.DEVNULL
         self.args = list(args)
@@ -60,7 +63,7 @@ class Forked:
             _become(self.args[2:], stdout, stderr, cwd, env)
 
     def poll(self) -> int | None:
-        """Its exit code, negative after a signal; None while it runs."""
+        """Return its exit code, negative after a signal; None while it runs."""
         if self._code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -68,7 +71,7 @@ class Forked:
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code once it ended. Raises subprocess.TimeoutExpired."""
+        """Wait for its end and return its exit code. Raises subprocess.TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.poll() is None:
             if timeout is not None and deadline is not None and time.monotonic() > deadline:
@@ -79,21 +82,21 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code as ``poll`` saw it last."""
+        """The exit code that ``poll`` saw last."""
         return self._code
 
     def send_signal(self, number: int) -> None:
-        """Send it, if it runs."""
+        """Send a signal if the process runs."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -107,7 +110,7 @@ def _load() -> None:
 def _become(
     words: list[str], stdout: IO[bytes], stderr: IO[bytes], cwd: Path, env: Mapping[str, str]
 ) -> NoReturn:
-    """What a new interpreter would be; in the child, which never returns."""
+    """Become like a new interpreter; runs in the child and never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -1,8 +1,8 @@
-"""How fast the machine is at the moment: the processor time of a step that is always the same.
+"""Current speed of the machine: the processor time of a constant reference step.
 
-A machine in somebody's cloud is now and then half as fast as a minute ago, for whole processor
-seconds as well. So each run says what encoding and decoding an answer of 256 messages took right
-before it, a message: work in C and in the interpreter's objects, as a proxy's own.
+A cloud machine sometimes runs at half its usual speed, in processor time too. So each run records
+the processor time per message for encoding and decoding an answer of 256 messages right before it:
+a mix of C and interpreter objects, similar to a proxy's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MESSAGES, _ROUNDS, _REPEATS = 256, 7, 20
 
 
 class _Source:
-    """What the C decoder asks of a protocol object."""
+    """The protocol object as the C decoder needs it."""
 
     string_length_limit = container_length_limit = 1 << 30
 
@@ -28,7 +28,7 @@ class _Source:
 
 
 def codec_us() -> float:
-    """Microseconds of processor time a message; a median over about 0.1 s."""
+    """Return the processor time per message in µs; a median over about 0.1 s."""
     answer = consumer_service.pull_result(success=_response())
     spec = [answer.__class__, answer.thrift_spec]
     taken = []

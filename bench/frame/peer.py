@@ -1,4 +1,4 @@
-"""What a peer is given, and what it gives back."""
+"""Input and output of a peer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from bench.frame.figures import Figures
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Messages that stand in the queues before anybody comes, and what is done with each.
+    """A stored backlog, and the handling of its messages.
 
-    They are those of ``bench.preload.Backlog(stuck=0, mixed=messages, share=0.0, keys=keys,
-    seed=seed, body_bytes=body_bytes)``: the same keys in the same queues in the same order for all.
-    A handler sleeps *work_ms*, or, with *least_work_ms*, an even chance from there up to *work_ms*;
-    0 does nothing. *concurrency*: handlers at a time. *batch*: messages that a client takes at a
-    time.
+    The messages are those of ``bench.preload.Backlog(stuck=0, mixed=messages, share=0.0, keys=keys,
+    seed=seed, body_bytes=body_bytes)``: for all peers the same keys in the same queues in the same
+    order. A handler sleeps *work_ms* or, with *least_work_ms*, uniformly between both; 0 does
+    nothing. *concurrency*: parallel handlers. *batch*: messages that a client takes at a time.
     """
 
     messages: int
@@ -33,16 +32,16 @@ class Work:
 
 
 class Peer(Protocol):
-    """Something else that does the same work.
+    """Another product that does the same work.
 
-    Figures that count: ``per_s`` from the first to the last handling, ``seconds``, ``client_us``
-    and ``broker_us`` processor time a message, ``faults`` messages of a key that came early or
-    again, ``settings`` the options that it was given, ``version``.
+    Required figures: ``per_s`` from the first to the last handling, ``seconds``, ``client_us`` and
+    ``broker_us`` processor time per message, ``faults`` early or repeated messages of a key,
+    ``settings`` its options, ``version``.
     """
 
     @property
     def about(self) -> str:
-        """One sentence for the document: what it is, of which version, with which settings."""
+        """Return one sentence for the document: product, version and settings."""
 
     def run(self, context: RunContext, work: Work) -> Figures:
-        """Start what is needed, preload, consume all, stop. Raises what kept it from its end."""
+        """Start, preload, consume all, stop. Raises the error that stopped the run."""

@@ -1,7 +1,7 @@
-"""Charts as SVG, made from what the tables are made of. Pure: the same series, the same text.
+"""SVG charts from the data of the tables. Pure: the same series give the same text.
 
-Lines over points that are numbers, bars for others. The chart has no background and its ink is a
-grey that can be read on light and on dark pages.
+Lines for points that are numbers, bars for others. The background is transparent and the ink a grey
+that is readable on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html import escape
 _WIDTH, _HEIGHT = 720, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 190, 34, 48
 _INK, _GRID = "#7d8590", "#7d859044"
-#: Told apart on light and dark, also by those who see few colours; reused when they run out.
+#: Distinguishable on light and dark, also with impaired color vision; reused when they run out.
 _COLOURS = ("#2f81f7", "#e5812c", "#1a9e77", "#c44fa0", "#b0931b", "#8a63d2", "#d1453b", "#5b7a99")
 _DASHES = ("", "6 3", "2 3")
 _TICKS = 5
@@ -22,7 +22,7 @@ _TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """*series*: by name, a value for each of *points*, None where there is none."""
+    """A chart. *series*: by name, a value for each of *points*, None for no value."""
 
     title: str
     x: str
@@ -35,7 +35,7 @@ class Chart:
 
 
 def svg(chart: Chart) -> str:
-    """The chart as a document."""
+    """Return the chart as an SVG document."""
     across, up = _across(chart), _up(chart)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"'
@@ -54,7 +54,7 @@ def svg(chart: Chart) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """From values to pixels."""
+    """A mapping from values to pixels."""
 
     low: float
     high: float
@@ -71,7 +71,7 @@ class _Axis:
         return self.begin + (value - low) / ((high - low) or 1) * (self.end - self.begin)
 
     def ticks(self) -> list[float]:
-        """Round numbers within the axis."""
+        """Return round numbers within the axis."""
         if self.log:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             wanted = [10.0**each for each in range(first, last + 1)]
@@ -104,7 +104,7 @@ def _across(chart: Chart) -> _Axis:
 
 
 def _numbers(chart: Chart) -> list[float]:
-    """Points as numbers: their places, where they are words or bars."""
+    """Return points as numbers; for words or bars, their positions."""
     if chart.bars or any(isinstance(point, str) for point in chart.points):
         return [float(place) for place in range(len(chart.points))]
     return [float(point) for point in chart.points]
@@ -129,7 +129,7 @@ def _horizontal_axis(chart: Chart, across: _Axis) -> list[str]:
     for point, number in zip(chart.points, _numbers(chart), strict=True):
         x = across.at(number)
         label = point if isinstance(point, str) else _number(point)
-        if x - taken > 7 * len(label) + 6:  # else it would stand in its neighbour
+        if x - taken > 7 * len(label) + 6:  # otherwise it would overlap its neighbor
             parts.append(_text(x, bottom + 18, label, anchor="middle"))
             taken = x
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
@@ -197,7 +197,7 @@ def _text(
 
 
 def _round_step(least: float) -> float:
-    """The next of 1, 2, 5, 10, 20 …"""
+    """Return the next of 1, 2, 5, 10, 20 …"""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
 

@@ -1,7 +1,7 @@
-"""A stretch of a run in which all is under way: how long it took, and what it cost.
+"""Time and processor time of the steady stretch of a run.
 
-Who counts messages does so in a ``Counter``, eight bytes of a file that both sides map: to look
-costs the counting process nothing.
+A process counts messages in a ``Counter``, eight bytes of a file mapped by both sides, so that
+watching the count costs the counting process nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Counter:
     """A number in a file, written by one process and read by others."""
 
     def __init__(self, path: Path) -> None:
-        """Open *path*; made with a 0 if there is none."""
+        """Open *path*; create it with 0 if it does not exist."""
         if not path.exists():
             path.write_bytes(_NUMBER.pack(0))
         with path.open("r+b") as file:
@@ -32,11 +32,11 @@ class Counter:
 
     @property
     def value(self) -> int:
-        """Read it."""
+        """Return the number."""
         return int(_NUMBER.unpack_from(self._map)[0])
 
     def show(self, value: int) -> None:
-        """Write it."""
+        """Store the number."""
         _NUMBER.pack_into(self._map, 0, value)
 
     def __enter__(self) -> Self:
@@ -48,14 +48,14 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """So many messages in so many seconds, and the processor time of each process meanwhile."""
+    """A number of messages, the seconds they took, and each process's processor time meanwhile."""
 
     messages: int
     seconds: float
     cpu_us: Mapping[str, float]
 
     def figures(self) -> dict[str, float]:
-        """As an arm returns them."""
+        """Return the figures of an arm."""
         return {
             "per_s": self.messages / self.seconds,
             "seconds": self.seconds,
@@ -73,11 +73,11 @@ def stretch(
     within_s: float = 240.0,
     alive: Callable[[], bool] = lambda: True,
 ) -> Stretch:
-    """Wait until *count* says *messages*; what is measured begins at the part *first* of them, when
-    all have warmed up, and ends at *last*.
+    """Wait until *count* reaches *messages* and return the stretch between the fractions *first*,
+    after the warm-up, and *last*.
 
     *processes*: names and ids for the processor time. Raises AssertionError after *within_s*, or
-    when *alive* says that somebody ended early.
+    when *alive* reports that a process ended early.
     """
     meter = CpuMeter(processes)
     deadline = time.monotonic() + within_s
@@ -91,7 +91,7 @@ def stretch(
             f"not within {within_s:g} s: {done} of {messages} messages"
         )
         time.sleep(_LOOK_S)
-    while len(marks) < len(bars):  # it was quicker than the looks
+    while len(marks) < len(bars):  # the run was faster than the sampling
         marks.append((done, time.monotonic(), meter.read()))
     (begun, began_s, before), (done, ended_s, after) = marks
     assert done > begun, f"all {messages} messages came at once: too few to measure"

@@ -1,4 +1,4 @@
-"""The order of runs."""
+"""Order of runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.frame.case import Case, Point
 
-#: The round before the first: its figures do not count.
+#: The round before the first; its figures do not count.
 WARM_UP = -1
 
 
@@ -31,9 +31,11 @@ def schedule(
     seed: int,
     warm_up: bool = True,
 ) -> list[Turn]:
-    """All turns: in every round all points, and at each all arms, one right after the other, so
-    that what else the machine does befalls all of them. Who begins changes with each round and
-    point. *warm_up*: before them each arm runs once.
+    """Return all turns.
+
+    Every round visits all points, and at each point all arms back to back, so that other load on
+    the machine affects all of them. The first arm rotates with round and point. *warm_up*: each arm
+    runs once before.
     """
     chooser = random.Random(seed)
     apart = case.histories == "apart"

@@ -1,5 +1,6 @@
-"""Medians, spreads and ratios of runs, and the rows of a table. Pure; runs are plain data, as they
-stand in a result.
+"""Medians, spreads and ratios of runs, and table rows.
+
+Pure; runs are plain data as stored in a result.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ Plain = Mapping[str, Any]
 
 
 def summaries(runs: Sequence[Plain]) -> list[dict[str, Any]]:
-    """One entry for each point and arm: spreads of its figures over the rounds, words as they are,
-    and what did not finish. The warm-up counts only if it failed.
+    """Return one entry per point and arm: spreads of the figures over the rounds, words unchanged,
+    and unfinished runs. The warm-up counts only if it failed.
     """
     return [_summary(point, arm, own) for (point, arm), own in _by_place(runs).items()]
 
 
 def ratios(runs: Sequence[Plain], column: Column) -> dict[tuple[Point, str], dict[str, float]]:
-    """What *column* compares, within a round, for each point and arm that has any."""
+    """Return the comparison of *column* within each round, for each point and arm that has one."""
     figure = column.figure
     values = {
         (run["point"], run["arm"], run["round"]): run["figures"][figure]
@@ -40,8 +41,8 @@ def ratios(runs: Sequence[Plain], column: Column) -> dict[tuple[Point, str], dic
 
 
 def rows(case: Case, runs: Sequence[Plain]) -> list[Row]:
-    """The table, for people: a row for each point and arm, in the order of the case; columns that
-    have nothing anywhere are left out.
+    """Return the printed table: a row per point and arm in the order of the case, without empty
+    columns.
     """
     columns = [column for column in case.columns if _has(runs, column)]
     of_ratios = {column.title: ratios(runs, column) for column in columns if column.compares}
@@ -61,7 +62,7 @@ def rows(case: Case, runs: Sequence[Plain]) -> list[Row]:
 
 
 def failures(runs: Sequence[Plain], point: str) -> list[str]:
-    """A sentence for each place and reason for which something did not finish."""
+    """Return one sentence for each place and reason of unfinished runs."""
     counts: dict[tuple[Point, str, str], int] = {}
     rounds: dict[tuple[Point, str], int] = {}
     for run in runs:
@@ -76,7 +77,7 @@ def failures(runs: Sequence[Plain], point: str) -> list[str]:
 
 
 def cell(figures: Any, column: Column) -> str:
-    """A spread, a word, or nothing."""
+    """Return a spread, a word, or an empty text."""
     if figures is None:
         return ""
     if isinstance(figures, str):

@@ -1,1 +1,1 @@
-"""Lean programs that load brokers and proxies, with little work of their own."""
+"""Lean programs that load brokers and proxies with little processor time of their own."""

@@ -1,4 +1,4 @@
-"""A lean consumer of a broker itself: the least that a message can take to a handler."""
+"""A lean consumer of a broker: the lower bound for the time from a message to a handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOK_S = 0.2
 
 
 class BrokerPuller:
-    """One connection with a pull of each queue under way, as RocketMQ's own consumers have."""
+    """One connection with one open pull per queue, like RocketMQ's own consumers."""
 
     def __init__(self, links: Links, address: str, taken: Taken) -> None:
         self._links = links
@@ -22,7 +22,7 @@ class BrokerPuller:
         self._taken = taken
 
     def run(self, topic: str, group: str, *, queues: int, batch: int) -> None:
-        """From the first message of each queue until *taken* says so."""
+        """Pull from the first message of each queue until *taken* ends."""
         pulls = BrokerPulls(topic, group, batch)
         template = pulls.template()
         for queue in range(queues):
@@ -35,7 +35,7 @@ class BrokerPuller:
             self._taken.told()
 
     def _take(self, frame: bytes) -> tuple[int, int]:
-        """The queue, and where it goes on. The opaque of a pull is its queue."""
+        """Return the queue and its next offset. The opaque of a pull is its queue."""
         header, records = parts_of(frame)
         self._taken.calls["pulls"] += 1
         if b'"code":0,' in header:

@@ -1,7 +1,7 @@
-"""The Python thin client as a process of its own: ``python -m bench.load.client``.
+"""The Python thin client as a separate process: ``python -m bench.load.client``.
 
-Its handlers work ``--work-ms`` on a message, by default not at all. Bodies are those of
-``bench/load/shape.py``; what it prints at its end is what ``bench.load.puller`` prints.
+Its handlers work ``--work-ms`` per message, by default 0. Bodies are those of
+``bench/load/shape.py``; it prints the same figures as ``bench.load.puller``.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from thin_client import AsyncConsumer, Message, Observer
 
 
 class _Calls(Observer):
-    """Counts calls, and hears nothing of handlers: that would cost each message something."""
+    """Counts calls only; an observer of handlers would cost time per message."""
 
     def __init__(self, taken: Taken) -> None:
         self._taken = taken
 
     def on_pulled(self, messages: int) -> None:
-        """A pull was answered."""
+        """Count an answered pull."""
         self._taken.calls["pulls"] += 1
 
     def on_settled(self, settled: int, not_held: int) -> None:
-        """A settle was answered."""
+        """Count an answered settle."""
         self._taken.calls["settles"] += 1
 
 
@@ -51,7 +51,7 @@ class _CallsAndHistory(_Calls, HistoryObserver):
 
 
 def observer_of(taken: Taken, history: History, *, group: str, consumer: str) -> Observer:
-    """What the client tells: its handlings only where *history* is written."""
+    """Return the client's observer; it records handlings only if *history* is written."""
     if not history.enabled:
         return _Calls(taken)
     return _CallsAndHistory(taken, history, group=group, consumer=consumer)

@@ -1,4 +1,4 @@
-"""Many delays in little memory, and their percentiles."""
+"""A compact collection of delays, with percentiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
 class Delays:
-    """Nanoseconds, those of messages that were due before *from_ns* left out."""
+    """Delays in nanoseconds, without messages due before *from_ns*."""
 
     def __init__(self, *, from_ns: int = 0) -> None:
         self._from_ns = from_ns
@@ -19,12 +19,12 @@ class Delays:
         return len(self._values)
 
     def add(self, due_ns: int, done_ns: int) -> None:
-        """What was due at *due_ns* was done at *done_ns*."""
+        """Add a delay from *due_ns* to *done_ns*."""
         if due_ns >= self._from_ns:
             self._values.append(done_ns - due_ns)
 
     def figures(self, prefix: str = "") -> dict[str, float]:
-        """Milliseconds: p50, p99, p999 and max; nothing where there are no delays."""
+        """Return p50, p99, p999 and max in milliseconds; empty without delays."""
         if not self._values:
             return {}
         ordered = sorted(self._values)
@@ -34,5 +34,7 @@ class Delays:
 
 
 def _rank(count: int, part: float) -> int:
-    """The nearest rank: the least such that at least *part* are not above it."""
+    """Return the nearest rank: the lowest value that at least *part* of all values do not
+    exceed.
+    """
     return max(0, math.ceil(count * part) - 1)

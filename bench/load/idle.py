@@ -1,10 +1,9 @@
-"""Clients that are connected and do nothing: ``python -m bench.load.idle``.
+"""Idle connected clients: ``python -m bench.load.idle``.
 
-They come from several addresses of the loopback, as many hosts would, so that a proxy's limit of
-connections of one address holds for them as for anybody. With ``--wait-s`` each has a pull under
-way that nobody answers but by its end, so long, and then the next one; without, all are silent. It
-prints one line of JSON when all are connected, and one at its end, at SIGTERM: how many were ended
-by the proxy, and how many pulls were answered.
+They connect from several loopback addresses, like many hosts, to stay within a proxy's limit of
+connections per address. With ``--wait-s`` each has a pull open that is answered only after that
+time, then the next one; without it all are silent. Prints one line of JSON when all are connected,
+and one at SIGTERM: connections closed by the proxy, and answered pulls.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from proxy.cli.output import print_json
 from thin_client.wire import encode_call
 from thrift_idl import consumer, consumer_service
 
-#: Fewer than ``limits.max_connections_per_address`` by default.
+#: Below the default of ``limits.max_connections_per_address``.
 _EACH_ADDRESS = 900
 _LOOK_S = 0.2
 _READ_BYTES = 1 << 16
 
 
 def allow_descriptors(count: int) -> None:
-    """Let this process, and those that it starts, have *count* descriptors and some.
+    """Allow this process and its children *count* descriptors and some more.
 
-    Raises RuntimeError if the system does not allow it.
+    Raises RuntimeError if the system refuses.
     """
     if (allowed := allow_more_descriptors()) < count + 200:
         raise RuntimeError(
@@ -44,7 +43,7 @@ class IdleClients:
     """All connections of the process."""
 
     def __init__(self, address: str, *, connections: int, group: str, wait_s: float) -> None:
-        """Connect them all. Raises OSError."""
+        """Connect all of them. Raises OSError."""
         host, _, port = address.rpartition(":")
         self.lost = self.answered = 0
         self._poll = select.epoll()
@@ -52,7 +51,7 @@ class IdleClients:
         self._pull = _pull(group, wait_s) if wait_s else b""
         self._pace_s = wait_s / connections if wait_s else 0.0
         for number in range(connections):
-            # The whole of 127.0.0.0/8 is this machine.
+            # All of 127.0.0.0/8 is this machine.
             source = f"127.0.0.{2 + number // _EACH_ADDRESS}"
             one = socket.create_connection((host, int(port)), 30, source_address=(source, 0))
             one.setblocking(False)
@@ -60,7 +59,9 @@ class IdleClients:
             self._poll.register(one, select.EPOLLIN)
 
     def begin(self) -> None:
-        """The first pull of each, spread over the time that one waits, as clients come."""
+        """Send each client's first pull, spread over the wait time, as clients start at different
+        times.
+        """
         if not self._pull:
             return
         due_s = time.monotonic()
@@ -71,7 +72,7 @@ class IdleClients:
                 self.turn(left_s)
 
     def turn(self, wait_s: float) -> None:
-        """Take what comes, for so long at most: the next pull of those that were answered."""
+        """Handle answers for at most this time: send the next pull of each answered client."""
         for descriptor, _ in self._poll.poll(wait_s):
             one = self._of.get(descriptor)
             if one is None:
@@ -102,7 +103,7 @@ def main(
     group: Annotated[str, typer.Option()] = "idle",
     wait_s: Annotated[float, typer.Option(help="0: silent")] = 0.0,
 ) -> None:
-    """Be there until SIGTERM."""
+    """Stay connected until SIGTERM."""
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))
     allow_descriptors(connections)

@@ -1,7 +1,7 @@
-"""Many connections in one thread, with waits as short as microseconds.
+"""Many connections in one thread, with waits in microseconds.
 
-Event loops wait for whole milliseconds, which is what a latency is here; so this waits with
-``select``, for the one descriptor that stands for all.
+Event loops wait in whole milliseconds, too coarse for latencies; this waits with ``select`` on one
+descriptor that represents all.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _READ_BYTES = 1 << 20
 
 
 class Link:
-    """One connection that speaks in frames, each with its length in four bytes before it."""
+    """One connection of frames, each preceded by its length in four bytes."""
 
     __slots__ = ("_address", "_last", "_received", "_unsent", "number", "socket")
 
     def __init__(self, address: str, number: int) -> None:
-        """Connect to *address*, host:port; *number* names it. Raises OSError."""
+        """Connect to *address*, host:port; *number* identifies it. Raises OSError."""
         self._address = address
         self.number = number
         self._last = b""
@@ -36,13 +36,15 @@ class Link:
         self._unsent = bytearray()
 
     def again(self) -> bool:
-        """Connect anew and send again what was sent last; whether that is all. Raises OSError."""
+        """Reconnect and repeat the last send; return whether all bytes were sent. Raises
+        OSError.
+        """
         self.socket.close()
         self._connect()
         return self.send(self._last)
 
     def send(self, frame: bytes) -> bool:
-        """Send what goes at once; whether that is all."""
+        """Send as many bytes as possible now; return whether all were sent."""
         self._last = frame
         if self._unsent:
             self._unsent += frame
@@ -55,7 +57,7 @@ class Link:
         return not self._unsent
 
     def send_rest(self) -> bool:
-        """Go on with what did not go at once; whether that is all."""
+        """Continue a partial send; return whether all bytes were sent."""
         try:
             del self._unsent[: self.socket.send(self._unsent)]
         except BlockingIOError:
@@ -63,13 +65,13 @@ class Link:
         return not self._unsent
 
     def frames(self) -> Iterator[bytes]:
-        """What has arrived, as whole frames with their lengths. Raises ConnectionError."""
+        """Return the received complete frames, including their lengths. Raises ConnectionError."""
         try:
             data = self.socket.recv(_READ_BYTES)
         except BlockingIOError:
             return
         if not data:
-            raise ConnectionError("the connection was closed by the other side")
+            raise ConnectionError("the peer closed the connection")
         received = self._received
         received += data
         begin = 0
@@ -90,14 +92,14 @@ class Links:
         self._of: dict[int, Link] = {}
 
     def connect(self, address: str) -> Link:
-        """Another connection. Raises OSError."""
+        """Open another connection. Raises OSError."""
         link = Link(address, len(self._of))
         self._of[link.socket.fileno()] = link
         self._poll.register(link.socket, select.EPOLLIN)
         return link
 
     def again(self, link: Link) -> None:
-        """Connect *link* anew, and send again what went with it last. Raises OSError."""
+        """Reconnect *link*, and repeat its last send. Raises OSError."""
         del self._of[link.socket.fileno()]  # closing it ends its registration
         whole = link.again()
         self._of[link.socket.fileno()] = link
@@ -109,14 +111,14 @@ class Links:
             self._poll.modify(link.socket, select.EPOLLIN | select.EPOLLOUT)
 
     def close(self) -> None:
-        """End all of them."""
+        """Close all connections."""
         for link in self._of.values():
             link.socket.close()
         self._of.clear()
         self._poll.close()
 
     def wait(self, timeout_s: float) -> list[Link]:
-        """Those for which something has arrived, after *timeout_s* at most."""
+        """Return the connections with received data, after at most *timeout_s*."""
         if timeout_s > 0:
             select.select((self._poll.fileno(),), (), (), timeout_s)
         ready = []

@@ -21,7 +21,7 @@ _LOOK_S, _LINGER_MS, _LAST_S = 0.2, 10_000, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a connection pulls, and how long it works on a message."""
+    """A connection's pull options, and its work per message."""
 
     batch: int
     max_run: int = 1
@@ -30,22 +30,22 @@ class Pace:
 
 
 class Taker(Protocol):
-    """Who is told of messages, and says when that is enough."""
+    """Receives messages and decides when to stop."""
 
     @property
     def stopped(self) -> bool:
-        """Pull no more."""
+        """Whether to stop pulling."""
 
     def take_all(self, messages: Sequence[consumer.Message], now_ns: int) -> None:
-        """Messages of one queue went to a handler."""
+        """Receive messages of one queue that a handler starts."""
 
     def told(self) -> None:
-        """All that had come was taken."""
+        """Note that all received messages were taken."""
 
 
 @dataclass(slots=True)
 class _Loop:
-    """One connection's: *acks* are those of the batch that it works on."""
+    """The loop of one connection; *acks* are those of its current batch."""
 
     link: Link
     group: str
@@ -65,10 +65,10 @@ class ProxyPuller:
         self._pace = pace
         self._history = history
         self._loops: dict[int, _Loop] = {}
-        self._working: list[tuple[int, int]] = []  # until when, and whose
+        self._working: list[tuple[int, int]] = []  # end of the work, and its connection
 
     def run(self, address: str, groups: Sequence[str], *, connections: int) -> None:
-        """Until *taken* says so; then what is handled is acked."""
+        """Run until *taken* stops; then ack the handled messages."""
         for number in range(connections):
             link = self._links.connect(address)
             group = groups[number % len(groups)]
@@ -86,7 +86,7 @@ class ProxyPuller:
             try:
                 frames = list(link.frames())
             except ConnectionError:
-                # A worker with too many connections ends one between two calls.
+                # A worker with too many connections closes one between two calls.
                 self.calls["connected again"] += 1
                 self._links.again(link)
                 continue
@@ -124,7 +124,7 @@ class ProxyPuller:
             self._write(loop, batch)
 
     def _write(self, loop: _Loop, batch: Any) -> None:
-        """Messages of a key that come as a run are handled one after the other."""
+        """Write the events of a run of one key, whose messages are handled one after the other."""
         for message in batch.messages:
             event = _event(loop, batch.context, message)
             self._history.write("handle_start", **event)
@@ -134,7 +134,7 @@ class ProxyPuller:
                 self._history.write("handle_end", **event, outcome="ok")
 
     def _ended(self, loop: _Loop) -> None:
-        """The handler is done with all that it was given."""
+        """Note that the handler finished all its messages."""
         if loop.held:
             self._history.write_many(
                 "handle_end", ({**each, "outcome": "ok"} for each in loop.held)
@@ -176,7 +176,7 @@ class ProxyPuller:
             self._pull(loop)
 
     def _settle_all(self) -> None:
-        """What is still at work ends, and what was not acked by a pull is acked."""
+        """Finish the work in progress, and ack the messages that no pull acked."""
         deadline_ns = now_ns() + int(_LAST_S * 1e9)
         while now_ns() < deadline_ns:
             for loop in self._loops.values():

@@ -1,13 +1,13 @@
-"""A lean consumer as a process of its own: ``python -m bench.load.puller``.
+"""A lean consumer as a separate process: ``python -m bench.load.puller``.
 
-Each of its connections pulls, does the work (``--work-ms`` a message, none by default) and pulls
-again, with the acks in that pull, or sent by themselves before (``--settle``). So a connection with
-``--batch 1`` is a handler. With ``--broker`` there is no proxy: one connection has a pull of each
-queue under way at a broker, and nothing is acked. Bodies are those of ``bench/load/shape.py``.
+Each connection pulls, works (``--work-ms`` per message, 0 by default) and pulls again, with the
+acks in that pull or in a call before it (``--settle``). So a connection with ``--batch 1`` is one
+handler. With ``--broker`` there is no proxy: one connection has a pull of each queue open at a
+broker, and nothing is acked. Bodies are those of ``bench/load/shape.py``.
 
-Prints one line of JSON at its end, after ``--count`` messages or SIGTERM: what came, what of it
-came again or early, and how long it took from when messages were due until a handler had them,
-those of the first ``--warm-s`` left out. ``--split``: those of key 0 apart from the rest.
+Prints one line of JSON at its end, after ``--count`` messages or SIGTERM: counts, repeated and
+early messages, and the delay from a message's due time to its handler, without those of the first
+``--warm-s``. ``--split``: separate delays for key 0 and the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from proxy.cli.serving import open_history
 
 def main(
     address: Annotated[str, typer.Option(help="host:port of a proxy or a broker")],
-    group: Annotated[str, typer.Option(help="several with commas: connections take turns")],
+    group: Annotated[
+        str, typer.Option(help="groups separated by commas; connections alternate between them")
+    ],
     topic: Annotated[str, typer.Option(help="of --broker")] = "",
     queues: Annotated[int, typer.Option(help="of --broker")] = 8,
     connections: Annotated[int, typer.Option()] = 16,

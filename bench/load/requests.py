@@ -1,4 +1,4 @@
-"""What senders and pullers say to brokers and proxies, as frames; a template each, filled in."""
+"""Requests of senders and pullers to brokers and proxies, as frames from filled templates."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ _SEND_TIMEOUT_MS = 30_000
 
 
 class Sends(Protocol):
-    """How messages go to where they are stored."""
+    """Send requests to a broker or proxy."""
 
     def frame(
         self, number: int, queue: int, messages: Sequence[Keyed], ids: Sequence[str]
     ) -> bytes:
-        """Request *number*, with *messages* for one queue."""
+        """Return request *number*, with *messages* for one queue."""
 
     def check(self, answer: bytes) -> int:
-        """The number of the request that was answered. Raises RuntimeError unless everything was
-        stored.
+        """Return the number of the answered request.
+
+        Raises RuntimeError unless everything was stored.
         """
 
 
 class BrokerSends:
-    """SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE for more than one."""
+    """SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE for more than one message."""
 
     def __init__(self, topic: str) -> None:
         self._topic = Topic(topic)
@@ -57,11 +58,11 @@ class BrokerSends:
     def frame(
         self, number: int, queue: int, messages: Sequence[Keyed], ids: Sequence[str]
     ) -> bytes:
-        """Request *number*, with *messages* for one queue."""
+        """Return request *number*, with *messages* for one queue."""
         now_ms = time.time_ns() // 1_000_000
         if len(messages) == 1:
             ((key, body),) = messages
-            # In JSON the separators of properties are escaped.
+            # JSON escapes the separators of properties.
             about = f"KEYS\\u0001{key_name(key)}\\u0002{UNIQ_KEY}\\u0001{ids[0]}\\u0002"
             header = self._one % (number, queue, now_ms)
             return _framed(header.replace(b'"i":" "', f'"i":"{about}"'.encode(), 1), body)
@@ -73,8 +74,9 @@ class BrokerSends:
         return _framed(header, encode_batch(outgoing))
 
     def check(self, answer: bytes) -> int:
-        """The number of the request that was answered. Raises RuntimeError unless everything was
-        stored.
+        """Return the number of the answered request.
+
+        Raises RuntimeError unless everything was stored.
         """
         header, _ = parts_of(answer)
         if b'"code":0,' not in header:
@@ -83,7 +85,9 @@ class BrokerSends:
 
 
 class ProxySends:
-    """sendSync, or sendBatchSync for more than one; the proxy finds the queue by the key."""
+    """sendSync, or sendBatchSync for more than one message; the proxy chooses the queue by the
+    key.
+    """
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -91,7 +95,7 @@ class ProxySends:
     def frame(
         self, number: int, queue: int, messages: Sequence[Keyed], ids: Sequence[str]
     ) -> bytes:
-        """Request *number*, with *messages*; *queue* is up to the proxy."""
+        """Return request *number*, with *messages*; *queue* is ignored."""
         outgoing = [
             producer.Message(
                 topic=self._topic, key=key_name(key), body=body, properties={UNIQ_KEY: each}
@@ -105,8 +109,9 @@ class ProxySends:
         return encode_call("sendBatchSync", many, sequence_id=number)
 
     def check(self, answer: bytes) -> int:
-        """The number of the request that was answered. Raises RuntimeError unless everything was
-        stored.
+        """Return the number of the answered request.
+
+        Raises RuntimeError unless everything was stored.
         """
         if b"sendSync" in answer[:24]:
             result = answer_of(answer, producer_service.sendSync_result(), method="sendSync")
@@ -120,7 +125,7 @@ class ProxySends:
 
 @dataclass(slots=True)
 class BrokerPulls:
-    """PULL_MESSAGE of one queue after the other, each held until a message comes."""
+    """PULL_MESSAGE of single queues, each held until a message arrives."""
 
     topic: str
     group: str
@@ -128,7 +133,7 @@ class BrokerPulls:
     suspend_ms: int = 15_000
 
     def template(self) -> bytes:
-        """To be filled with opaque, queue and offset."""
+        """Template for opaque, queue and offset."""
         header = PullMessageHeader(
             consumer_group=Group(self.group),
             topic=Topic(self.topic),
@@ -148,25 +153,26 @@ class BrokerPulls:
 
     @staticmethod
     def frame(template: bytes, opaque: int, queue: int, offset: int) -> bytes:
-        """One pull; the answer has the same *opaque*."""
+        """Return one pull; the answer has the same *opaque*."""
         return _framed(template % (opaque, queue, offset), b"")
 
 
 def parts_of(frame: bytes) -> tuple[bytes, bytes]:
-    """Header and body of a remoting frame, its length included."""
+    """Return header and body of a remoting frame, which includes its length."""
     end = 8 + (int.from_bytes(frame[4:8], "big") & 0xFFFFFF)
     return frame[8:end], frame[end:]
 
 
 def opaque_of(header: bytes) -> int:
-    """The number of the request that a JSON header answers."""
+    """Return the number of the request that a JSON header answers."""
     begin = header.index(b'"opaque":') + 9
     return int(header[begin : begin + 10].partition(b",")[0].rstrip(b"}"))
 
 
 def answer_of(frame: bytes, result: Any, *, method: str) -> Any:
-    """What a proxy answered, its generated ``*_result`` given empty. Raises RuntimeError if that
-    is an error.
+    """Return the proxy's answer, read into an empty generated ``*_result``.
+
+    Raises RuntimeError for an error.
     """
     read = decode_reply(frame[4:], result, method=method, sequence_id=sequence_of(frame))
     if getattr(read, "error", None) is not None:
@@ -175,9 +181,11 @@ def answer_of(frame: bytes, result: Any, *, method: str) -> Any:
 
 
 def sequence_of(frame: bytes) -> int:
-    """The number of the call that a compact Thrift frame answers, its length included."""
+    """Return the number of the call that a compact Thrift frame answers; the frame includes its
+    length.
+    """
     number = shift = 0
-    for byte in frame[6:]:  # behind protocol, version and kind
+    for byte in frame[6:]:  # after protocol, version and kind
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             break
@@ -186,7 +194,7 @@ def sequence_of(frame: bytes) -> int:
 
 
 def _template(command: RemotingCommand) -> bytes:
-    """The header with slots for opaque, queue, and an offset or a time, in this order."""
+    """Return the header with slots for opaque, queue, and an offset or a time, in this order."""
     header, _ = parts_of(command.encode())
     assert b"%" not in header
     for slot in (_SLOT_OPAQUE, _SLOT_QUEUE, _SLOT_OFFSET):

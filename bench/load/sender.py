@@ -1,9 +1,9 @@
-"""A lean sender as a process of its own: ``python -m bench.load.sender``.
+"""A lean sender as a separate process: ``python -m bench.load.sender``.
 
-Without ``--rate`` each connection sends the next batch once the one before is answered. With it
-messages are due at random instants with that mean rate, whatever becomes of those before, and are
-sent one a request at their instants; bodies say when they were due. Messages of a key go over one
-connection. Ends after ``--count`` messages, ``--seconds`` or SIGTERM, with one line of JSON.
+Without ``--rate`` each connection sends the next batch when the previous one is answered. With it
+messages are due at random instants with that mean rate, independent of earlier answers, and are
+sent one per request; bodies contain the due time. Messages of a key use one connection. Ends after
+``--count`` messages, ``--seconds`` or SIGTERM, with one line of JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AT_ONCE = 64
 
 @dataclass(slots=True)
 class Sender:
-    """Sends requests and takes their answers; knows nothing of when."""
+    """Sends requests and receives their answers; the caller decides when."""
 
     topic: str
     sends: Sends
@@ -47,11 +47,11 @@ class Sender:
     stopped: bool = False
     _prefix: str = field(default_factory=lambda: f"{os.getpid():08X}")
     _requests: int = 0
-    #: By the number of the request: when it was due, how many messages it has, their events.
+    #: By request number: its due time, number of messages, and events.
     _under_way: dict[int, tuple[int, int, list[dict[str, Any]]]] = field(default_factory=dict)
 
     def send(self, link: Link, queue: int, messages: list[Keyed], due_ns: int) -> None:
-        """One request."""
+        """Send one request."""
         numbers = range(self.sent, self.sent + len(messages))
         ids = [f"{self._prefix}{number:024X}" for number in numbers]
         about: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ class Sender:
         self.links.send(link, self.sends.frame(self._requests, queue, messages, ids))
 
     def receive(self, wait_s: float) -> list[Link]:
-        """Take answers; returns the connections that had one."""
+        """Receive answers; return their connections."""
         found = []
         for link in self.links.wait(wait_s):
             for frame in link.frames():
@@ -82,7 +82,7 @@ class Sender:
         return found
 
     def closed_loop(self, shape: Shape, connections: list[Link], batch: int, most: int) -> None:
-        """Each connection waits for its answers."""
+        """Send in closed loops: each connection waits for its answers."""
         of_link = {
             link.number: Batches(shape, number=link.number, connections=len(connections))
             for link in connections
@@ -98,7 +98,7 @@ class Sender:
             ready = self.receive(_LOOK_S)
 
     def open_loop(self, shape: Shape, connections: list[Link], rate: float, most: int) -> None:
-        """Nobody waits."""
+        """Send in an open loop, without waiting for answers."""
         arrivals = Arrivals(shape, rate=rate, began_ns=now_ns())
         bodies = Batches(shape, number=0, connections=1)
         due_ns, key = arrivals.next()

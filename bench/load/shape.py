@@ -1,4 +1,4 @@
-"""What messages of a load are like: keys, queues, bodies that say when they were due. Pure."""
+"""Messages of a load: keys, queues, and bodies with their due times. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-#: Number of the key, number of the message among those of its key, when it was due.
+#: Number of the key, number of the message within its key, due time.
 _HEAD = struct.Struct(">IIq")
 HEAD_BYTES = _HEAD.size
 _CHUNK = 4_096
 
 
 class Head(NamedTuple):
-    """How each body begins. Times are those of ``now_ns``."""
+    """The head of each body. Times are those of ``now_ns``."""
 
     key: int
     number: int
@@ -26,22 +26,22 @@ class Head(NamedTuple):
 
 
 def head_of(body: bytes) -> Head:
-    """Read a body's begin."""
+    """Return the head of a body."""
     return Head(*_HEAD.unpack_from(body))
 
 
 def packed(head: Head) -> bytes:
-    """Inverse of ``head_of``."""
+    """Return the inverse of ``head_of``."""
     return _HEAD.pack(*head)
 
 
 def key_name(key: int) -> str:
-    """The key of messages."""
+    """Return the key of messages."""
     return f"key-{key}"
 
 
 def zipf_shares(keys: int, exponent: float) -> list[float]:
-    """The share of each key, the most frequent first; with exponent 0 all have the same."""
+    """Return the share of each key, the most frequent first; all equal with exponent 0."""
     weights = [1 / rank**exponent for rank in range(1, keys + 1)]
     total = sum(weights)
     return [weight / total for weight in weights]
@@ -59,13 +59,14 @@ class Shape:
 
 
 class Batches:
-    """Batches for one connection of *connections*, each of one queue; keys never share a link.
+    """Batches for one connection of *connections*, each of one queue; keys never share a
+    connection.
 
     So messages of a key are stored in the order in which they were made.
     """
 
     def __init__(self, shape: Shape, *, number: int, connections: int) -> None:
-        """*number* is the connection's, from 0."""
+        """Prepare the connection *number*, from 0."""
         self._shape = shape
         self._step = math.lcm(shape.queues, connections)
         self._residues = [
@@ -77,11 +78,11 @@ class Batches:
         self._pad = bytes(max(0, shape.body_bytes - HEAD_BYTES))
 
     def __bool__(self) -> bool:
-        """False: there is no key for this connection."""
+        """Return False if this connection has no key."""
         return bool(self._residues)
 
     def next(self, count: int, due_ns: int) -> tuple[int, list[tuple[int, bytes]]]:
-        """A queue, and *count* messages for it: the key and the body of each."""
+        """Return a queue, and the key and body of *count* messages for it."""
         residue = self._residues[self._turn % len(self._residues)]
         self._turn += 1
         choices = (self._shape.keys - 1 - residue) // self._step + 1
@@ -91,12 +92,12 @@ class Batches:
         return queue, [(key, self.body(key, due_ns)) for key in keys]
 
     def body(self, key: int, due_ns: int) -> bytes:
-        """The body of the next message of *key*."""
+        """Return the body of the next message of *key*."""
         return _HEAD.pack(key, self._numbers.next(key), due_ns) + self._pad
 
 
 class _Numbers:
-    """Counts for each key, eight bytes each."""
+    """A counter per key, eight bytes each."""
 
     def __init__(self) -> None:
         self._next = array("Q")
@@ -110,10 +111,12 @@ class _Numbers:
 
 
 class Arrivals:
-    """When messages are due, and of which keys: at random with a mean rate, whoever is late."""
+    """Random due times and keys of messages with a mean rate, independent of the sender's
+    progress.
+    """
 
     def __init__(self, shape: Shape, *, rate: float, began_ns: int) -> None:
-        """*rate* a second from *began_ns* on."""
+        """Plan *rate* messages per second from *began_ns* on."""
         self._chooser = random.Random(f"{shape.seed}/arrivals")
         self._weights = list(accumulate(zipf_shares(shape.keys, shape.exponent)))
         self._keys: Sequence[int] = range(shape.keys)
@@ -122,7 +125,7 @@ class Arrivals:
         self._waiting: list[tuple[int, int]] = []
 
     def next(self) -> tuple[int, int]:
-        """When the next message is due, and its key."""
+        """Return the due time of the next message, and its key."""
         if not self._waiting:
             keys = self._chooser.choices(self._keys, cum_weights=self._weights, k=_CHUNK)
             for key in keys:
@@ -133,14 +136,14 @@ class Arrivals:
 
 
 class Order:
-    """Whether messages of each key come once and in their order; what comes twice is counted."""
+    """Checks that messages of each key arrive once and in order; counts repeated ones."""
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
         self.repeated = self.faults = 0
 
     def judge(self, key: int, number: int) -> None:
-        """*number* of *key* was handled."""
+        """Check message *number* of *key*, which was handled."""
         expected = self._next.get(key, 0)
         if number < expected:
             self.repeated += 1

@@ -1,4 +1,4 @@
-"""A site with lean senders and consumers: what most arms need."""
+"""A site with lean senders and consumers, as most arms need it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAST_S = 60.0
 
 @dataclass(slots=True)
 class Loader:
-    """A sender or a consumer, and what it has done so far."""
+    """A sender or a consumer, and its progress."""
 
     child: Child
     counter: Counter
@@ -36,22 +36,24 @@ class Loader:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """Its process id."""
         return self.child.process.pid
 
     @property
     def count(self) -> int:
-        """Messages."""
+        """Return the number of messages so far."""
         return self.counter.value
 
     def alive(self) -> bool:
-        """True. Raises OrderlaneError, with what it said, if it ended."""
+        """Return True; raise OrderlaneError with its output if it ended."""
         if not self.child.running:
             raise OrderlaneError(f"a loader ended early: {self.child.err.strip()[-500:]}")
         return True
 
     def wait_for(self, messages: int, *, within_s: float = 120.0) -> None:
-        """Wait until it has done so many. Raises OrderlaneError if it ended before."""
+        """Wait until it has processed *count* messages. Raises OrderlaneError if it ended
+        before.
+        """
 
         def done() -> bool:
             return self.count >= messages or not self.alive()
@@ -59,8 +61,8 @@ class Loader:
         wait_until(done, within_s=within_s, what=f"{messages} messages")
 
     def end(self) -> dict[str, Any]:
-        """Its figures, after SIGTERM if it runs. Raises OrderlaneError if it failed."""
-        # One that has not begun has no figures: others may have done all that there was meanwhile.
+        """Stop it by SIGTERM if it runs; return its figures. Raises OrderlaneError if it failed."""
+        # It has no figures before its start; others may have processed everything meanwhile.
         wait_until(
             lambda: not self.child.running or _catches(self.pid, signal.SIGTERM),
             within_s=_LAST_S,
@@ -70,7 +72,7 @@ class Loader:
         return self.figures()
 
     def figures(self, *, within_s: float = _LAST_S) -> dict[str, Any]:
-        """Its figures once it ended by itself. Raises OrderlaneError if it failed."""
+        """Return its figures after it ended by itself. Raises OrderlaneError if it failed."""
         code = self.child.wait(within_s=within_s)
         if code != 0:
             raise OrderlaneError(f"a loader failed: {self.child.err.strip()[-500:]}")
@@ -79,14 +81,14 @@ class Loader:
 
 @dataclass(slots=True)
 class Stage:
-    """*broker*: where the broker of the site is, host:port."""
+    """A site with a load. *broker*: address of its broker, host:port."""
 
     site: Site
     broker: str
     _loaders: list[Loader] = field(default_factory=list)
 
     def sender(self, proxy: ProxyProcess | None = None, **options: object) -> Loader:
-        """``bench.load.sender`` to the broker itself, or through *proxy*."""
+        """Start ``bench.load.sender``, to the broker itself or through *proxy*."""
         where: dict[str, object] = {"address": self.broker}
         if proxy is not None:
             where = {"address": proxy.thrift, "proxy": True}
@@ -94,7 +96,7 @@ class Stage:
         return self._start("sender", {**where, **about, **options})
 
     def puller(self, proxy: ProxyProcess | None = None, **options: object) -> Loader:
-        """``bench.load.puller`` at *proxy*, or at the broker itself."""
+        """Start ``bench.load.puller``, at *proxy* or at the broker itself."""
         where: dict[str, object] = {"address": self.broker, "broker": True}
         if proxy is not None:
             where = {"address": proxy.thrift}
@@ -103,15 +105,16 @@ class Stage:
         return self._start("puller", {**where, "group": self.site.name, **options})
 
     def client(self, proxy: ProxyProcess, **options: object) -> Loader:
-        """``bench.load.client``, the Python thin client."""
+        """Start ``bench.load.client``, the Python thin client."""
         where = {"address": proxy.thrift, "group": self.site.name}
         return self._start("client", {**where, **options})
 
     def proxy(
         self, settings: Mapping[str, Any], *, workers: int = 1, cold: bool = False
     ) -> ProxyProcess:
-        """A proxy with settings of its own, for what ``Site.start_proxy`` does not know. *cold*: it
-        begins as users start it in any shape, since its memory or its start is measured.
+        """Start a proxy with settings that ``Site.start_proxy`` does not offer.
+
+        *cold*: start it as users do in any shape, since its memory or start is measured.
         """
         path = self.site.children.folder / "settings.yaml"
         lock = {"broker_lock_expiry_s": self.site.brokers.lock_expiry_s}
@@ -127,26 +130,27 @@ class Stage:
         return ProxyProcess(child, ready["thrift"], ready["http"])
 
     def topic(self, **more: object) -> dict[str, Any]:
-        """The topic of the site, for settings of a group."""
+        """Return the site's topic, for settings of a group."""
         return {"name": self.site.name, "order_key": "KEY", "on_exhausted": "block", **more}
 
     def group(self, name: str = "", **more: object) -> dict[str, Any]:
-        """A group that reads it, by default that of the site."""
+        """Return a group that reads it, by default that of the site."""
         return {"name": name or self.site.name, "topics": [self.topic(**more)]}
 
     def preload(self, count: int, **options: object) -> None:
-        """Store *count* messages, as fast as it goes."""
+        """Store *count* messages at full speed."""
         wanted: dict[str, Any] = {"connections": 8, "batch": 32, **options}
         self.sender(count=count, **wanted).figures(within_s=600)
 
     def check_log(self, sent: int) -> None:
-        """Read the whole topic: what was sent is there, once and in order of its keys.
+        """Read the whole topic and check that every sent message is stored once, in the order of
+        its key.
 
         Raises OrderViolated.
         """
         found = self.puller(count=sent, batch=256).figures(within_s=120)
         if found["handled"] != sent or found["faults"] or found["repeated"]:
-            raise OrderViolated(f"{sent} messages were stored, and the log holds {found}")
+            raise OrderViolated(f"{sent} messages were sent, but the log contains {found}")
 
     def _start(self, module: str, options: Mapping[str, object]) -> Loader:
         folder = self.site.children.folder
@@ -164,7 +168,7 @@ class Stage:
 
 
 def _catches(pid: int, which: signal.Signals) -> bool:
-    """Whether a process has a handler of that signal; on Linux, True elsewhere."""
+    """Return whether a process handles that signal; always True on systems other than Linux."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -174,28 +178,28 @@ def _catches(pid: int, which: signal.Signals) -> bool:
 
 
 def stage(site: Site) -> Stage:
-    """A stage on *site*."""
+    """Open a stage on *site*."""
     return Stage(site, asyncio.run(_broker_address(site.brokers)))
 
 
 def check_order(
     said: Mapping[str, Any], *, shared: bool = False, lapsed: Mapping[str, float] | None = None
 ) -> None:
-    """Raise OrderViolated if the figures of a consumer say that keys were out of order. It has to
-    be the consumer of one group, of what one sender sent: all else numbers begin anew.
+    """Raise OrderViolated if a consumer's figures show messages out of order.
 
-    *shared*: others take messages of the same keys, so those that it misses did not come early.
-    *lapsed*: what ``lapses`` says; after a lapse messages may come again.
+    It must be the only consumer of one group, of messages of one sender; otherwise numbers start
+    over. *shared*: others take messages of the same keys, so missing ones did not arrive early.
+    *lapsed*: the figure of ``lapses``; after a lapse messages may repeat.
     """
     early = 0 if shared else said["faults"]
     again = 0 if lapsed else said["repeated"]
     if early or again:
-        raise OrderViolated(f"{early} messages came early, {again} again")
+        raise OrderViolated(f"{early} messages were early, {again} repeated")
 
 
 def lapses(proxy: ProxyProcess) -> dict[str, float]:
-    """A figure where locks lapsed: queues stood still because the machine kept the proxy, or the
-    broker that it asked, from its turn; nothing where none did.
+    """Return a figure if locks lapsed, because the machine stalled the proxy or its broker and
+    queues stood still; empty otherwise.
     """
     count = proxy.child.err.count("lock granted again after a lapse")
     return {"lapses": count} if count else {}
@@ -223,13 +227,13 @@ def wait_until_finished(proxy: ProxyProcess, *, within_s: float = 300.0) -> None
 
 
 def timed(count: Callable[[], int], processes: Mapping[str, int], *, seconds: float) -> Stretch:
-    """What is done in so many *seconds* from now on, and what it costs each of *processes*."""
+    """Return the progress during *seconds* from now, and its cost in each of *processes*."""
     meter = CpuMeter(processes)
     done, began_s, before = count(), time.monotonic(), meter.read()
     time.sleep(seconds)
     messages, ended_s, after = count() - done, time.monotonic(), meter.read()
     if not messages:
-        raise OrderlaneError(f"nothing was done in {seconds:g} s")
+        raise OrderlaneError(f"no message was processed within {seconds:g} s")
     return Stretch(messages, ended_s - began_s, microseconds_each(before, after, messages))
 
 

@@ -1,4 +1,4 @@
-"""What a lean consumer has had."""
+"""The record of a lean consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thrift_idl import consumer
 
 @dataclass(slots=True)
 class Taken:
-    """Counts and judges messages. *split*: the delays of key 0 apart from those of the rest."""
+    """Counts and judges messages. *split*: separate delays for key 0 and the rest."""
 
     most: int
     warm_ns: int
@@ -27,12 +27,12 @@ class Taken:
     _delays: list[Delays] = field(default_factory=list)
 
     def take_all(self, messages: Sequence[consumer.Message], now_ns: int) -> None:
-        """A handler has several messages of one queue."""
+        """Record messages of one queue that a handler starts."""
         for message in messages:
             self.take(message.value or b"", now_ns)
 
     def take(self, body: bytes, now_ns: int) -> None:
-        """A handler has a message."""
+        """Record a message that a handler starts."""
         head = head_of(body)
         if not self._delays:
             from_ns = head.due_ns + self.warm_ns
@@ -42,17 +42,17 @@ class Taken:
         self.count += 1
 
     def told(self) -> None:
-        """Whoever looks may know the count; ends where all have come."""
+        """Publish the count; stop once all messages arrived."""
         if self.counter is not None:
             self.counter.show(self.count)
         self.stopped = self.stopped or self.count >= self.most
 
     def stop(self, *_: object) -> None:
-        """End soon."""
+        """Stop soon."""
         self.stopped = True
 
     def figures(self) -> dict[str, float]:
-        """For people and arms."""
+        """Return the figures for the table."""
         found: dict[str, float] = {
             "handled": self.count,
             "repeated": self.order.repeated,

@@ -1,1 +1,1 @@
-"""What orderlane is measured beside, given the same work; ``registry.py`` lists them."""
+"""Products that orderlane is compared with on the same work; ``registry.py`` lists them."""

@@ -1,4 +1,4 @@
-"""One peer alone, a line of JSON a run: ``python -m bench.peers --peer rocketmq-orderly``."""
+"""Single peers, one line of JSON per run: ``python -m bench.peers --peer rocketmq-orderly``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.peers.registry import PEERS
 
 
 def main() -> int:
-    """Run the peers that are named, in turn."""
+    """Run the named peers in turn."""
     parser = argparse.ArgumentParser(prog="python -m bench.peers")
     parser.add_argument("--peer", choices=PEERS, nargs="+", required=True)
     parser.add_argument("--messages", type=int, default=4000)

@@ -1,4 +1,4 @@
-"""The messages of a work."""
+"""Messages of a work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bench.preload import Backlog
 
 
 def backlog_of(work: Work) -> Backlog:
-    """The same for every peer: keys, bodies, and the queue of a key."""
+    """Return the backlog, the same for every peer: keys, bodies, and the queue of a key."""
     return Backlog(
         stuck=0,
         mixed=work.messages,

@@ -1,8 +1,7 @@
-"""The consumers and tools in Java beneath ``java/``: how they are built, started and read.
+"""Java consumers and tools below ``java/``: build, start and results.
 
-They run as they would in production: a heap for work, and Java's own choice of everything else.
-Built is what is missing or changed, once in a process, under ``build/peers``; Maven fetches the
-libraries.
+They run as in production: with a large heap, and Java's defaults for everything else. Missing or
+changed programs are built once per process, under ``build/peers``; Maven downloads the libraries.
 """
 
 from __future__ import annotations
@@ -31,24 +30,26 @@ HEAP = "1g"
 _SOURCES = Path(__file__).parent / "java"
 _BUILD = ROOT / "build/peers"
 _RELEASE = 17
-#: Of a run, without the start of the virtual machine and the tail.
+#: Fractions of a run, without the start of the virtual machine and the tail.
 _FIRST, _LAST = 0.2, 0.9
 
 
 class PeerFailed(OrderlaneError):
-    """A peer did not do its work; the text says what it left behind."""
+    """A peer failed; the text includes its output."""
 
 
 @cache
 def rocketmq_path(version: str) -> str:
-    """The class path of what uses Apache RocketMQ's client."""
+    """Return the class path of programs that use Apache RocketMQ's client."""
     _require_tools()
     return _compiled("rocketmq", f"{rocketmq_jars(version)}/*", version)
 
 
 @cache
 def parallel_consumer_path() -> str:
-    """The class path of what uses Confluent's Parallel Consumer, and Kafka's client with it."""
+    """Return the class path of programs that use Confluent's Parallel Consumer and Kafka's
+    client.
+    """
     _require_tools()
     name = "parallel-consumer"
     return _compiled(name, f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*")
@@ -56,14 +57,14 @@ def parallel_consumer_path() -> str:
 
 @cache
 def kafka_path() -> str:
-    """The class path of Apache Kafka itself."""
+    """Return the class path of Apache Kafka itself."""
     _require_tools()
     name = "kafka-server"
     return f"{jars(_SOURCES / name / 'pom.xml', _BUILD / name / 'lib')}/*"
 
 
 def version_in(name: str) -> str:
-    """The version that the pom of *name* asks for."""
+    """Return the version in the pom of *name*."""
     found = re.search(
         r"<artifactId>\S+</artifactId>\s*<version>([^<]+)</version>\s*</dependency>",
         (_SOURCES / name / "pom.xml").read_text(),
@@ -74,7 +75,9 @@ def version_in(name: str) -> str:
 
 @cache
 def orderlane_path() -> str:
-    """The class path of what uses our own Java client, which is built as well."""
+    """Return the class path of programs that use orderlane's Java client, which is built as
+    well.
+    """
     _require_tools()
     client = next(each for each in LANGUAGES if each.name == "java")
     run_commands(client, client.build)
@@ -96,9 +99,8 @@ def consume(
 ) -> Figures:
     """Run consumer *main* until it has handled all messages of *work*, and judge it.
 
-    *processes*: those whose processor time counts beside the consumer's own, by name. Raises
-    PeerFailed if the consumer ended early, lost messages or, where they are *ordered*, let them out
-    of their order.
+    *processes*: names of other processes whose processor time counts. Raises PeerFailed if the
+    consumer ended early, lost messages or, if they are *ordered*, handled them out of order.
     """
     given = {
         **options,
@@ -140,7 +142,7 @@ def start(
     arguments: Sequence[object] = (),
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start *main*; what it prints goes to ``folder``."""
+    """Start *main*, with its output in ``folder``."""
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = java(class_path, main, *words, *arguments, heap=HEAP, quick_start=False)
     command[1:1] = [f"-Duser.home={folder}"]  # some write logs there
@@ -150,7 +152,7 @@ def start(
 
 
 def printed(main: str, folder: Path, end: str = ".out") -> str:
-    """The end of what *main* printed."""
+    """Return the end of the output of *main*."""
     return (folder / f"{main}{end}").read_text(errors="replace")[-1500:]
 
 

@@ -22,7 +22,7 @@ from bench.peers.java_programs import (
 from testkit.processes import wait_until
 from testkit.rocketmq import free_ports, is_free
 
-_CLUSTER_ID = "b3JkZXJsYW5lLWJlbmNoLg"  # 16 bytes in base64; any will do
+_CLUSTER_ID = "b3JkZXJsYW5lLWJlbmNoLg"  # any 16 bytes in base64
 _READY_S, _STORE_S = 60.0, 300.0
 _HEAD = struct.Struct(">iii")
 
@@ -44,14 +44,14 @@ auto.create.topics.enable=false
 
 @dataclass(frozen=True, slots=True)
 class KafkaNode:
-    """A node that serves."""
+    """A running node."""
 
     folder: Path
     address: str
     pid: int
 
     def store(self, work: Work) -> None:
-        """Make the topic of *work* and store its messages. Raises PeerFailed."""
+        """Create the topic of *work* and store its messages. Raises PeerFailed."""
         options = {
             "servers": self.address,
             "topic": work.topic,
@@ -79,7 +79,7 @@ class KafkaNode:
 
 @contextmanager
 def kafka_node(folder: Path) -> Iterator[KafkaNode]:
-    """A node without data. Raises PeerFailed."""
+    """Run a node without data. Raises PeerFailed."""
     folder.mkdir(parents=True)
     _, port, controller = free_ports()
     settings = folder / "server.properties"
@@ -115,7 +115,7 @@ def _format(path: str, settings: Path, folder: Path) -> None:
 
 
 def _messages(work: Work) -> Iterator[tuple[int, str, bytes]]:
-    """All messages; those of a partition in their order, partitions in turn."""
+    """Yield all messages, alternating between partitions, those of a partition in order."""
     backlog = backlog_of(work)
 
     def of(partition: int) -> Iterator[tuple[int, str, bytes]]:

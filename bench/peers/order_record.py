@@ -1,8 +1,8 @@
-"""What a consumer noted of each message it handled, and what that says of order and speed.
+"""A consumer's record of its handlings, and the order and speed computed from it.
 
-A record is a file of 24 bytes a handling, the greatest byte first: the number of the key and that
-of the message in its key (4 bytes each), begin and end in ns by one clock. All consumers are judged
-by it in the same way, whatever they are written in.
+A record is a file of 24 bytes per handling, big-endian: the number of the key and that of the
+message in its key (4 bytes each), start and end in ns by one clock. Consumers in all languages are
+judged by it in the same way.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from pathlib import Path
 
 _HANDLING = struct.Struct(">iiqq")
 
-#: Key, when it began, which message of the key, when it ended. So they sort as they began.
+#: Key, start, number of the message in its key, end; sorts by key and start.
 Handling = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Of one run. *early*: messages that began before one of their key that was sent before them
-    had; *again*: those that came a second time; *overlapping*: those that began before the one
-    before them of their key had ended.
+    """The judgement of one run.
+
+    *early*: messages that started before an earlier message of their key; *again*: repeated
+    messages; *overlapping*: messages that started before the previous one of their key had ended.
     """
 
     handled: int
@@ -35,12 +36,12 @@ class Judgement:
 
     @property
     def faults(self) -> int:
-        """All that must not be where keys are in order."""
+        """The number of all violations of the order of keys."""
         return self.early + self.again + self.overlapping
 
 
 def read(path: Path) -> list[Handling]:
-    """A record, sorted by keys and begins."""
+    """Return a record, sorted by keys and starts."""
     found = [
         (key, begin, number, end)
         for key, number, begin, end in _HANDLING.iter_unpack(path.read_bytes())
@@ -50,7 +51,8 @@ def read(path: Path) -> list[Handling]:
 
 
 def judge(handlings: Sequence[Handling]) -> Judgement:
-    """Whether each key's messages came one after the other, as they were sent, from number 0 on.
+    """Judge whether each key's messages were handled one after the other, in order from number 0.
+
     *handlings*: as ``read`` returns them.
     """
     distinct = early = again = overlapping = 0
@@ -72,14 +74,14 @@ def judge(handlings: Sequence[Handling]) -> Judgement:
 
 
 def per_second(handlings: Sequence[Handling]) -> float:
-    """Messages a second from the first begin to the last end."""
+    """Return messages per second from the first start to the last end."""
     first = min(begin for _, begin, _, _ in handlings)
     last = max(end for *_, end in handlings)
     return len(handlings) / max(last - first, 1) * 1e9
 
 
 def per_second_between(handlings: Sequence[Handling], first: float, last: float) -> float:
-    """The same between the ends of so large parts of the messages: without start and tail."""
+    """Return the same between two fractions of the messages: without start and tail."""
     ends = sorted(end for *_, end in handlings)
     begun, ended = int(len(ends) * first), int(len(ends) * last) - 1
     return (ended - begun) / max(ends[ended] - ends[begun], 1) * 1e9

@@ -1,4 +1,6 @@
-"""Our own proxy with our own client in Java: what one who has handlers in Java would run."""
+"""The peer ``orderlane-java``: orderlane's proxy with its Java client, for users with Java
+handlers.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,20 @@ from bench.site import EMBEDDED
 
 @dataclass(frozen=True, slots=True)
 class OrderlaneJavaPeer:
-    """*broker*: of which kind."""
+    """The peer. *broker*: its kind."""
 
     broker: str = EMBEDDED
 
     @property
     def about(self) -> str:
-        """One sentence."""
+        """Return one sentence for the document."""
         return (
             "orderlane's client in Java, on virtual threads from Java 21 on; its prefetch fills a"
             " batch and is at least the number of handlers, its default"
         )
 
     def run(self, context: RunContext, work: Work) -> Figures:
-        """Raises PeerFailed, or what ``RunContext.judge`` does."""
+        """Run the work. Raises PeerFailed, or the errors of ``RunContext.judge``."""
         class_path = orderlane_path()
         waiting = work.batch - work.concurrency
         with (

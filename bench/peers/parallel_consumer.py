@@ -14,13 +14,13 @@ from bench.peers.kafka_node import kafka_node
 
 @dataclass(frozen=True, slots=True)
 class ParallelConsumerPeer:
-    """*order*: of a key, of a partition, or none."""
+    """The peer. *order*: by key, by partition, or none."""
 
     order: Literal["KEY", "PARTITION", "UNORDERED"]
 
     @property
     def about(self) -> str:
-        """One sentence."""
+        """Return one sentence for the document."""
         own, kafka = version_in("parallel-consumer"), version_in("kafka-server")
         return (
             f"Confluent Parallel Consumer {own}, ordering {self.order}, on one node of Apache Kafka"
@@ -29,7 +29,7 @@ class ParallelConsumerPeer:
         )
 
     def run(self, context: RunContext, work: Work) -> Figures:
-        """Raises PeerFailed."""
+        """Run the work. Raises PeerFailed."""
         class_path = parallel_consumer_path()
         with kafka_node(context.folder / "kafka") as node:
             node.store(work)
@@ -41,7 +41,7 @@ class ParallelConsumerPeer:
                 "concurrency": work.concurrency,
                 "handler-batch": 1,
                 "max-poll-records": 500,
-                "version": version_in("parallel-consumer"),  # its jar does not say
+                "version": version_in("parallel-consumer"),  # its jar has no version
             }
             return consume(
                 class_path,

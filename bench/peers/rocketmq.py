@@ -21,14 +21,14 @@ _DEFAULT_PULL = 32
 
 @dataclass(frozen=True, slots=True)
 class RocketmqPeer:
-    """*order*: orderly, one message of a queue after the other, or concurrently."""
+    """The peer. *order*: orderly, one message of a queue after the other, or concurrently."""
 
     order: Literal["orderly", "concurrently"]
     version: str = VERSIONS[0]
 
     @property
     def about(self) -> str:
-        """One sentence."""
+        """Return one sentence for the document."""
         return (
             f"Apache RocketMQ {self.version}, its {self.order} push consumer on its own broker,"
             " with one thread per handler; pulls and batches as large as ours for handlers without"
@@ -36,7 +36,7 @@ class RocketmqPeer:
         )
 
     def run(self, context: RunContext, work: Work) -> Figures:
-        """Raises PeerFailed."""
+        """Run the work. Raises PeerFailed."""
         class_path = rocketmq_path(self.version)
         idle = work.work_ms == 0
         batch = min(work.batch, _MOST_AT_A_TIME)

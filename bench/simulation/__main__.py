@@ -1,4 +1,4 @@
-"""``python -m bench.simulation``: all scenarios, one result."""
+"""Entry point of ``python -m bench.simulation``: all scenarios, one result."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def main(
     queues: Annotated[int, typer.Option()] = 100_000,
     brokers: Annotated[int, typer.Option()] = 100,
     seed: Annotated[int, typer.Option()] = 7,
-    coefficients: Annotated[
-        Path, typer.Option(help="result of bench.coefficients: what things cost")
-    ] = RESULTS / "coefficients.json",
-    out: Annotated[Path | None, typer.Option(help="where the result goes")] = None,
+    coefficients: Annotated[Path, typer.Option(help="result of bench.coefficients")] = RESULTS
+    / "coefficients.json",
+    out: Annotated[Path | None, typer.Option(help="result file")] = None,
 ) -> None:
-    """Run all scenarios in virtual time; minutes at the size of the defaults. The result is written
-    after each of them.
+    """Run all scenarios in virtual time; takes minutes at the default size.
+
+    The result is written after each scenario.
     """
     size = f"{proxies}x{queues}"
     path = out or RESULTS / f"simulation-{size}.json"
     found = orjson.loads(coefficients.read_bytes())["summary"][0]
     costs = measured_costs(found)
     model = Model(costs=costs, proxies=proxies, queues=queues, brokers=brokers, seed=seed)
-    # Nearly all of it lives to the end, and to look through millions of objects takes long.
+    # Nearly all objects live to the end, and scanning millions of them takes long.
     gc.set_threshold(1_000_000, 50, 1000)
     world = World(model)
     rows = []

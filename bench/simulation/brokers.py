@@ -1,4 +1,4 @@
-"""Brokers: the real lock table and the real groups, behind a model of their processor and disk."""
+"""Brokers: the real lock table and groups, with a model of their processor and disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONSUMER = (ConsumerData(group=GROUP, subscriptions=(Subscription(topic=TOPIC, 
 
 @dataclass(slots=True)
 class _Records:
-    """The ownership records of one queue, as far as owners read them."""
+    """The part of one queue's ownership records that owners read."""
 
     count: int = 0
     last: LastOwner | None = None
@@ -32,7 +32,7 @@ class _Records:
 
 @dataclass(slots=True)
 class Broker:
-    """*tell* is called with the names of the members that have to hear of a change."""
+    """One broker. *tell* is called with the names of the members to notify of a change."""
 
     server: Server
     model: Model
@@ -54,10 +54,10 @@ class Broker:
         """Its name."""
         return self.server.name
 
-    # ---- what it does for proxies ---------------------------------------------------------------
+    # ---- requests of proxies ---------------------------------------------------------------------
 
     def heartbeat(self, member: str) -> tuple[None, int]:
-        """*member* is there."""
+        """Register or refresh *member*."""
         changed = self.groups.heartbeat(
             member,
             member,
@@ -69,39 +69,39 @@ class Broker:
         return None, 0
 
     def unregister(self, member: str) -> tuple[None, int]:
-        """*member* leaves."""
+        """Remove *member*."""
         self._tell(self.groups.unregister(member, GROUP))
         return None, 0
 
     def disconnected(self, member: str) -> None:
-        """The connection of *member* was closed."""
+        """Handle the closed connection of *member*."""
         if self.server.up:
             self._tell(self.groups.connection_closed(member))
 
     def expire(self) -> None:
-        """Drop members that fell silent."""
+        """Remove silent members."""
         if self.server.up:
             self._tell(self.groups.expire(self.events.now_ns))
 
     def members(self) -> tuple[list[str], int]:
-        """All of them."""
+        """Return all members."""
         return self.groups.members(GROUP), 0
 
     def lock(self, member: str, queues: Iterable[QueueName]) -> tuple[frozenset[QueueName], int]:
-        """Grant what is to be had; a change of holders is on disk first."""
+        """Grant the available locks; a change of holders is written to disk first."""
         before = self.locks.change
         grant = self.locks.lock(GROUP, member, queues, now_ns=self.events.now_ns)
         return grant.queues, self.model.costs.disk_ns if self.locks.change != before else 0
 
     def unlock(self, member: str, queues: Iterable[QueueName]) -> tuple[None, int]:
-        """Free those that *member* holds."""
+        """Free the locks that *member* holds."""
         self.locks.unlock(GROUP, member, queues)
         return None, 0
 
     def last(
         self, queues: Iterable[QueueName]
     ) -> tuple[dict[QueueName, tuple[LastOwner | None, int]], int]:
-        """The last owner of each of *queues*, and how many records there are."""
+        """Return the last owner of each of *queues*, and the number of records."""
         found = {}
         for queue in queues:
             records = self.records.setdefault(queue, _Records())
@@ -109,7 +109,7 @@ class Broker:
         return found, 0
 
     def own(self, owns: dict[QueueName, Own]) -> tuple[dict[QueueName, int], int]:
-        """Append the records that make somebody the owner; their offsets are the epochs."""
+        """Append the records of a new owner; their offsets are the epochs."""
         epochs = {}
         for queue, own in owns.items():
             records = self.records[queue]
@@ -119,21 +119,21 @@ class Broker:
         return epochs, self.model.costs.disk_ns
 
     def end(self, queue: QueueName, epoch: int) -> tuple[None, int]:
-        """Append that a period ended cleanly; it counts if no later one has begun."""
+        """Append a clean end of a period; it counts if no later one has begun."""
         records = self.records[queue]
         records.count += 1
         if records.last is not None and records.last.epoch == epoch:
             records.last = LastOwner(records.last.epoch, records.last.own, None, clean=True)
         return None, self.model.costs.disk_ns
 
-    # ---- what befalls it ------------------------------------------------------------------------
+    # ---- faults ---------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """It is not there any more."""
+        """Stop the broker."""
         self.server.stop()
 
     def start(self) -> None:
-        """It is there again, with the locks that it had on disk and no members."""
+        """Start it again, with the locks on its disk and no members."""
         self.server.start()
         now_ns = self.events.now_ns
         self.started_ms = now_ns // 1_000_000

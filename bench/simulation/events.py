@@ -1,7 +1,7 @@
-"""Virtual time: events in their order, and processes that wait for them.
+"""Virtual time: ordered events, and processes that wait for them.
 
-A process is a generator. It yields what it waits for, a function that is given the one to call when
-the waiting is over; so the loops of the shells read here as they do there.
+A process is a generator. It yields a function that receives the callback for the end of the wait,
+so that the loops of the shells keep their form here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Process = Generator[Wait, Any, Any]
 
 
 class Events:
-    """What happens when; of the same instant, what was planned first."""
+    """Events by time; at the same instant in the order of planning."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -29,12 +29,12 @@ class Events:
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
 
     def after(self, wait_ns: int, do: Callable[..., object], *arguments: Any) -> None:
-        """Have *do* called in so long."""
+        """Call *do* after this time."""
         self.count += 1
         heappush(self._heap, (self.now_ns + wait_ns, self.count, do, arguments))
 
     def run_until(self, end_ns: int) -> None:
-        """Let all happen that is due by *end_ns*."""
+        """Run all events up to *end_ns*."""
         heap = self._heap
         while heap and heap[0][0] <= end_ns:
             self.now_ns, _, do, arguments = heappop(heap)
@@ -44,11 +44,11 @@ class Events:
     # ---- what processes wait for ----------------------------------------------------------------
 
     def sleep(self, wait_ns: int) -> Wait:
-        """For so long."""
+        """Wait for this time."""
         return lambda resume: self.after(wait_ns, resume, None)
 
     def start(self, process: Process, done: Resume | None = None) -> None:
-        """Run *process* until it has to wait, and on whenever it has not; *done* with its value."""
+        """Run *process*, resuming it after each wait; call *done* with its value."""
 
         def step(value: Any) -> None:
             try:
@@ -62,7 +62,7 @@ class Events:
         step(None)
 
     def all_of(self, processes: Iterable[Process]) -> Wait:
-        """Until all *processes*, which begin now, have ended; the values are in their order."""
+        """Start all *processes* and wait for their ends; values are in their order."""
         each = list(processes)
         values: list[Any] = [None] * len(each)
 
@@ -85,14 +85,14 @@ class Events:
 
 
 class Turns:
-    """One at a time, the first first, as ``asyncio.Lock``."""
+    """A lock with a first-in, first-out queue, like ``asyncio.Lock``."""
 
     def __init__(self) -> None:
         self._taken = False
         self._waiting: deque[Resume] = deque()
 
     def take(self) -> Wait:
-        """Wait for the turn."""
+        """Wait for the lock."""
 
         def begin(resume: Resume) -> None:
             if self._taken:
@@ -104,7 +104,7 @@ class Turns:
         return begin
 
     def give_back(self) -> None:
-        """The turn is over."""
+        """Release the lock."""
         if self._waiting:
             self._waiting.popleft()(None)
         else:

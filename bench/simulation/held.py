@@ -14,8 +14,10 @@ State = Enum("State", "ACQUIRING OWNED HANDING_OVER UNLOCKING GONE")
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """*checking*: the records are being looked at, after the lock was in doubt; *hold_until_ns*:
-    nothing is handed out before.
+    """A held queue.
+
+    *checking*: its records are being read after a doubtful lock; *hold_until_ns*: no deliveries
+    before.
     """
 
     queue: QueueName
@@ -26,15 +28,15 @@ class Held:
     checking: bool = False
 
     def hold_until(self, at_ns: int) -> None:
-        """Hand nothing out before *at_ns*."""
+        """Deliver nothing before *at_ns*."""
         self.hold_until_ns = at_ns
 
     def own(self, epoch: int) -> None:
-        """Be owned, by a record of *epoch*."""
+        """Become owned, by a record of *epoch*."""
         self.epoch, self.state = epoch, State.OWNED
 
     def begin_hand_over(self) -> None:
-        """Finish what clients hold, to be given back."""
+        """Finish leased messages before giving the queue back."""
         self.state = State.HANDING_OVER
 
     def begin_unlock(self) -> None:
@@ -42,18 +44,18 @@ class Held:
         self.state = State.UNLOCKING
 
     def end(self) -> None:
-        """Be this proxy's no longer."""
+        """Give the queue up."""
         self.state = State.GONE
 
     def begin_check(self) -> None:
-        """Have the records looked at."""
+        """Start reading the records."""
         self.checking = True
 
     def end_check(self) -> None:
-        """The records were looked at."""
+        """End reading the records."""
         self.checking = False
 
     @property
     def is_sure(self) -> bool:
-        """It is owned, and nothing makes doubt of it."""
+        """Whether it is owned without doubt."""
         return self.state is State.OWNED and not self.trust.doubtful and not self.checking

@@ -1,6 +1,6 @@
-"""Sees every lock that is trusted and every queue that is served: are there ever two?
+"""Checks every trusted lock and served queue for two owners at a time.
 
-It also measures: how often queues moved, how long each stood still.
+It also measures the number of moves, and the time that each queue stood still.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from broker_core.names import QueueName
 
 @dataclass(slots=True)
 class _Queue:
-    trusts: str = ""  # who trusts its lock
+    trusts: str = ""  # process that trusts its lock
     trusted_until_ns: int = 0
-    serves: str = ""  # who hands its messages out
+    serves: str = ""  # process that delivers its messages
     served_until_ns: int = 0
     epoch: int = -1
 
 
 @dataclass(slots=True)
 class Findings:
-    """Of one scenario. *gaps_ns*: how long queues stood still, one each time."""
+    """Findings of one scenario. *gaps_ns*: times without an owner, one per gap."""
 
     since_ns: int
     moves: int = 0
@@ -30,7 +30,7 @@ class Findings:
 
 
 class Judge:
-    """One of a whole run. ``faults`` are sentences; a sound run has none."""
+    """The judge of a whole run. ``faults`` are sentences; a correct run has none."""
 
     def __init__(self, queues: list[QueueName]) -> None:
         self.faults: list[str] = []
@@ -38,11 +38,11 @@ class Judge:
         self._queues = {queue: _Queue() for queue in queues}
 
     def begin(self, now_ns: int) -> None:
-        """Another scenario begins."""
+        """Start another scenario."""
         self.findings = Findings(now_ns, last_move_ns=now_ns)
 
     def trusted(self, queue: QueueName, who: str, *, until_ns: int, now_ns: int) -> None:
-        """*who* was granted the lock, or again."""
+        """Note that the lock was granted to *who*, or renewed."""
         known = self._queues[queue]
         if known.trusts == who:
             if until_ns > known.trusted_until_ns:
@@ -53,7 +53,7 @@ class Judge:
         known.trusts, known.trusted_until_ns = who, until_ns
 
     def served(self, queue: QueueName, who: str, *, until_ns: int, now_ns: int) -> None:
-        """*who* may hand out from now on, or go on to, until then."""
+        """Note that *who* may deliver, or continue, until then."""
         known = self._queues[queue]
         if known.served_until_ns < now_ns:
             self.findings.gaps_ns.append(
@@ -69,27 +69,27 @@ class Judge:
         self.findings.last_move_ns = now_ns
 
     def period(self, queue: QueueName, epoch: int, now_ns: int) -> None:
-        """An ownership period begins."""
+        """Note the start of an ownership period."""
         known = self._queues[queue]
         if epoch <= known.epoch:
             self._fault(f"{queue} had epoch {known.epoch}, and now {epoch}", now_ns)
         known.epoch = epoch
 
     def stopped(self, queue: QueueName, who: str, now_ns: int) -> None:
-        """*who* hands out nothing more."""
+        """Note that *who* delivers nothing more."""
         known = self._queues[queue]
         if known.serves == who:
             known.served_until_ns = min(known.served_until_ns, now_ns)
 
     def gave_up(self, queue: QueueName, who: str, now_ns: int) -> None:
-        """*who* counts on the lock no more, and serves nothing by it."""
+        """Note that *who* no longer relies on the lock."""
         known = self._queues[queue]
         self.stopped(queue, who, now_ns)
         if known.trusts == who:
             known.trusted_until_ns = min(known.trusted_until_ns, now_ns)
 
     def unserved(self, now_ns: int) -> int:
-        """How many queues nobody hands out now. O(queues)."""
+        """Return the number of queues that no proxy delivers now. O(queues)."""
         return sum(each.served_until_ns <= now_ns for each in self._queues.values())
 
     def _fault(self, what: str, now_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""A proxy's links to brokers: what it asks them, and that they hear of it."""
+"""A proxy's connections to brokers: its requests and heartbeats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REQUEST_NS = 3 * SECOND
 
 
 class Surroundings:
-    """What all proxies share. *route*: what a nameserver says now."""
+    """Shared by all proxies. *route*: the nameserver's current answer."""
 
     def __init__(
         self, model: Model, events: Events, judge: Judge, brokers: dict[str, Broker]
@@ -30,19 +30,19 @@ class Surroundings:
         self.route: list[QueueName] = []
 
     def publish(self, route: list[QueueName]) -> None:
-        """Let the nameserver say *route* from now on."""
+        """Set the nameserver's answer."""
         self.route = route
 
 
 class Links:
-    """Of one process. While *cut_off* nothing arrives from it or at it."""
+    """The connections of one process. While *cut_off* no data reach it or leave it."""
 
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
         self.dead = self.cut_off = self.closing = False
         self.heard: set[str] = set()
         self.connected: set[str] = set()
-        #: A broker each, as the proxy's: a renewal must not overtake an unlock.
+        #: One per broker, as in the proxy: a renewal must not overtake an unlock.
         self.turns: defaultdict[str, Turns] = defaultdict(Turns)
         self._around = around
         self._events = around.events
@@ -50,19 +50,19 @@ class Links:
         self._busy_until_ns = 0
 
     def kill(self) -> None:
-        """The process is no more."""
+        """Kill the process."""
         self.dead = True
 
     def close(self) -> None:
-        """The process drains."""
+        """Drain the process."""
         self.closing = True
 
     def cut(self, *, off: bool) -> None:
-        """Let nothing arrive from it or at it, or again."""
+        """Cut or restore its connections."""
         self.cut_off = off
 
     def beats(self) -> Process:
-        """Heartbeats, for as long as it lives."""
+        """Send heartbeats while the process lives."""
         lock = self._around.model.lock
         heartbeat_ns = int(min(10.0, lock.broker_lock_expiry_s / 3) * SECOND)
         while not self.dead and not self.closing:
@@ -71,7 +71,7 @@ class Links:
                 yield from self.beat()
 
     def beat(self, *, unheard_only: bool = False) -> Process:
-        """Tell all brokers, or those alone that have not heard yet."""
+        """Send a heartbeat to all brokers, or only to those still without one."""
         yield self._events.all_of(
             self._beat_at(each)
             for each in self._around.brokers.values()
@@ -90,10 +90,10 @@ class Links:
         else:
             self.heard.add(broker.name)
 
-    # ---- inside ---------------------------------------------------------------------------------
+    # ---- helpers --------------------------------------------------------------------------------
 
     def ask_locks(self, broker: Broker, queues: Collection[QueueName]) -> Wait:
-        """Ask for locks, or renew them."""
+        """Request locks, or renew them."""
         costs = self._around.model.costs
         return self.ask(
             broker,
@@ -113,7 +113,7 @@ class Links:
         cost_ns: int | None = None,
         timeout_ns: int = _REQUEST_NS,
     ) -> Wait:
-        """A request; see ``Network.ask``."""
+        """Send a request; see ``Network.ask``."""
         ask = self._around.network.ask(
             self,
             broker.server,
@@ -136,7 +136,9 @@ class Links:
         return begin
 
     def _connected_anew(self) -> None:
-        """A new connection: its broker may have forgotten this member, and all are told."""
+        """Handle a new connection: its broker may have forgotten this member, so all get a
+        heartbeat.
+        """
         self.heard.clear()
         self._beats_woken = True
         if not self._beating:
@@ -144,14 +146,14 @@ class Links:
             self._events.start(self._beat_again())
 
     def _beat_again(self) -> Process:
-        """As often as something connected since; not once for each."""
+        """Repeat heartbeats after new connections, once for several."""
         while self._beats_woken and not (self.dead or self.closing):
             self._beats_woken = False
             yield from self.beat()
         self._beating = False
 
     def work(self, cost_ns: int) -> Wait:
-        """The processor is busy for so long."""
+        """Occupy the processor for this time."""
         now_ns = self._events.now_ns
         self._busy_until_ns = max(self._busy_until_ns, now_ns) + cost_ns
         return self._events.sleep(self._busy_until_ns - now_ns)

@@ -1,4 +1,4 @@
-"""What a simulation is given: its size, the settings of proxies and brokers, what things cost."""
+"""Input of a simulation: its size, settings of proxies and brokers, and costs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from proxy.settings.proxy_settings import LockSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Processor time of a broker or proxy for one thing, ns, and what a disk takes; a broker does
-    one thing at a time. What has a default is assumed, all else is measured: ``measured_costs``.
+    """Processor time of a broker or proxy per item, ns, and disk times; a broker does one thing at
+    a time. Values with a default are assumed, all others are measured: ``measured_costs``.
     """
 
     heartbeat_ns: int
-    list_ns: int  # of one member
+    list_ns: int  # per member
     listed_member_ns: int
-    lock_ns: int  # of one queue
+    lock_ns: int  # per queue
     locked_queue_ns: int
-    record_ns: int  # alone; those that are stored together cost less
-    request_ns: int  # any other: as to be told where a queue ends
-    take_over_ns: int  # of a queue, at the proxy
+    record_ns: int  # for a single one; those stored together cost less
+    request_ns: int  # any other, such as for the end of a queue
+    take_over_ns: int  # per queue, at the proxy
     notice_ns: int = 10_000
     look_ns: int = 300_000  # a proxy's look, without the requests
     disk_ns: int = 3 * MS
 
 
 def measured_costs(coefficients: Mapping[str, float]) -> Costs:
-    """By what ``bench.coefficients`` found, its names and µs. Raises KeyError."""
+    """Return the costs that ``bench.coefficients`` measured, by its names in µs. Raises
+    KeyError.
+    """
 
     def ns(name: str) -> int:
-        return max(0, round(coefficients[name] * 1000))  # a slope may come out below nothing
+        return max(0, round(coefficients[name] * 1000))  # a measured slope may be negative
 
     return Costs(
         heartbeat_ns=ns("heartbeat_us"),
@@ -48,7 +50,10 @@ def measured_costs(coefficients: Mapping[str, float]) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """*work_s*: what clients have in hand when a queue is handed over takes up to that long."""
+    """The simulated system.
+
+    *work_s*: upper bound for the time that leased messages take at a hand-over.
+    """
 
     costs: Costs
     proxies: int = 1000
@@ -58,7 +63,7 @@ class Model:
     lock: LockSettings = field(default_factory=LockSettings)
     lease_ms: int = 5000
     work_s: float = 0.5
-    cold_start_s: float = 10.0  # processes come up within that time
+    cold_start_s: float = 10.0  # time within which processes start
     route_refresh_ns: int = 30 * SECOND
-    missed_refresh_ns: int = 2 * SECOND  # while a broker is missing in it
-    rest_s: float = 8.0  # a scenario is over once nothing moved for so long
+    missed_refresh_ns: int = 2 * SECOND  # while a broker is missing from the route
+    rest_s: float = 8.0  # a scenario ends after this time without changes

@@ -1,4 +1,4 @@
-"""Requests between proxies and brokers: delays, time-outs, brokers that are busy or down."""
+"""Requests between proxies and brokers: delays, timeouts, busy and stopped brokers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Protocol
 
 from bench.simulation.events import MS, Events, Resume, Wait
 
-#: A request was not answered: the broker is down, or too slow, or cannot be reached.
+#: No answer: the broker is stopped, too slow, or unreachable.
 NO_ANSWER = object()
 
 
 class Peer(Protocol):
-    """Who asks. While *cut_off* nothing arrives, neither here nor there."""
+    """A client of brokers. While *cut_off* no data arrive at either end."""
 
     cut_off: bool
 
 
 class Server:
-    """The processor of one broker: one thing after the other."""
+    """The processor of one broker: one request after the other."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class Server:
         self._busy_until_ns = 0
 
     def stop(self) -> None:
-        """Answer nothing from now on."""
+        """Stop answering."""
         self.up = False
 
     def start(self) -> None:
@@ -38,24 +38,24 @@ class Server:
         self.up = True
 
     def count(self, kind: str, now_ns: int, times: int = 1) -> None:
-        """So many of that kind came."""
+        """Count requests of that kind."""
         self.asked[kind][now_ns // 1_000_000_000] += times
 
     def busy(self, cost_ns: int, now_ns: int) -> int:
-        """Do something that costs so much; returns how long until it is done."""
+        """Occupy the processor; return the time until it is done."""
         self._busy_until_ns = max(self._busy_until_ns, now_ns) + cost_ns
         return self._busy_until_ns - now_ns
 
 
 class Network:
-    """Delays are a floor and a random part, now and then a long one."""
+    """A network with delays of a minimum and a random part, sometimes a long one."""
 
     def __init__(self, events: Events, chance: random.Random) -> None:
         self._events = events
         self._chance = chance
 
     def delay_ns(self) -> int:
-        """One way."""
+        """Return the delay in one direction."""
         chance = self._chance.random()
         if chance < 0.001:
             return int((20 + 80_000 * chance) * MS)
@@ -72,8 +72,10 @@ class Network:
         do: Callable[[], tuple[Any, int]],
         times: int = 1,
     ) -> Wait:
-        """Wait for the answer to a request, or NO_ANSWER. *do* it at the broker, which returns the
-        answer and for how long the disk keeps it; *times*: it stands for so many.
+        """Wait for the answer to a request, or NO_ANSWER.
+
+        The broker calls *do*, which returns the answer and the disk time; *times*: the number of
+        requests that it represents.
         """
         return lambda resume: self._send(who, server, kind, cost_ns, timeout_ns, do, times, resume)
 

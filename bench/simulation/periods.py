@@ -1,4 +1,4 @@
-"""The queues that one proxy owns: taken over, renewed, handed over, lost."""
+"""Ownership periods of one proxy: take-over, renewal, hand-over, loss."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from proxy.core.records.period_wait import longest_ns, wait_ns
 from proxy.core.records.record import Own
 
 _LOOK_AGAIN_NS = 200 * MS
-#: Requests that a take-over needs besides the record: the broker's start, the two ends of the
-#: records, the last of them, the committed offset, the ends of the queue.
+#: Requests of a take-over besides the record: the broker's start, the two ends of the records, the
+#: last of them, the committed offset, the ends of the queue.
 _TAKE_OVER_ASKS = 7
 _LIVE = (State.ACQUIRING, State.OWNED, State.HANDING_OVER)
 
 
 class Periods:
-    """*wake*: to be called when a queue was lost."""
+    """The queues of one proxy. *wake*: called when a queue was lost."""
 
     def __init__(self, links: Links, around: Surroundings, wake: Callable[[], None]) -> None:
         self.owned: dict[QueueName, Held] = {}
@@ -33,20 +33,20 @@ class Periods:
         self._timeout_ns = int(around.model.lock.request_timeout_s * SECOND)
 
     def end(self) -> None:
-        """The process is no more."""
+        """End with the process."""
         for queue in self.owned:
             self._around.judge.gave_up(queue, self._links.name, self._events.now_ns)
         self.owned.clear()
 
     def broker_lost(self, broker: str) -> None:
-        """The connection to *broker* ended."""
+        """Handle the closed connection to *broker*."""
         for queue, held in self.owned.items():
             if queue.broker == broker:
                 held.trust.connection_lost()
                 self._around.judge.stopped(queue, self._links.name, self._events.now_ns)
 
     def lock(self, broker: Broker, queues: Collection[QueueName]) -> Process:
-        """Ask for their locks, and take over what is granted."""
+        """Request their locks, and take over the granted ones."""
         turns = self._links.turns[broker.name]
         yield turns.take()
         before_ns = self._events.now_ns
@@ -69,7 +69,7 @@ class Periods:
     # ---- one queue ------------------------------------------------------------------------------
 
     def _take_over(self, broker: Broker, taken: list[Held]) -> Process:
-        """All that were granted at once go through it side by side."""
+        """Take over all queues granted together, in parallel."""
         costs, model = self._around.model.costs, self._around.model
         asked = [held.queue for held in taken]
         found = yield self._links.ask(
@@ -100,7 +100,7 @@ class Periods:
         now_ns = self._events.now_ns
         for held in taken:
             held.own(epochs[held.queue])
-            if held.epoch != found[held.queue][1]:  # somebody wrote after we had read
+            if held.epoch != found[held.queue][1]:  # another owner wrote after our read
                 held.hold_until(now_ns + longest_ns(owns[held.queue]))
             self._around.judge.period(held.queue, held.epoch, now_ns)
             self._serve(held)
@@ -115,7 +115,7 @@ class Periods:
         )
 
     def _serve(self, held: Held) -> None:
-        """Messages are handed out from now on, or once leases of before have ended."""
+        """Deliver messages from now on, or once earlier leases have ended."""
         if self._links.dead or held.state is not State.OWNED or held.checking:
             return
         now_ns = self._events.now_ns
@@ -128,7 +128,7 @@ class Periods:
             )
 
     def hand_over(self, held: Held) -> None:
-        """Give it back, once what clients have in hand is settled."""
+        """Give a queue back once its leased messages are settled."""
         if held.state is State.OWNED:
             held.begin_hand_over()
             self._around.judge.stopped(held.queue, self._links.name, self._events.now_ns)
@@ -175,7 +175,7 @@ class Periods:
     # ---- renewal --------------------------------------------------------------------------------
 
     def renew(self) -> Process:
-        """Renewals, for as long as the process lives."""
+        """Renew locks while the process lives."""
         while True:
             yield self._events.sleep(int(self._around.model.lock.renewal_s * SECOND))
             if self._links.dead:
@@ -222,7 +222,7 @@ class Periods:
             self._events.start(self._check(broker, doubted))
 
     def _check(self, broker: Broker, doubted: list[Held]) -> Process:
-        """After a lapse: trust the lock again if nobody owned the queue meanwhile."""
+        """Check after a lapse: trust the lock again if the queue had no other owner meanwhile."""
         asked = [held.queue for held in doubted]
         while True:
             found = yield self._links.ask(

@@ -1,4 +1,4 @@
-"""A proxy: the loops of one group's ownership, as the shells have them."""
+"""A proxy: the loops of one group's ownership, like those of the shells."""
 
 from __future__ import annotations
 
@@ -32,52 +32,54 @@ class Proxy:
         self._share = GroupShare(name, Handoffs(expect_ns=60 * SECOND, wait_ns=wait_ns))
         self._route: list[QueueName] = []
         self._route_until_ns = 0
-        self._misses = False  # a broker was there that is missing
+        self._misses = False  # a broker is missing
         self._resume: Resume | None = None
 
     @property
     def owned(self) -> dict[QueueName, Held]:
-        """The queues whose locks it has."""
+        """The queues whose locks it holds."""
         return self._periods.owned
 
     @property
     def dead(self) -> bool:
-        """The process is no more."""
+        """Whether the process has ended."""
         return self.links.dead
 
     def begin(self) -> None:
-        """The process is up, and has clients."""
+        """Start the process, with clients."""
         for loop in (self._balance(), self._periods.renew(), self.links.beats()):
             self._events.start(loop)
 
     def kill(self) -> None:
-        """``kill -9``: its connections are closed by its machine."""
+        """Kill it with ``kill -9``: its machine closes the connections."""
         self.links.kill()
         self._periods.end()
         for broker in self._around.brokers.values():
             self._events.after(self._around.network.delay_ns(), broker.disconnected, self.name)
 
     def close(self) -> None:
-        """``SIGTERM``."""
+        """Stop it with ``SIGTERM``."""
         self.links.close()
         self.wake()
 
     def wake(self) -> None:
-        """Something changed."""
+        """Look at once, after a change."""
         self.woken = True
         if self._resume is not None:
             resume, self._resume = self._resume, None
             resume(None)
 
     def notice(self) -> bool:
-        """A broker sends a notice; True if it arrives and is news: then ``wake`` has to follow."""
+        """Receive a broker's notice; return True if it arrives and is new: then ``wake`` must
+        follow.
+        """
         if self.woken or self.links.cut_off or self.dead:
             return False
         self.woken = True
         return True
 
     def broker_lost(self, broker: str) -> None:
-        """The connection to *broker* ended."""
+        """Handle the closed connection to *broker*."""
         if not self.dead and broker in self.links.connected:
             self.links.connected.discard(broker)
             self._periods.broker_lost(broker)
@@ -143,7 +145,7 @@ class Proxy:
         return sure and self._share.settled(owned=self.owned.keys())
 
     def _queues(self) -> list[QueueName]:
-        """The route as it was when it was asked for last."""
+        """Return the queues of the route at its last refresh."""
         now_ns, model = self._events.now_ns, self._around.model
         if self._route_until_ns <= now_ns:
             refresh_ns, before = model.route_refresh_ns, self._route
@@ -158,8 +160,9 @@ class Proxy:
         return self._route
 
     def _members(self) -> Process:
-        """As the first broker that answers has them. It is asked who wants the topic as well: all
-        do, and it costs the same.
+        """Return the members as the first answering broker lists them.
+
+        Which members want the topic is asked too: all do, at the same cost.
         """
         costs = self._around.model.costs
         for broker in self._around.brokers.values():

@@ -1,4 +1,4 @@
-"""What befalls a cluster, one thing after the other."""
+"""Scenarios: faults and changes of a cluster, one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.simulation.world import Outcome, World
 
 
 def run_all(world: World, *, say: Callable[[str], None] = lambda _: None) -> Iterator[Outcome]:
-    """All scenarios in their order; each begins when the one before has come to rest."""
+    """Run all scenarios in order; each starts after the previous one has settled."""
     for scenario in (_cold_start, _one_more, _one_drained, *_KILLS, _rolling, _partition, _broker):
         world.begin()
         outcome = scenario(world)
@@ -58,7 +58,7 @@ _KILLS = tuple(_kill(part) for part in (0.001, 0.01, 0.1))
 
 
 def _rolling(world: World) -> Outcome:
-    """One in a hundred at a time is drained, and begins again at its place; twice."""
+    """Drain and restart one proxy in a hundred at a time; twice."""
     live = sorted(world.live(), key=lambda each: each.name)
     size = max(1, len(live) // 100)
     batches = [live[at : at + size] for at in range(0, len(live), size)][:2]

@@ -1,4 +1,4 @@
-"""A cluster in virtual time: brokers, proxies, what befalls them, and what comes of it."""
+"""A cluster in virtual time: brokers, proxies, faults, and results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bench.simulation.network import Server
 from bench.simulation.proxies import Proxy
 from broker_core.names import QueueName
 
-#: A scenario ends then at the latest.
+#: Time limit of a scenario.
 _AT_MOST_NS = 240 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one scenario. Requests are those of one second at one broker, at worst."""
+    """Result of one scenario. Requests are the maximum in one second at one broker."""
 
     scenario: str
     settled_s: float
@@ -36,7 +36,7 @@ class Outcome:
 
 
 class World:
-    """What scenarios drive."""
+    """The cluster as scenarios use it."""
 
     def __init__(self, model: Model, *, proxy: type[Proxy] = Proxy) -> None:
         self.model, self.events = model, Events()
@@ -54,7 +54,7 @@ class World:
         self.events.after(SECOND, self._expire)
 
     def start_proxy(self, host: int | None = None) -> None:
-        """A new process; on *host* if it takes the place of one that was there."""
+        """Start a new process; on *host* if it replaces an earlier one."""
         host = self.chance.randrange(1 << 24) if host is None else host
         address = f"10.{host >> 16}.{host >> 8 & 255}.{host & 255}"
         name = f"{address}@1#{len(self.proxies)}"
@@ -62,32 +62,32 @@ class World:
         self.proxies[name].begin()
 
     def live(self) -> list[Proxy]:
-        """Those that were not ended."""
+        """Return the running proxies."""
         return [each for each in self.proxies.values() if not each.dead]
 
     def cut(self, proxies: Iterable[Proxy], *, off: bool) -> None:
-        """Nothing arrives from or at these, or again."""
+        """Cut or restore the connections of these proxies."""
         for each in proxies:
             each.links.cut(off=off)
 
     def stop_broker(self, name: str) -> None:
-        """It ends; the nameserver sees it at once, the proxies by their connections."""
+        """Stop it; the nameserver notices at once, the proxies by their connections."""
         self.brokers[name].stop()
         self._around.publish([queue for queue in self._queues if queue.broker != name])
         for each in self.live():
             self.events.after(self._network.delay_ns(), each.broker_lost, name)
 
     def start_broker(self, name: str) -> None:
-        """It is back, and registered."""
+        """Start it again, and register it."""
         self.brokers[name].start()
         self._around.publish(self._queues)
 
     def run(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.events.run_until(self.events.now_ns + int(seconds * SECOND))
 
     def run_until_quiet(self) -> None:
-        """Time passes until everybody has what it should have, or for very long."""
+        """Let time pass until all proxies have their share, or up to the limit."""
         end_ns = self.events.now_ns + _AT_MOST_NS
         while self.events.now_ns < end_ns:
             self.run(1)
@@ -98,17 +98,17 @@ class World:
                 return
 
     def unserved(self) -> int:
-        """Queues that nobody hands out now."""
+        """Return the queues that no proxy delivers now."""
         return self.judge.unserved(self.events.now_ns)
 
     def begin(self) -> None:
-        """A scenario begins."""
+        """Start a scenario."""
         self.judge.begin(self.events.now_ns)
         for broker in self.brokers.values():
             broker.server.asked.clear()
 
     def outcome(self, scenario: str, *, least_moves: int) -> Outcome:
-        """What came of the scenario."""
+        """Return the outcome of the scenario."""
         findings = self.judge.findings
         gaps = sorted(findings.gaps_ns) or [0]
         peaks: dict[str, int] = {}
@@ -130,7 +130,7 @@ class World:
         )
 
     def _tell(self, broker: Broker, members: Iterable[str]) -> None:
-        """A notice to each that is not awake already."""
+        """Send a notice to each proxy that is not awake already."""
         for name in list(members):
             proxy = self.proxies[name]
             if proxy.notice():

@@ -1,15 +1,15 @@
 """``make soak``: 24,000,000 messages or 20 minutes, whichever comes first; is memory flat?
 
 Nameserver, broker and proxy as processes; a sender through the proxy, a lean consumer, the Python
-client whose handlers fail now and then, a visitor every five seconds. The sender waits while too
-much is not handled, so the rate is what the machine bears. Keys come and go, the broker's log is
-bounded by retention. Each consumer judges the order of what comes; in the end as many must have
-come as were sent.
+client whose handlers sometimes fail, and a visitor every five seconds. The sender waits while too
+many messages are unhandled, so the machine determines the rate. Keys change over time, and
+retention bounds the broker's log. Each consumer judges the order of its messages; in the end as
+many must have arrived as were sent.
 
-The run fails if the resident memory of a process grows by 1 MB a minute or more behind the warm-up,
-if it has more sockets or threads in the last third than in the first, if its open files grow, or if
-a message was lost, came early, overtook one that failed, or came again. Everything stays in
-``build/soak``.
+The run fails if the resident memory of a process grows by 1 MB per minute or more after the
+warm-up, if it has more sockets or threads in the last third than in the first, if its open files
+grow, or if a message was lost, arrived early, overtook a failed one, or was repeated. Everything
+stays in ``build/soak``.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from proxy.errors import OrderlaneError
 
 _OUT = ROOT / "build" / "soak"
 _KEPT = ROOT / "bench" / "results" / "soak.json"
-#: Of samples, in the copy that is kept.
+#: Interval of samples, in the stored copy.
 _KEPT_EVERY_S = 30.0
 
 
 def main() -> int:
     options = _options()
     plan = _plan(options)
-    # The processes that were started end with this one.
+    # Stop the child processes with this one.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     shutil.rmtree(_OUT, ignore_errors=True)
     try:
         outcome = run(plan, _OUT, say=lambda sentence: say(f"soak: {sentence}"))
     except (AssertionError, OrderlaneError) as error:
-        say(f"soak: did not come to its end: {error}")
+        say(f"soak did not finish: {error}")
         return 1
     except KeyboardInterrupt:
-        say("soak: interrupted; all processes are ended")
+        say("soak interrupted; all processes were stopped")
         return 130
     finally:
-        shutil.rmtree(_OUT / "data", ignore_errors=True)  # gigabytes that say nothing
+        shutil.rmtree(_OUT / "data", ignore_errors=True)  # gigabytes without information
     warm_s = plan.warm_until_s(outcome.took_s)
     counted = {name: steady(each, warm_s=warm_s) for name, each in outcome.samples.items()}
     problems = problems_of_messages(outcome.seen)
@@ -84,11 +84,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=plan.seconds / 60)
     parser.add_argument("--messages", type=int, default=plan.messages)
     parser.add_argument(
-        "--warm-s", type=float, help="memory counts from then on; default: 180, or a quarter"
+        "--warm-s",
+        type=float,
+        help="seconds before memory is measured; default: 180, or a quarter of the run",
     )
-    parser.add_argument("--every-s", type=float, default=plan.every_s, help="between two looks")
-    parser.add_argument("--keys", type=int, default=plan.keys_alive, help="alive at a time")
-    parser.add_argument("--backlog", type=int, default=plan.backlog, help="sent and not handled")
+    parser.add_argument(
+        "--every-s", type=float, default=plan.every_s, help="seconds between samples"
+    )
+    parser.add_argument("--keys", type=int, default=plan.keys_alive, help="number of live keys")
+    parser.add_argument(
+        "--backlog", type=int, default=plan.backlog, help="limit of sent and unhandled messages"
+    )
     parser.add_argument("--body-bytes", type=int, default=plan.body_bytes)
     parser.add_argument("--flush", choices=("sync", "async"), default=plan.flush)
     parser.add_argument("--seed", type=int, default=plan.seed)
@@ -129,7 +135,7 @@ def _summary(outcome: Outcome, problems: list[str], rows: list[dict[str, Any]]) 
 
 
 def _thinned(samples: dict[str, list[Sample]], every_s: float) -> list[dict[str, Any]]:
-    """One sample of each process in *every_s* seconds; all of them for 0."""
+    """Return one sample of each process per *every_s* seconds; all of them for 0."""
     found = []
     for name, each in samples.items():
         due_s = 0.0

@@ -1,8 +1,8 @@
 """A consumer of a soak: ``python -m bench.soak.consumer``.
 
 By default lean connections that pull and ack; with ``--client`` the Python thin client, whose
-handlers fail as ``bench/soak/keys.py`` says. It judges the order of what comes, as it comes, and
-prints what it counted at its end, at SIGTERM.
+handlers fail as ``bench/soak/keys.py`` defines. It judges the order of messages as they arrive, and
+prints its counts at SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RUN = 16
 
 
 class _Judge:
-    """Takes messages, for either kind of consumer."""
+    """Receives messages, for either kind of consumer."""
 
     def __init__(self, counter: Path, body_bytes: int) -> None:
         self.stopped = False
@@ -42,16 +42,16 @@ class _Judge:
         self._body_bytes = body_bytes
 
     def stop(self, *_: object) -> None:
-        """End soon."""
+        """Stop soon."""
         self.stopped = True
 
     def take_all(self, messages: Sequence[consumer.Message], _now_ns: int) -> None:
-        """Messages of one queue went to a handler that never fails."""
+        """Take messages of one queue for a handler that never fails."""
         for message in messages:
             self.take(message.key, message.value or b"", failing=False)
 
     def take(self, key: str | None, body: bytes, *, failing: bool) -> bool:
-        """A message has a handler; whether that fails."""
+        """Take a message for a handler; return whether it fails."""
         sequences, head = self.sequences, head_of(body)
         if len(body) != self._body_bytes or key != key_name(head.key):
             sequences.note_garbled()
@@ -60,7 +60,7 @@ class _Judge:
         return failed
 
     def told(self) -> None:
-        """Whoever looks may know the count."""
+        """Publish the count."""
         self._counter.show(self.sequences.counts.handled)
 
 
@@ -83,10 +83,12 @@ async def _run_client(address: str, group: str, concurrency: int, judge: _Judge)
 def main(
     address: Annotated[str, typer.Option(help="host:port of a proxy")],
     group: Annotated[str, typer.Option()],
-    counter: Annotated[Path, typer.Option(help="file in which it counts")],
+    counter: Annotated[Path, typer.Option(help="file of its message count")],
     client: Annotated[bool, typer.Option("--client")] = False,
     body_bytes: Annotated[int, typer.Option()] = 256,
-    connections: Annotated[int, typer.Option(help="or handlers of the client")] = 16,
+    connections: Annotated[
+        int, typer.Option(help="number of connections, or of the client's handlers")
+    ] = 16,
     batch: Annotated[int, typer.Option()] = 256,
 ) -> None:
     """Consume until SIGTERM."""

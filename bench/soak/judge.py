@@ -1,4 +1,4 @@
-"""What must hold after a soak. Pure: samples and counts in, sentences out."""
+"""Conditions after a soak. Pure: turns samples and counts into sentences."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from bench.report import spread
 from bench.soak.samples import FIGURES, Sample, growth
 
-#: Of resident memory, MB a minute.
+#: Limit of growth of resident memory, MB per minute.
 MOST_GROWTH = 1.0
-#: Files that the broker has open come and go with those of its log and its queues, so a step says
-#: nothing; a minute.
+#: Per minute. The broker's open files vary with those of its log and queues, so single steps do not
+#: count.
 _MOST_FILES_GROWTH = 0.5
-#: Samples behind the warm-up; with fewer a slope says nothing.
+#: Minimum number of samples after the warm-up; a slope of fewer is meaningless.
 _LEAST_SAMPLES = 10
-#: What may not be more in the last third than in the first.
+#: Must not be higher in the last third than in the first.
 _COUNTED = {"sockets": "sockets and pipes", "threads": "threads"}
 _VIOLATIONS = {
     "early": "came before one of their key that never came",
@@ -27,11 +27,15 @@ _VIOLATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A whole run. *resent*: messages that were sent twice, since their first send was refused;
-    *consumers*: what each counted, by its group; *lapses*: locks that lapsed and were had again,
-    after which messages may come again; *dead_letters*: in the topic of the failing group, which
-    gives messages up; *unfinished*: messages at the proxy in the end; *ends*: sentences about
-    processes that did not end well.
+    """A whole run.
+
+    Attributes:
+        resent: Messages that were sent twice, since their first send was refused.
+        consumers: Counts of each consumer, by its group.
+        lapses: Locks that lapsed and were renewed, after which messages may repeat.
+        dead_letters: Messages in the dead-letter topic of the failing group.
+        unfinished: Messages at the proxy in the end.
+        ends: Sentences about processes that did not stop cleanly.
     """
 
     sent: int
@@ -44,12 +48,12 @@ class Seen:
 
 
 def steady(samples: Sequence[Sample], *, warm_s: float) -> list[Sample]:
-    """Those behind the warm-up."""
+    """Return the samples after the warm-up."""
     return [each for each in samples if each.at_s >= warm_s]
 
 
 def row(name: str, samples: Sequence[Sample]) -> dict[str, Any]:
-    """What *samples*, those behind the warm-up, say of one process."""
+    """Return the figures of one process from *samples* after the warm-up."""
     return {
         "process": name,
         "samples": len(samples),
@@ -69,7 +73,7 @@ def row(name: str, samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def problems_of_memory(name: str, samples: Sequence[Sample]) -> list[str]:
-    """Sentences about a process that grew; *samples* are those behind the warm-up."""
+    """Return sentences about a process that grew; *samples* are those after the warm-up."""
     if len(samples) < _LEAST_SAMPLES:
         return [
             f"{name}: {len(samples)} samples behind the warm-up say nothing of growth; run longer,"
@@ -95,7 +99,7 @@ def problems_of_memory(name: str, samples: Sequence[Sample]) -> list[str]:
 
 
 def problems_of_messages(seen: Seen) -> list[str]:
-    """Sentences about messages that were lost, out of order or there again."""
+    """Return sentences about messages that were lost, out of order or repeated."""
     found = list(seen.ends)
     for group, counts in seen.consumers.items():
         if counts["handled"] != seen.sent:

@@ -1,7 +1,6 @@
-"""What is sent in a soak: keys that come, live for some messages and go. Pure.
+"""Messages of a soak: keys that appear, live for some messages and end. Pure.
 
-Which handlings fail follows from key and number alone, so sender and consumer need not agree on
-anything.
+Key and number alone decide whether a handling fails, so sender and consumer need no coordination.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ from dataclasses import dataclass
 
 from bench.load.shape import HEAD_BYTES, Head, packed
 
-#: Messages of a key: of most, and of the busiest one of each connection, which come in crowds.
+#: Messages per key: of most keys, and of the busiest one of each connection, which has long chains.
 LIFE, LONG_LIFE = 100, 5_000
-#: One message of so many fails once; of so many, each time, until it is given up.
+#: One message in this number fails once; one in this number always, until it is given up.
 _FAILS_EVERY, _FAILS_ALWAYS_EVERY = 500, 20_000
-#: Hand-outs until a message is given up.
+#: Deliveries before a message is given up.
 MOST_DELIVERIES = 3
 
 
 def fails(key: int, number: int, tries: int) -> bool:
-    """Whether the handler of message *number* of *key* fails when it has it for the *tries*-th
-    time, from 1 on.
+    """Return whether the handler of message *number* of *key* fails at its *tries*-th delivery,
+    from 1 on.
     """
     drawn = (key * 2_654_435_761 + number * 2_246_822_519) & 0xFFFFFFFF
     drawn ^= drawn >> 15
@@ -45,17 +44,17 @@ class ChurningKeys:
     def __init__(
         self, *, alive: int, number: int, connections: int, body_bytes: int, seed: int
     ) -> None:
-        """*alive*: keys of this connection at a time; *number*: the connection's, from 0."""
+        """Prepare the connection *number*, from 0, with *alive* keys at a time."""
         self._step = connections
         self._next_key = number
         self._chosen = random.Random(f"{seed}/{number}").random
         self._pad = bytes(max(0, body_bytes - HEAD_BYTES))
         self._slots = [self._fresh(LIFE if slot else LONG_LIFE) for slot in range(max(1, alive))]
-        #: Keys that were begun.
+        #: Number of keys so far.
         self.keys = len(self._slots)
 
     def next(self, count: int, due_ns: int) -> list[tuple[int, bytes]]:
-        """*count* messages: the key and the body of each. Some keys are busier than others."""
+        """Return key and body of *count* messages. Some keys are busier than others."""
         return [self._message(due_ns) for _ in range(count)]
 
     def _message(self, due_ns: int) -> tuple[int, bytes]:

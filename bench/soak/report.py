@@ -1,4 +1,4 @@
-"""What a soak gave, for people and documents. Pure: made from the summary of its result."""
+"""Results of a soak for the table and documents. Pure: made from the summary of its result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ COLUMNS = (
     *("process", "resident MB", "grows, MB/min", "allocated, MB/min"),
     *("open files", "sockets", "threads"),
 )
-#: Of what each consumer counts, what may not be.
+#: Counts of each consumer that must be 0.
 _WRONG = ("early", "overtaking", "garbled")
 
 
 def sentence(summary: Mapping[str, Any]) -> str:
-    """What was sent, and what became of it."""
+    """Return a sentence on the sent messages and their outcome."""
     consumers: Sequence[Mapping[str, int]] = list(summary["consumers"].values())
     wrong = sum(counts[name] for counts in consumers for name in _WRONG)
     return (
@@ -31,7 +31,7 @@ def sentence(summary: Mapping[str, Any]) -> str:
 
 
 def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The table: what was behind the warm-up, a row for each process."""
+    """Return the table: figures after the warm-up, a row for each process."""
     return [_row(each) for each in summary[0]["processes"]]
 
 

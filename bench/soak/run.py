@@ -1,4 +1,4 @@
-"""One soak: start, load, look at memory meanwhile, drain, stop, count."""
+"""One soak: start, load with sampling, drain, stop, count."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from thin_client.connection import Connection
 from thrift_idl import consumer
 
 TOPIC, VISITED = "soak", "visited"
-#: Groups: one whose handlers never fail, one whose handlers do, and one that visitors ask.
+#: Groups: one whose handlers never fail, one whose handlers do, and one of short-lived clients.
 STEADY, FAILING, VISITORS = "steady", "failing", "visitors"
 QUEUES = 8
 _SAY_S = 30.0
@@ -38,9 +38,11 @@ _ENDS_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run. *seconds*, *messages*: whichever comes first ends the load. *backlog*: messages
-    that may be sent and not handled. *log_bytes*: what the broker keeps, beside the last of the
-    files of *segment_bytes* that it is in; retention looks once a minute.
+    """Options of a run.
+
+    *seconds*, *messages*: the first one reached ends the load. *backlog*: limit of sent and
+    unhandled messages. *log_bytes*: the broker's retention, in addition to its current file of
+    *segment_bytes*; retention runs once a minute.
     """
 
     seconds: float = 1_200.0
@@ -59,13 +61,13 @@ class Plan:
     seed: int = 7
 
     def warm_until_s(self, took_s: float) -> float:
-        """When memory begins to count: after three minutes, or a quarter of the run."""
+        """Start of the measurement: after three minutes, or a quarter of the run."""
         return self.warm_s if self.warm_s is not None else max(180.0, took_s / 4)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run gave. *samples* by process; *seen*: of all messages."""
+    """Result of a run. *samples* by process; *seen*: of all messages."""
 
     seen: Seen
     samples: dict[str, list[Sample]]
@@ -76,7 +78,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Site:
-    """The processes, and what they did."""
+    """The processes, and their results."""
 
     plan: Plan
     children: Children
@@ -88,7 +90,7 @@ class _Site:
     visits: int = 0
 
     def pids(self) -> dict[str, int]:
-        """Of all, by what they are called in reports."""
+        """Return all process ids, by their names in reports."""
         servers = {"broker": self.broker, "proxy": self.proxy.child, "nameserver": self.nameserver}
         return {name: child.process.pid for name, child in servers.items()} | {
             name: loader.pid for name, loader in self.loaders.items()
@@ -96,7 +98,7 @@ class _Site:
 
 
 def run(plan: Plan, folder: Path, *, say: Callable[[str], None]) -> Outcome:
-    """A whole run in *folder*. Raises OrderlaneError if it could not be done at all."""
+    """Run the whole soak in *folder*. Raises OrderlaneError if it could not run."""
     with Children(folder) as children:
         site = _started(plan, children)
         samples, took_s = _loaded(site, say)
@@ -146,7 +148,7 @@ def _broker_settings(plan: Plan) -> dict[str, Any]:
 
 
 def _proxy_settings() -> dict[str, Any]:
-    # Longer than a busy machine keeps anybody waiting: what comes again then is a mistake.
+    # Longer than any stall of a busy machine: a redelivery is then an error.
     topic = {"name": TOPIC, "order_key": "KEY", "visibility_timeout_s": 60}
     failing = {
         "max_deliveries": MOST_DELIVERIES,
@@ -193,7 +195,7 @@ def _start_loaders(site: _Site) -> None:
 
 
 def _loaded(site: _Site, say: Callable[[str], None]) -> tuple[dict[str, list[Sample]], float]:
-    """Look every so often until the sender has ended; the samples, and how long it took."""
+    """Sample regularly until the sender has ended; return the samples and the time."""
     samples: dict[str, list[Sample]] = {name: [] for name in site.pids()}
     sender = site.loaders["sender"]
     sender.wait_for(1)
@@ -229,7 +231,7 @@ def _loaded(site: _Site, say: Callable[[str], None]) -> tuple[dict[str, list[Sam
 
 
 def _visit(site: _Site) -> None:
-    """A client that comes once, under a name that nobody had; and what operators look at."""
+    """Connect once as a client with a new name, and request an operator's views."""
     site.visits += 1
     with closing(Connection(site.proxy.destination, timeout_s=30)) as connection:
         request = consumer.PullRequest(
@@ -242,7 +244,9 @@ def _visit(site: _Site) -> None:
 
 
 def _drained(site: _Site, sent: int) -> int:
-    """Wait until all is handled and finished; how many messages are not, if it takes too long."""
+    """Wait until everything is handled and finished; return the number of unfinished messages after
+    the limit.
+    """
 
     def left() -> int:
         return sum(queue["unfinished"] for queue in site.proxy.queues())
@@ -259,7 +263,7 @@ def _drained(site: _Site, sent: int) -> int:
 
 
 async def _count(nameserver: str, topic: str) -> int:
-    """Messages that a topic ever had; 0 for one that nobody made."""
+    """Return the number of messages that a topic ever had; 0 if it does not exist."""
     client = BrokerClient(nameservers=[nameserver], client_id="soak@2")
     await client.start()
     try:
@@ -272,7 +276,7 @@ async def _count(nameserver: str, topic: str) -> int:
 
 
 def _ended(site: _Site) -> list[str]:
-    """Stop the servers; sentences about those that did not end well."""
+    """Stop the servers; return sentences about those that did not stop cleanly."""
     found = []
     for name, child in (
         ("proxy", site.proxy.child),

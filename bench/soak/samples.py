@@ -1,4 +1,4 @@
-"""What processes use, sample by sample, by what Linux says of them in ``/proc``."""
+"""Resource samples of processes, from Linux's ``/proc``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FIGURES = ("resident_mb", "anonymous_mb", "unshared_mb", "files", "sockets", "th
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at one process, *at_s* into the run.
+    """One sample of one process, *at_s* into the run.
 
-    Resident is all that the process has in memory: *anonymous* is what it allocated, which is what
-    can leak; the rest are pages of files that it maps. *Unshared* is what would be free without it.
-    Of descriptors, *files* are those of files and folders, *sockets* all others: pipes as well.
+    Resident is all memory of the process: *anonymous* is what it allocated, and can leak; the rest
+    are pages of mapped files. *Unshared* would be free without the process. Of descriptors, *files*
+    are files and folders, *sockets* all others, including pipes.
     """
 
     at_s: float
@@ -30,7 +30,7 @@ class Sample:
 
 
 def sample(pid: int, *, at_s: float) -> Sample:
-    """Look at *pid*. Raises OSError once it is gone."""
+    """Sample *pid*. Raises OSError after its end."""
     folder = _PROC / str(pid)
     status = _kilobytes((folder / "status").read_text())
     rollup = _kilobytes((folder / "smaps_rollup").read_text())
@@ -48,12 +48,12 @@ def sample(pid: int, *, at_s: float) -> Sample:
 
 
 def by_process(pids: Mapping[str, int], *, at_s: float) -> dict[str, Sample]:
-    """One look at all of them."""
+    """Sample all of them once."""
     return {name: sample(pid, at_s=at_s) for name, pid in pids.items()}
 
 
 def growth(samples: Sequence[Sample], figure: str) -> float:
-    """By how much *figure* grows a minute, by least squares; 0 for a single moment."""
+    """Return the growth of *figure* per minute, by least squares; 0 for a single moment."""
     xs = [each.at_s / 60 for each in samples]
     ys = [float(getattr(each, figure)) for each in samples]
     middle_x, middle_y = sum(xs) / len(xs), sum(ys) / len(ys)
@@ -64,7 +64,7 @@ def growth(samples: Sequence[Sample], figure: str) -> float:
 
 
 def _target(link: Path) -> str:
-    """What a descriptor stands for, such as ``/data/file`` or ``socket:[1]``; empty if it was
+    """Return the target of a descriptor, such as ``/data/file`` or ``socket:[1]``; empty if it was
     closed meanwhile.
     """
     try:
@@ -74,7 +74,7 @@ def _target(link: Path) -> str:
 
 
 def _kilobytes(text: str) -> dict[str, int]:
-    """The numbers of lines such as ``VmRSS:  1234 kB``."""
+    """Return the numbers of lines such as ``VmRSS:  1234 kB``."""
     found = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")

@@ -1,9 +1,9 @@
 """The sender of a soak: ``python -m bench.soak.sender``.
 
-Each connection sends a batch through the proxy once the one before is answered, and waits while
-more than ``--backlog`` messages are not handled by one of the consumers (``--handled``, files in
-which they count). A batch that is refused, in whole or in part, is sent again, under the same
-message ids. Ends after ``--count`` messages, ``--seconds`` or SIGTERM, with one line of JSON.
+Each connection sends a batch through the proxy when the previous one is answered, and pauses while
+more than ``--backlog`` messages are unhandled by one of the consumers (``--handled``, files with
+their counts). A batch that is refused, in whole or in part, is sent again with the same message
+ids. Ends after ``--count`` messages, ``--seconds`` or SIGTERM, with one line of JSON.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from broker_core.clock import now_ns
 from proxy.cli.output import print_json
 
 _LOOK_S = 0.02
-#: Until a batch that was refused is sent again.
+#: Delay before a refused batch is sent again.
 _AGAIN_NS = 500_000_000
 
 
 class _Sender:
-    """Sends while the backlog allows it. ``resent``: messages that were sent again, and may be
-    stored twice.
+    """Sends while the backlog permits. ``resent``: messages sent again, which may be stored
+    twice.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class _Sender:
         self._handled = handled
         self._backlog = backlog
         self._prefix = f"{os.getpid():08X}"
-        self._under_way: dict[int, tuple[Link, bytes, int]] = {}  # by connection: what was sent
-        self._again: list[tuple[int, int]] = []  # when, and which connection
+        self._under_way: dict[int, tuple[Link, bytes, int]] = {}  # by connection: the last request
+        self._again: list[tuple[int, int]] = []  # time and connection
 
     def stop(self, *_: object) -> None:
-        """Send nothing new; what is under way comes to its end."""
+        """Send nothing new; requests in progress finish."""
         self.stopped = True
 
     def run(self, keys: dict[int, ChurningKeys], links: list[Link], batch: int, most: int) -> None:
-        """Until all is sent and answered."""
+        """Run until everything is sent and answered."""
         ready = list(links)
         while True:
             while ready and not self._over(most) and self._has_room():
@@ -86,7 +86,7 @@ class _Sender:
         self._links.send(link, frame)
 
     def _receive(self) -> list[Link]:
-        """Take answers; the connections whose batches are stored."""
+        """Receive answers; return the connections whose batches are stored."""
         while self._again and self._again[0][0] <= now_ns():
             link, frame, count = self._under_way[self._again.pop(0)[1]]
             self.resent += count
@@ -96,7 +96,9 @@ class _Sender:
             for answer in link.frames():
                 try:
                     self._sends.check(answer)
-                except RuntimeError:  # the machine kept somebody for longer than a send may take
+                except (
+                    RuntimeError
+                ):  # the machine stalled a process for longer than a send may take
                     self._again.append((now_ns() + _AGAIN_NS, link.number))
                     continue
                 self._counter.show(self._counter.value + self._under_way.pop(link.number)[2])
@@ -107,9 +109,9 @@ class _Sender:
 def main(
     address: Annotated[str, typer.Option(help="host:port of a proxy")],
     topic: Annotated[str, typer.Option()],
-    counter: Annotated[Path, typer.Option(help="file in which it counts")],
-    handled: Annotated[list[Path], typer.Option(help="files in which consumers count")],
-    alive: Annotated[int, typer.Option(help="keys at a time")] = 5_000,
+    counter: Annotated[Path, typer.Option(help="file of its message count")],
+    handled: Annotated[list[Path], typer.Option(help="files of the consumers' message counts")],
+    alive: Annotated[int, typer.Option(help="number of live keys")] = 5_000,
     body_bytes: Annotated[int, typer.Option()] = 256,
     connections: Annotated[int, typer.Option()] = 8,
     batch: Annotated[int, typer.Option()] = 64,

@@ -1,12 +1,11 @@
-"""Whether messages of each key come in their order, as they come. Pure.
+"""Checks that messages of each key arrive in order, as they arrive. Pure.
 
 1. The first handling of message n + 1 of a key comes after that of n: none is left out.
-2. It comes after n has come to an end: after a handling that did not fail, or the last one that
-   there may be.
-3. What came to its end does not come again.
+2. It comes after the end of n: a successful handling, or the last permitted one.
+3. A message that ended is not repeated.
 
-So when as many messages have been handled for the first time as were sent, all have. Kept are four
-bytes a key, for ever, and what is open.
+So when as many messages have been handled for the first time as were sent, all have. Memory: four
+bytes per key, forever, and the open messages.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ _CHUNK = 4_096
 
 @dataclass(slots=True)
 class Counts:
-    """What was seen. ``early``: messages before one of their key that never came; ``overtaking``:
-    before one that had failed and had not ended; ``again``: those that had ended before.
+    """Counts of one group.
+
+    ``early``: messages before one of their key that never arrived; ``overtaking``: before one that
+    had failed and had not ended; ``again``: repeated after their end.
     """
 
     handled: int = 0  # for the first time
@@ -30,33 +31,33 @@ class Counts:
     early: int = 0
     overtaking: int = 0
     again: int = 0
-    garbled: int = 0  # bodies that are not what was sent
+    garbled: int = 0  # bodies that differ from what was sent
 
     def as_dict(self) -> dict[str, int]:
-        """For JSON."""
+        """Return a dictionary for JSON."""
         return asdict(self)
 
 
 class Sequences:
-    """Of one group, all of whose messages are handled in this process."""
+    """The messages of one group, all handled in this process."""
 
     def __init__(self, *, most_deliveries: int) -> None:
-        """A message is given up after so many hand-outs."""
+        """Give a message up after *deliveries* deliveries."""
         self.counts = Counts()
         self._most = most_deliveries
         self._next = array("I")
-        self._open: dict[int, int] = {}  # by key: how often its last message has failed
+        self._open: dict[int, int] = {}  # by key: number of failures of its last message
 
     def tries(self, key: int, number: int) -> int:
-        """The how many-th handling of message *number* would be the next one, from 1 on."""
+        """Return the number that the next handling of message *number* would have, from 1 on."""
         return self._open.get(key, 0) + 1 if number == self._expected(key) - 1 else 1
 
     def note_garbled(self) -> None:
-        """A body was not what was sent."""
+        """Note a body that differs from what was sent."""
         self.counts.garbled += 1
 
     def handled(self, key: int, number: int, *, failed: bool = False) -> None:
-        """Message *number* of *key* went through its handler."""
+        """Note that message *number* of *key* was handled."""
         counts, expected, failures = self.counts, self._expected(key), self._open.get(key)
         if number >= expected:
             counts.handled += 1

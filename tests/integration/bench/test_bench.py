@@ -93,9 +93,12 @@ def test_a_backlog_is_consumed_and_judged(tmp_path: Path, case: str, arm: str, p
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("takeover", "--end", "SIGHUP"), "--end 'SIGHUP' is none of SIGTERM, SIGKILL, SIGSTOP"),
-        (("bulk", "--load", "none"), "--load 'none' is none of full, paced"),
-        (("blackout", "--broker", "3.2"), "--broker '3.2' is none of embedded, 5.3.3, 4.9.7"),
+        (
+            ("takeover", "--end", "SIGHUP"),
+            "--end 'SIGHUP': expected one of SIGTERM, SIGKILL, SIGSTOP",
+        ),
+        (("bulk", "--load", "none"), "--load 'none': expected one of full, paced"),
+        (("blackout", "--broker", "3.2"), "--broker '3.2': expected one of embedded, 5.3.3, 4.9.7"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -1,6 +1,6 @@
-"""The simulation of many proxies, small: the code as it is has no faults, planted ones are found.
+"""The simulation of many proxies, small: the real code has no faults, planted ones are found.
 
-``python -m bench.simulation`` runs it large; ``docs/scale.md`` has what comes of that.
+``python -m bench.simulation`` runs it large; ``docs/scale.md`` has the results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from proxy.core.ownership.group_share import GroupShare
 from proxy.core.ownership.trust import Trust
 from tests.support.stand_ins import stand_in
 
-#: What a machine may show; results come and go, and seeds here say always the same.
+#: Plausible costs; fixed, so that results with a seed do not depend on measurements.
 COEFFICIENTS = {
     "heartbeat_us": 60.0,
     "list_us": 60.0,
@@ -65,7 +65,7 @@ def test_all_queues_are_served_again_and_none_by_two() -> None:
 
 
 def test_costs_are_those_that_were_measured() -> None:
-    """In ns; a slope below nothing costs nothing, and what was not measured is missed."""
+    """In ns; a negative slope costs 0, and a missing coefficient is an error."""
     found = measured_costs({**COEFFICIENTS, "lock_us": 123.4, "listed_member_us": -0.1})
     assert (found.lock_ns, found.listed_member_ns) == (123_400, 0)
     result = orjson.loads((ROOT / "bench/results/coefficients.json").read_bytes())
@@ -75,7 +75,7 @@ def test_costs_are_those_that_were_measured() -> None:
 
 
 def test_a_dearer_broker_is_busier() -> None:
-    """What stands in the costs is what a simulation goes by."""
+    """The simulation uses the given costs."""
     cheap, dear = small(2), small(2)
     dear = replace(dear, costs=replace(dear.costs, record_ns=50_000_000))
     settled = [next(run_all(World(each))).settled_s for each in (cheap, dear)]
@@ -83,7 +83,7 @@ def test_a_dearer_broker_is_busier() -> None:
 
 
 def cut_off(world: World) -> list[str]:
-    """Half of the proxies hear and say nothing for a while."""
+    """Cut half of the proxies off for a while."""
     for _ in range(world.model.proxies):
         world.start_proxy()
     world.run(5)
@@ -108,21 +108,21 @@ class Credulous(Periods):
 
 
 class Generous(QueueLocks):
-    """Gives locks away that others hold."""
+    """Grants locks that others hold."""
 
     def _has_ended(self, lock: object, now_ns: int) -> bool:
         return True
 
 
 class Blind(Trust):
-    """Is not doubtful after a lapse."""
+    """Has no doubt after a lapse."""
 
     def granted(self, until_ns: int, *, now_ns: int) -> None:
         self.until_ns = until_ns
 
 
 class Forgetful(Periods):
-    """A lapse of trust, which is long, loses no queue."""
+    """Loses no queue after a long lapse of trust."""
 
     def __init__(self, links: Links, around: Surroundings, wake: Callable[[], None]) -> None:
         super().__init__(links, around, wake)
@@ -151,7 +151,7 @@ class Short(GroupShare):
 
 
 def test_queues_that_nobody_goes_for_are_seen() -> None:
-    """A share that is computed wrongly leaves queues behind."""
+    """A wrongly computed share leaves queues without an owner."""
     with stand_in(Short, "bench.simulation"):
         world = World(small(3))
         world.start_proxy()

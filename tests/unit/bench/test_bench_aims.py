@@ -1,4 +1,4 @@
-"""Bounds beside results."""
+"""Bounds compared with results."""
 
 from __future__ import annotations
 

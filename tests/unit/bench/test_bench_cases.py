@@ -1,4 +1,4 @@
-"""The cases of the benchmarks: they say what is there, and their programs do as much work each."""
+"""The benchmark cases: their registry is complete, and their programs do equal work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_peers_drain_only_at_the_batch_that_they_are_set_to(tmp_path: Path) -> N
 
 
 def test_a_sweep_has_enough_messages_where_they_take_no_time(tmp_path: Path) -> None:
-    """100,000, or 20,000 in short, or what handlers could do in 0.6 s, whichever is least."""
+    """100,000, or 20,000 in short form, or the capacity of the handlers in 0.6 s, whichever is
+    least.
+    """
     sweep = CASES["sweep"]
     assert sweep.work is not None
     for shape, enough in ((sweep.short, 20_000), (sweep.full, 100_000)):

@@ -1,4 +1,4 @@
-"""The figures that benchmarks print, from events and samples made up for the purpose."""
+"""Figures of benchmarks, computed from artificial events and samples."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_each_queue_has_one_stuck_key_and_others_of_its_own() -> None:
 
 
 def test_sources_are_compared_within_a_round() -> None:
-    """What else the machine does in a round slows all arms of it."""
+    """Other load on the machine slows all arms of a round."""
     per_s = {"orderlane": (300, 100), "tuples": (200, 100), "arrow": (600, 400)}
     runs = [
         spark.Run(arm, number, per_s=each, proxy_us=0.5)

@@ -1,4 +1,4 @@
-"""Processes that begin warm are what a new interpreter would be."""
+"""Forked warm processes behave like a new interpreter."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_it_ends_by_signals(child) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         begun.wait(within_s=0.05)
     assert begun.terminate() == -signal.SIGTERM
-    begun.process.send_signal(signal.SIGTERM)  # it is gone: nothing happens
+    begun.process.send_signal(signal.SIGTERM)  # it has ended: no effect
 
     begun = child("wait")
     begun.kill()

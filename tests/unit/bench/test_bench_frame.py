@@ -1,4 +1,4 @@
-"""The frame of the benchmarks: the order of runs, what is kept, what is shown."""
+"""The frame of the benchmarks: order of runs, stored results, tables."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CASE = Case(
 
 
 def silent(_sentence: str) -> None:
-    """Nobody watches."""
+    """Discard progress messages."""
 
 
 def measured(tmp_path: Path, plan: Plan, case: Case = CASE) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_the_table_has_ratios_of_the_same_round_and_what_failed(tmp_path: Path) 
 
 
 def test_settings_of_a_peer_that_change_with_the_point_say_so() -> None:
-    """What is the same everywhere stands there once."""
+    """Settings that are the same at all points are listed once."""
 
     def run(point: int, settings: str) -> dict[str, Any]:
         return {"point": point, "arm": "peer", "round": 0, "figures": {"settings": settings}}
@@ -155,7 +155,7 @@ def test_what_takes_too_long_did_not_finish(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_case_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    """What failed is not tried until it does not; another seed is another plan."""
+    """Failed runs are not repeated until they pass; another seed is another plan."""
     done: list[tuple[Point, int]] = []
 
     def counted(context: RunContext, point: Point) -> Mapping[str, float]:
@@ -179,7 +179,7 @@ def test_a_case_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_told_what_its_round_has_found_also_before_a_stop(tmp_path: Path) -> None:
-    """So what the first of a round measures for all of it outlives the process."""
+    """So a figure that the first arm of a round measures for all survives the process."""
     measured_in: list[int] = []
 
     def shared(context: RunContext, _point: Point) -> Mapping[str, float]:
@@ -230,8 +230,8 @@ def test_a_torn_line_is_a_run_that_did_not_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
-        (Plan(arms=("quick",)), "--arm 'quick' is none of slow, fast, broken"),
-        (Plan(points=("7",)), "--point '7' is none of 1, 32"),
+        (Plan(arms=("quick",)), "--arm 'quick': expected one of slow, fast, broken"),
+        (Plan(points=("7",)), "--point '7': expected one of 1, 32"),
         (Plan(vs=("kafka",)), "orderlane bench toy takes no --vs: peers have no part in it"),
     ],
 )
@@ -273,7 +273,7 @@ def test_processor_time_counts_what_has_been_done() -> None:
 
 
 def test_processor_time_is_that_of_threads_and_children_that_ended_as_well() -> None:
-    """A child's is counted while it lives, and stays once it was waited for."""
+    """A child counts while it lives, and after it was waited for."""
 
     def burn() -> None:
         end_s = time.thread_time() + 0.03

@@ -1,4 +1,4 @@
-"""The lean loads of benchmarks: their messages, requests and percentiles."""
+"""Lean loads of benchmarks: their messages, requests and percentiles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from thrift_idl import producer_service
 
 
 def test_each_key_has_one_queue_and_one_connection_whatever_their_numbers() -> None:
-    """So that what is stored is in the order in which it was made."""
+    """Messages are stored in the order in which they were made."""
     for queues, connections in ((8, 1), (8, 64), (8, 12), (5, 3)):
         shape = Shape(queues=queues, keys=1_000)
         places: dict[int, set[tuple[int, int]]] = {}
@@ -61,7 +61,7 @@ def test_bodies_have_their_length_and_say_their_number_and_when_they_were_due() 
 
 
 def test_arrivals_have_their_rate_and_their_skew() -> None:
-    """Seeded, so the figures are what they are."""
+    """Seeded, so the figures are exact."""
     shape = Shape(queues=8, keys=100, exponent=1.0)
     arrivals = Arrivals(shape, rate=1_000, began_ns=0)
     found = [arrivals.next() for _ in range(20_000)]
@@ -83,7 +83,7 @@ def test_order_tells_what_came_early_from_what_came_again() -> None:
 
 
 def test_a_consumer_that_saw_keys_out_of_order_did_not_finish() -> None:
-    """But what others may have taken did not come early, and what lapsed may come again."""
+    """Messages that others may have taken are not early, and after a lapse messages may repeat."""
     check_order({"faults": 0, "repeated": 0})
     check_order({"faults": 9, "repeated": 0}, shared=True)
     check_order({"faults": 0, "repeated": 9}, lapsed={"lapses": 1})
@@ -96,7 +96,7 @@ def test_a_consumer_that_saw_keys_out_of_order_did_not_finish() -> None:
 
 
 def test_percentiles_are_ranks_and_the_warm_up_is_left_out() -> None:
-    """The nearest rank: a value that was measured."""
+    """The nearest rank: a measured value."""
     delays = Delays(from_ns=1)
     delays.add(0, 10**15)
     for value in range(1, 101):
@@ -138,7 +138,7 @@ def test_sends_to_brokers_are_what_brokers_read() -> None:
 
 
 def test_a_broker_that_stored_nothing_is_an_error() -> None:
-    """And the number of the request is read from any answer."""
+    """The request number is read from any answer."""
     sends = BrokerSends("orders")
 
     assert sends.check(RemotingCommand(0, opaque=1_234_567, flag=1).encode()) == 1_234_567
@@ -147,7 +147,7 @@ def test_a_broker_that_stored_nothing_is_an_error() -> None:
 
 
 def test_sends_through_a_proxy_are_numbered() -> None:
-    """By the sequence id, which its answer repeats."""
+    """By the sequence id, which the answer repeats."""
     sends = ProxySends("orders")
     for number in (1, 127, 128, 70_000):
         frame = sends.frame(number, 0, [(7, b"body")], ["ID"])
@@ -161,7 +161,7 @@ def test_sends_through_a_proxy_are_numbered() -> None:
 
 
 def test_pulls_from_brokers_are_held_until_a_message_comes() -> None:
-    """The opaque tells answers apart."""
+    """The opaque distinguishes answers."""
     pulls = BrokerPulls("orders", "g", 32)
     command = decode(memoryview(pulls.frame(pulls.template(), 6, 6, 1_000)[4:]))
     header = PullMessageHeader.from_ext(command.ext)

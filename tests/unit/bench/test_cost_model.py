@@ -57,7 +57,7 @@ def test_more_of_anything_never_needs_less(more: dict[str, float]) -> None:
 
 
 def test_what_is_asked_costs_the_brokers_as_much_as_is_counted() -> None:
-    """Each kind for itself: a broker uses so much more as its request is dearer."""
+    """Checked for each kind: a broker's use grows with the cost of its request."""
     load = replace(LOAD, groups=3)
     for proxies, brokers, queues in ((4, 2, 32), (40, 20, 320), (3, 50, 50)):
         asked = requests_s(load, proxies, brokers, queues)

@@ -1,4 +1,4 @@
-"""What the notes of a peer's consumer say of order and speed."""
+"""Order and speed from the record of a peer's consumer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.peers.registry import PEERS
 
 
 def _record(tmp_path: Path, handlings: list[tuple[int, int, int, int]]) -> list[Handling]:
-    """*handlings*: key, number, begin, end, in whatever order."""
+    """Return a record of *handlings*: key, number, begin, end, in any order."""
     path = tmp_path / "record"
     path.write_bytes(b"".join(struct.pack(">iiqq", *each) for each in handlings))
     return order_record.read(path)

@@ -1,4 +1,4 @@
-"""The pure parts of a soak: what is sent, what counts as order, what counts as growth."""
+"""The pure parts of a soak: messages, order, growth."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def churning(*, alive: int = 20, number: int = 0, connections: int = 2) -> Churn
 
 
 def test_keys_come_and_go_and_count_their_messages() -> None:
-    """Each has as many messages as it lives, in their order; two connections share no key."""
+    """Each key has as many messages as its life, in order; two connections share no key."""
     seen: list[Counter[int]] = []
     for number in range(2):
         keys, counts = churning(number=number), Counter[int]()
@@ -84,7 +84,7 @@ def test_messages_of_keys_in_turn_are_in_order(sequences: Sequences) -> None:
 
 
 def test_a_message_that_failed_comes_again_until_it_ends(sequences: Sequences) -> None:
-    """It is a retry, and its key goes on behind it."""
+    """It is a retry, and its key continues after it."""
     assert sequences.tries(1, 0) == 1
     sequences.handled(1, 0, failed=True)
     assert sequences.tries(1, 0) == 2
@@ -135,7 +135,7 @@ FLAT = Sample(0.0, 100.0, 80.0, 90.0, 20, 30, 5)
 
 
 def over_time(**per_min: float) -> list[Sample]:
-    """Ten minutes, a look every ten seconds; *per_min*: what grows."""
+    """Return ten minutes of samples, one every ten seconds; *per_min*: growth."""
     samples = []
     for at_s in range(0, 600, 10):
         changes = {
@@ -153,7 +153,7 @@ def test_growth_is_the_slope_a_minute() -> None:
 
 
 def test_memory_that_stays_is_no_problem() -> None:
-    """Neither is what swings, or grows by less than the bound."""
+    """Neither is a fluctuation, or growth below the bound."""
     swinging = [
         replace(each, resident_mb=100 + 20 * (number % 2))
         for number, each in enumerate(over_time())
@@ -183,7 +183,7 @@ def test_a_run_that_is_too_short_says_nothing_of_memory_and_says_so() -> None:
 
 
 def test_memory_counts_behind_the_warm_up() -> None:
-    """After three minutes, or a quarter of the run; unless it was said."""
+    """After three minutes, or a quarter of the run, unless set."""
     assert Plan().warm_until_s(300) == 180
     assert Plan().warm_until_s(1_200) == 300
     assert Plan(warm_s=10).warm_until_s(1_200) == 10
@@ -193,7 +193,7 @@ def test_memory_counts_behind_the_warm_up() -> None:
 def test_a_sample_is_what_the_system_says(tmp_path: Path) -> None:
     """More memory, a file and a socket show in the next one."""
     before = sample(os.getpid(), at_s=0)
-    # Mapped anew: what the tests before gave back may be taken again, and counts already.
+    # Map new pages: memory freed by earlier tests may be reused and counts already.
     with (
         mmap(-1, 32 << 20, MAP_PRIVATE | MAP_ANONYMOUS) as held,
         (tmp_path / "file").open("w"),
