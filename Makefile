@@ -1,19 +1,19 @@
-# Every target sets up what it needs: a virtual environment in .venv, with what stands in
+# Every target installs its requirements: a virtual environment in .venv with the releases in
 # requirements/, by version and SHA-256.
 #   make demo                 the demo on real flights (FLIGHTS=january | all | N)
 #   make up                   nameserver, broker and proxy in one process, in the foreground
-#   make test                 minutes: simulated, and a thin layer of sockets; needs Python alone
+#   make test                 simulated tests, and a few with sockets; minutes, needs only Python
 #   make test-slow            whole processes, short benchmarks, the documents' commands
 #   make test-worlds          the longer cases in simulated worlds
-#   make everything           every suite in full, one after the other, and a table; ARGS="--only test-redis --only docs"
-#   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its clients on ours (needs Java)
-#   make test-spark           the bulk source on Spark itself (needs Java 17); ARGS=--full for the long form
-#   make helm-check           the chart: linted, rendered, held against Kubernetes' schemas; the image
-#   make test-api             schemathesis holds the OpenAPI document against a running gateway
+#   make everything           every suite in full, one after the other, with a table; ARGS="--only test-redis --only docs"
+#   make conformance-rocketmq the proxy on Apache RocketMQ's brokers, its clients on orderlane's (needs Java)
+#   make test-spark           the bulk source on real Spark (needs Java 17); ARGS=--full for the long form
+#   make helm-check           lint, render and validate the chart; the image
+#   make test-api             schemathesis checks a running gateway against its OpenAPI document
 #   make test-browser         the console in Chromium; screenshots in build/screenshots
-#   make test-redis           the sink to Redis on redis-server itself
+#   make test-redis           the Redis sink on a real redis-server
 #   make test-metrics         alert rules and dashboard, by promtool
-#   make docs                 the site of docs/ in build/site; a link that leads nowhere is an error
+#   make docs                 the site of docs/ in build/site; a broken link is an error
 #   make check                lint, format, types, layers
 #   make conformance          every thin client through every case of tests/conformance/clients
 #   make explore              simulated worlds with faults and operators, drawn at random; ARGS="--seed 7 --minutes 30"
@@ -21,15 +21,15 @@
 #   make determinism          simulated worlds have the same histories on another Python (OTHER=python3.13)
 #   make fuzz                 every parser fuzzed for a minute; ARGS="--seconds 600 --keep" adds to the corpus
 #   make chaos                whole processes under seeded attack; about 3 minutes
-#   make chaos-long           the same for ten minutes a seed, with all that can go wrong, on both brokers
+#   make chaos-long           the same for ten minutes per seed, with all kinds of faults, on both brokers
 #   make soak                 20 minutes of load; memory must stay flat; ARGS="--minutes 5"
 #   make torture              logs torn at every byte, brokers killed 1,000 times; about 10 minutes
-#   make pins                 requirements/ anew, after a change in constraints.txt or pyproject.toml
+#   make pins                 rewrite requirements/ after a change in constraints.txt or pyproject.toml
 #   make bench                every case of orderlane bench in its short shape
-#   make bench-full           all of them in full, with 5 rounds or more; hours, goes on where it was
-# ARGS=--part runs what .ci/run runs of a suite: of everything, test-spark, test-browser, test-redis,
+#   make bench-full           all of them in full, with 5 rounds or more; takes hours, resumes
+# ARGS=--part runs the part of a suite that .ci/run runs: of everything, test-spark, test-browser, test-redis,
 # conformance, conformance-rocketmq, fuzz and chaos.
-# PYTHON chooses the interpreter (3.11 or newer); ARGS passes options on (make test ARGS=-x).
+# PYTHON chooses the interpreter (3.11 or newer); ARGS passes options (make test ARGS=-x).
 
 PYTHON ?= python3
 FLIGHTS ?= january
@@ -56,20 +56,19 @@ help:
 
 setup: $(INSTALLED)
 
-# Before suites run side by side: two must not install into the same folder at once.
+# Before parallel suites: two must not install into the same folder at once.
 setup-all: $(INSTALLED) $(WITH_SPARK) $(WITH_API) $(WITH_HELM) $(WITH_BROWSER) $(WITH_DOCS) \
 		$(WITH_FUZZ)
 	@$(COMPLETE) >&2
 
-# What comes from outside is taken if it has a SHA-256 that stands in requirements/, or not at all; so
-# is what builds the packages that come as sources. The files name all that is needed, so pip is kept
-# from resolving: asked for a package with an extra, it takes a newer release that came out meanwhile
-# for a candidate, and refuses all for want of its hash. That nothing is missing is looked at after.
+# Install only files whose SHA-256 is in requirements/, including build tools of source packages. The
+# files list everything, and pip must not resolve: for a package with an extra it would consider a
+# newer release, and refuse everything because its hash is missing. `pip check` finds missing packages.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) --require-hashes --no-deps --no-build-isolation --requirement
 COMPLETE := $(BIN)/python -m pip --disable-pip-version-check --quiet check
 
-# The stamp is newer than what it was made from, so a second setup costs nothing.
+# The stamp is newer than its sources, so a second setup costs nothing.
 $(INSTALLED): pyproject.toml requirements/build.txt requirements/server.txt requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "orderlane needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -81,7 +80,7 @@ $(INSTALLED): pyproject.toml requirements/build.txt requirements/server.txt requ
 	@$(COMPLETE) >&2
 	@touch $@
 
-# Half a gigabyte that only the bulk source needs, so it has a stamp of its own.
+# Half a gigabyte for the bulk source alone, with a stamp of its own.
 $(WITH_SPARK): $(INSTALLED) requirements/spark.txt
 	@echo "installing Spark into $(VENV)" >&2
 	@$(PINNED) requirements/spark.txt >&2
@@ -121,19 +120,19 @@ demo: $(INSTALLED)
 up: $(INSTALLED)
 	@$(BIN)/orderlane up $(ARGS)
 
-# Compiled tests are kept, whatever the environment says: compiling them takes longer than most run.
+# Keep compiled tests, even if the environment disables it: compiling takes longer than most tests.
 TESTS := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --no-loadscope-reorder \
 	--durations=10
 
 test: $(INSTALLED)
 	$(TESTS) --numprocesses auto -m "not slow" $(ARGS)
 
-# The branch coverage of the ordering core, by the tests that use it. Tracing doubles their time.
+# Branch coverage of the ordering core, by the tests that use it. Tracing doubles their time.
 coverage: $(INSTALLED)
 	$(TESTS) --numprocesses auto -m "not slow" --core --cov=proxy.core --cov-branch \
 		--cov-report=term-missing:skip-covered --cov-fail-under=95 tests/unit tests/property $(ARGS)
 
-# Whole processes, short benchmarks, the documents' commands: one worker, for clocks are looked at.
+# Whole processes, short benchmarks, the documents' commands: one worker, since some depend on clocks.
 test-slow: $(INSTALLED)
 	$(TESTS) --numprocesses 1 -m slow --ignore tests/world $(ARGS)
 
@@ -141,11 +140,11 @@ test-slow: $(INSTALLED)
 test-worlds: $(INSTALLED)
 	$(TESTS) --numprocesses auto -m slow tests/world $(ARGS)
 
-# In full, and alone: two at a time, suites that are about clocks would disturb each other.
+# In full, one at a time: suites that depend on clocks would disturb each other.
 everything: setup-all
 	@$(BIN)/python -m tools.everything $(ARGS)
 
-# One gateway and one Spark session for all of it, in one process.
+# One gateway and one Spark session for all tests, in one process.
 test-spark: $(WITH_SPARK)
 	$(BIN)/python -m tests.spark $(ARGS)
 
@@ -167,15 +166,15 @@ test-redis: $(INSTALLED)
 test-metrics: $(INSTALLED)
 	$(BIN)/python -m tests.metrics $(ARGS)
 
-# Its own folder, and those integration tests of the proxy that take a broker of either kind.
+# Its own folder, and the proxy's integration tests that run on either kind of broker.
 conformance-rocketmq: $(INSTALLED)
 	$(BIN)/python -m tests.conformance.rocketmq $(ARGS)
 
-# Python's client here, the others with their own tools (languages.py says which).
+# Python's client here, the others with their own tools (see languages.py).
 conformance: $(INSTALLED)
 	$(BIN)/python -m tests.conformance.clients $(ARGS)
 
-# The variable keeps the theme from advertising its successor.
+# The variable disables the theme's advertisement of its successor.
 docs: $(WITH_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 
@@ -195,14 +194,14 @@ bench-full: $(INSTALLED)
 fuzz: $(WITH_FUZZ)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-# Drawn worlds, until the time is over; what breaks a promise is shrunk and printed as a test.
+# Random worlds until the time is over; a broken promise is shrunk and printed as a test.
 explore: $(INSTALLED)
 	$(BIN)/python -m testkit.explorer $(ARGS)
 
 mutants: $(INSTALLED)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-# Nothing but what the server needs, in an environment of its own.
+# Only the server's requirements, in an environment of its own.
 OTHER ?= python3.13
 OTHER_BIN := build/determinism/bin
 
@@ -217,7 +216,7 @@ build/determinism/.installed: requirements/build.txt requirements/server.txt
 	@$(OTHER_BIN)/$(PINNED:$(BIN)/%=%) requirements/server.txt >&2
 	@touch $@
 
-# Killed, stopped, cut off; on the embedded broker, and on Apache RocketMQ where there is Java.
+# On the embedded broker, and on Apache RocketMQ if Java is installed.
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos $(ARGS)
 

@@ -25,25 +25,25 @@ class AnyCluster(ABC):
 
     def __init__(self, nameserver: str) -> None:
         self.nameserver = nameserver
-        #: How clients connect; None: without TLS.
+        #: TLS of the clients; None: without TLS.
         self.client_tls: ClientContext | None = None
         self._clients: list[BrokerClient] = []
 
     @abstractmethod
     async def start_broker(self) -> None:
-        """Start it on the same data and port as before."""
+        """Start the broker on the same data and port as before."""
 
     @abstractmethod
     async def stop_broker(self, *, crash: bool = False) -> None:
-        """Close it, or end it as ``kill -9`` would."""
+        """Close the broker, or end it like ``kill -9``."""
 
     async def restart_broker(self, *, crash: bool = False) -> None:
         await self.stop_broker(crash=crash)
         await self.start_broker()
 
     async def client(self, client_id: str = "client-1", **options: Any) -> BrokerClient:
-        """A started client that is closed with the cluster."""
-        # Of a busy machine a test has nothing to say: its own requests are patient.
+        """Return a started client that is closed with the cluster."""
+        # Long timeouts, so that a busy machine does not fail the test's own requests.
         given = {"tls": self.client_tls, "request_timeout_s": 20.0, **options}
         client = BrokerClient(nameservers=[self.nameserver], client_id=client_id, **given)
         await client.start()
@@ -72,7 +72,7 @@ class Cluster(AnyCluster):
         self._port = 0
 
     def configure(self, **settings: Any) -> None:
-        """Give the broker these fields of BrokerSettings from its next start on."""
+        """Set these fields of BrokerSettings from the broker's next start on."""
         self._settings = {**self._settings, **settings}
 
     @property
@@ -100,7 +100,7 @@ class Cluster(AnyCluster):
             await self.broker.abandon()
         else:
             await self.broker.close()
-        await asyncio.sleep(0.01)  # its clients hear of it
+        await asyncio.sleep(0.01)  # its clients notice the change
 
     async def close(self) -> None:
         await super().close()
@@ -109,10 +109,11 @@ class Cluster(AnyCluster):
 
 @asynccontextmanager
 async def run_broker(tmp_path: Path, **settings: Any) -> AsyncIterator[Cluster]:
-    """Run both; *settings* are fields of BrokerSettings, over small and local defaults. Both have
-    the ``tls`` of these, and clients connect by their ``client_tls``.
+    """Run nameserver and broker; *settings* are fields of BrokerSettings, over small local
+    defaults.
 
-    The test must leave the broker running (``stop_broker`` is followed by ``start_broker``).
+    Both use the ``tls`` of these settings, and clients connect by their ``client_tls``. The test
+    must leave the broker running (``stop_broker`` is followed by ``start_broker``).
     """
     nameserver = NameServer("127.0.0.1", 0, tls=settings.get("tls"))
     await nameserver.start()

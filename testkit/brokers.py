@@ -13,12 +13,12 @@ from testkit.broker_process import AnyCluster, run_broker
 from testkit.rocketmq import OfficialCluster, official_cluster
 
 EMBEDDED = "embedded"
-#: As the embedded broker's default, so that one set of proxy settings fits both.
+#: The embedded broker's default, so that one set of proxy settings fits both.
 LOCK_EXPIRY_S = 10.0
 
 
 class Running(AnyCluster):
-    """An official cluster that others use as well, each test with topics and groups of its own."""
+    """A shared official cluster; each test has topics and groups of its own."""
 
     def __init__(self, official: OfficialCluster) -> None:
         super().__init__(official.nameserver)
@@ -37,11 +37,11 @@ class Brokers:
 
     official: OfficialCluster | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of embedded ones, over the defaults of tests."""
+    """Settings of embedded brokers, over the defaults of tests."""
 
     @asynccontextmanager
     async def run(self, folder: Path) -> AsyncIterator[AnyCluster]:
-        """An embedded cluster of its own in *folder*, or the official one that all tests share.
+        """Run an embedded cluster in *folder*, or use the official one that all tests share.
 
         The test must leave the broker running (``stop_broker`` is followed by ``start_broker``).
         """
@@ -61,11 +61,14 @@ EMBEDDED_ONES = Brokers()
 
 @contextmanager
 def brokers_of(kind: str, folder: Path) -> Iterator[Brokers]:
-    """*kind* is EMBEDDED or a version of Apache RocketMQ, which then runs in *folder*."""
+    """Provide brokers of *kind*:
+
+    EMBEDDED, or a version of Apache RocketMQ, which then runs in *folder*.
+    """
     if kind == EMBEDDED:
         yield EMBEDDED_ONES
         return
-    # Where operators create topics by hand: those that the proxy needs it creates by itself.
+    # As where operators create topics by hand; the proxy creates its own topics itself.
     by_hand = {"autoCreateTopicEnable": "false"}
     with official_cluster(folder, kind, lock_expiry_s=LOCK_EXPIRY_S, **by_hand) as official:
         yield Brokers(official)

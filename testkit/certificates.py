@@ -1,4 +1,6 @@
-"""Certificates for tests of TLS: an authority, what it signed, and a stranger's."""
+"""Certificates for TLS tests: an authority, certificates it signed, and one of another
+authority.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,31 @@ _LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 class Certificates:
     """PEM files."""
 
-    #: Signed the server's and the client's.
+    #: Signed the server's and the client's certificates.
     ca: Path
     server: Path
     server_key: Path
     client: Path
     client_key: Path
-    #: Signed neither.
+    #: Signed neither of them.
     other_ca: Path
     other_client: Path
     other_client_key: Path
-    #: Signed by the authority, for a time that is over.
+    #: Signed by the authority, expired.
     expired_client: Path
     expired_client_key: Path
     expired_server: Path
     expired_server_key: Path
-    #: Signed by the authority, for a host of that name alone.
+    #: Signed by the authority, for a host of that name only.
     named_server: Path
     named_server_key: Path
-    #: The common name in the client's.
+    #: The common name in the client's certificate.
     client_name: str = "client.orderlane.test"
 
     def client_context(self, *, own: bool = False) -> ssl.SSLContext:
-        """What a client needs that trusts the authority; *own*: it shows its certificate."""
+        """Return the context of a client that trusts the authority; *own*: it presents its
+        certificate.
+        """
         context = ssl.create_default_context(cafile=str(self.ca))
         if own:
             context.load_cert_chain(self.client, self.client_key)
@@ -46,7 +50,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Write them to *folder*; the server's is for 127.0.0.1, ::1 and localhost."""
+    """Write them to *folder*; the server's is valid for 127.0.0.1, ::1 and localhost."""
     ca, other = trustme.CA(), trustme.CA()
     made = Certificates(
         *(folder / name for name in ("ca.pem", "server.pem", "server.key")),

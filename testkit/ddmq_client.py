@@ -1,7 +1,7 @@
-"""A consumer as DDMQ's own behave: its fields alone, acks by offset, no idea of leases or owners.
+"""A consumer that behaves like DDMQ's own: only its fields, acks by offset, no leases or owners.
 
 ``python -m testkit.ddmq_client --servers … --group … --mode go`` runs one as a process, until
-SIGTERM. It notes in ``violations`` what no server may ever do to such a client.
+SIGTERM. It records in ``violations`` every behavior that no server may show such a client.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from broker_core.remoting.key_hash import plain_key
 from proxy.history.record import History, HistoryWriter, NullHistory
 from testkit.ddmq_wire import Broken, DdmqConnection, PullException
 
-#: What may go wrong between a client and a server that was killed, stopped or cut off.
+#: Expected errors between a client and a server that was killed, stopped or cut off.
 _TROUBLE = (OSError, EOFError, TimeoutError, PullException, Broken)
-#: Links of one chain of verdicts; the accelerated codec nests 64 structs.
+#: Links of one chain of verdicts; the accelerated codec nests at most 64 structs.
 _LINKS = 61
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How one of DDMQ's clients behaves. None: the field is not sent."""
+    """The behavior of one of DDMQ's clients. None: the field is not sent."""
 
-    #: A request unanswered for so long costs the connection.
+    #: Seconds without an answer after which the connection is closed.
     socket_timeout_s: float
     linger_ms: int | None
     batch: int | None
     version: str | None
-    #: Handles the messages of a batch all at once.
+    #: Handles all messages of a batch concurrently.
     parallel: bool = False
     #: After any failure: sends the acks again on a new connection, or forgets them.
     keeps_acks: bool = True
-    #: Before it connects again.
+    #: Seconds before it reconnects.
     pause_s: float = 0.1
 
 
@@ -58,7 +58,7 @@ MODES = {
 
 @dataclass(frozen=True, slots=True)
 class DdmqMessage:
-    """What a DDMQ client knows of a message. ``pulled_ns``: when its pull was sent."""
+    """A message as a DDMQ client sees it. ``pulled_ns``: when its pull was sent."""
 
     topic: str
     qid: str
@@ -78,7 +78,7 @@ class DdmqClient:
     """Pulls from one of *servers*, the next after each failure; ``run`` until ``stop``.
 
     *handle* returns False, or raises, for a failed offset. *order* is the group's order key: with
-    ``KEY`` the history names the message key, else nothing.
+    ``KEY`` the history contains the message key, otherwise no key.
     """
 
     servers: list[str]
@@ -98,7 +98,7 @@ class DdmqClient:
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stop(self) -> None:
-        """End after the batch in hand; its verdicts are submitted."""
+        """Stop after the current batch; its verdicts are submitted."""
         self._stopping.set()
 
     async def run(self, handle: Handle) -> None:
@@ -114,7 +114,7 @@ class DdmqClient:
         self._hang_up()
 
     def report(self) -> dict[str, Any]:
-        """What became of it."""
+        """Return the counts and violations."""
         if self._foreign:
             self.violations.append(f"answers had fields {sorted(self._foreign)}, not DDMQ's")
             self._foreign.clear()
@@ -128,7 +128,7 @@ class DdmqClient:
     # ---- the wire -------------------------------------------------------------------------------
 
     async def _pull(self) -> dict[str, Any] | None:
-        """An answer; None if there was none, and the connection is gone."""
+        """Return an answer; None if there was none, and the connection is lost."""
         mode = self.mode
         sent = dict(list(self._pending.items())[:_LINKS])
         request = {
@@ -154,7 +154,7 @@ class DdmqClient:
         return dict(response)
 
     async def _flush(self) -> None:
-        """At the end the verdicts go by submit, on the connection that is there, if one is."""
+        """Submit the remaining verdicts on the existing connection, if any."""
         while self._pending and self._connection is not None:
             sent = dict(list(self._pending.items())[:_LINKS])
             try:
@@ -195,7 +195,7 @@ class DdmqClient:
                 await self._stopping.wait()
 
     def _chain(self, verdicts: dict[tuple[str, str], tuple[list[int], list[int]]]) -> Any:
-        """Verdicts as linked ConsumeResults, the first of them outermost."""
+        """Return the verdicts as linked ConsumeResults, the first outermost."""
         result: dict[str, Any] | None = None
         for (topic, qid), (success, failed) in reversed(verdicts.items()):
             context = {"groupId": self.group, "topic": topic, "qid": qid}
@@ -241,9 +241,9 @@ class DdmqClient:
         self._write("handle_start", message)
         try:
             good = await handle(message)
-        except Exception:  # an application's: the message failed
+        except Exception:  # raised by the application: the message failed
             good = False
-        # A DDMQ client's "fail" is a retry, in our words.
+        # DDMQ's "fail" is orderlane's retry.
         self._write("handle_end", message, outcome="ok" if good else "retry")
         verdicts = self._pending.setdefault((message.topic, message.qid), ([], []))
         verdicts[0 if good else 1].append(message.offset)
@@ -284,7 +284,9 @@ async def _run(client: DdmqClient, *, work_ms: float, fail_every: int) -> None:
 
 
 def main() -> int:
-    """Run one until SIGTERM, then print its report as JSON; 1 if a server did what none may."""
+    """Run one until SIGTERM, then print its report as JSON; return 1 if a server violated the
+    contract.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--servers", required=True, help="host:port, separated by commas")
     parser.add_argument("--group", required=True)
@@ -293,9 +295,9 @@ def main() -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--history", type=Path)
     parser.add_argument("--order", default="KEY")
-    parser.add_argument("--pause-s", type=float, help="before it connects again")
+    parser.add_argument("--pause-s", type=float, help="seconds before it reconnects")
     parser.add_argument("--work-ms", type=float, default=0.0)
-    parser.add_argument("--fail-every", type=int, default=0, help="fail one of so many handlings")
+    parser.add_argument("--fail-every", type=int, default=0, help="fail one of N handlings")
     options = parser.parse_args()
     mode = MODES[options.mode]
     if options.pause_s is not None:

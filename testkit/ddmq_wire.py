@@ -1,7 +1,8 @@
-"""DDMQ's consumer contract on the wire: its own fields alone, framed compact Thrift.
+"""DDMQ's consumer contract on the wire: only its own fields, as framed compact Thrift.
 
-Written by hand from the tables of fields; it shares no generated code with the proxy, so a mistake
-in either shows. A field that DDMQ does not have is noted as foreign; an old client would skip it.
+Written by hand from the tables of fields. It shares no generated code with the proxy, so a mistake
+on either side shows. Fields that DDMQ does not have are recorded as foreign; an old client would
+skip them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from thrift.protocol.TCompactProtocol import TCompactProtocol
 from thrift.Thrift import TMessageType, TType
 from thrift.transport.TTransport import TMemoryBuffer
 
-#: Longest frame that its Java client takes.
+#: Longest frame that DDMQ's Java client accepts.
 MAX_FRAME_BYTES = 16_384_000
 _LENGTH = struct.Struct(">i")
 
@@ -77,7 +78,7 @@ _OF_QID: Fields = {
 }
 _FETCHED: Fields = {1: ("code", TType.I32), 10: ("results", ListOf(_OF_QID))}
 
-#: By method: the kind of its one argument, and of what it answers.
+#: By method: the type of its one argument, and of its answer.
 _METHODS: dict[str, tuple[Fields, Any]] = {
     "pull": (_PULL, _RESPONSE),
     "submit": (_RESULT, TType.BOOL),
@@ -86,11 +87,11 @@ _METHODS: dict[str, tuple[Fields, Any]] = {
 
 
 class Broken(Exception):
-    """The server answered what no DDMQ client understands."""
+    """The server sent an answer that no DDMQ client understands."""
 
 
 class PullException(Exception):
-    """Its C++ client drops its acks at one, its Go client stalls for 5 s."""
+    """DDMQ's C++ client drops its acks after one, its Go client stalls for 5 s."""
 
 
 @dataclass

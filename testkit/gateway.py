@@ -1,6 +1,4 @@
-"""A whole gateway: nameserver, broker of either kind, and in this process as many proxies as a test
-wants.
-"""
+"""A whole gateway: nameserver, broker of either kind, and any number of proxies in this process."""
 
 from __future__ import annotations
 
@@ -33,16 +31,16 @@ from testkit.brokers import EMBEDDED_ONES, Brokers
 TOPIC = "orders"
 GROUP = "billing"
 
-#: What a verb is told of a queue that moves right then.
+#: The error for an operation on a queue that is moving.
 HANDED_OVER = "is being handed over: "
 
-#: Gateways may share an official broker, so each has a topic and a group of its own there.
+#: Gateways may share an official broker, so each uses its own topic and group there.
 _numbers = count(1)
 
 
 @dataclass(slots=True)
 class Gateway:
-    """What a test drives. ``settings`` are overrides of every proxy's settings."""
+    """The gateway under test. ``settings`` override those of every proxy."""
 
     cluster: AnyCluster
     topic: Topic
@@ -61,7 +59,7 @@ class Gateway:
         return Topic(f"%DLQ%{self.group}")
 
     def statistics(self) -> list[PipelineStatistics]:
-        """Of all queues that a proxy here owns."""
+        """Return the statistics of all queues owned by proxies here."""
         running = [proxy for proxy in self._proxies if proxy is not None]
         return [each for proxy in running for lane in proxy.lanes for each in lane.statistics()]
 
@@ -71,8 +69,9 @@ class Gateway:
     async def start_proxy(
         self, *, file: Path | None = None, spans: Spans | None = None, **overrides: Any
     ) -> tuple[Proxy, Addresses]:
-        """One more proxy; it is closed at the end if the test does not do it. *file*: it has its
-        groups from there, and watches it. *spans*: where its spans go.
+        """Start one more proxy, which is closed at the end at the latest.
+
+        *file*: its settings file for groups, which it watches. *spans*: the exporter of its spans.
         """
         given = {
             "nameserver": self.cluster.nameserver,
@@ -88,18 +87,18 @@ class Gateway:
         history = HistoryWriter(self.histories, f"proxy-{len(self._proxies)}")
         proxy = Proxy(settings, history=history, file=source, spans=spans)
         self._proxies.append(proxy)
-        await asyncio.sleep(0.001)  # their names differ by the time, if by nothing else
+        await asyncio.sleep(0.001)  # names of proxies contain the time
         return proxy, await proxy.start()
 
     async def restart_broker(self, *, crash: bool = False) -> None:
-        """As the cluster's own, and written down: a broker that crashed may forget commits."""
+        """Restart the cluster's broker and record it: a crashed broker may forget commits."""
         if not crash:
             self.broker.write("stop")
         await self.cluster.restart_broker(crash=crash)
         self.broker.write("start", parts=self.broker_parts)
 
     async def close_proxy(self, proxy: Proxy) -> None:
-        """Drain and end one of them."""
+        """Drain and stop a proxy."""
         self._proxies[self._proxies.index(proxy)] = None  # type: ignore[call-overload]
         await proxy.close()
 
@@ -135,7 +134,7 @@ class Gateway:
         return receipts
 
     def events(self, kind: str, *, node: str = "*") -> list[dict[str, Any]]:
-        """The events of one kind in the histories of *node* (a pattern of names)."""
+        """Return the events of one kind in the histories of *node* (a pattern of names)."""
         lines = [
             line
             for path in sorted(self.histories.glob(f"{node}.jsonl"))
@@ -145,7 +144,7 @@ class Gateway:
         return [orjson.loads(line) for line in lines]
 
     def all_finished(self) -> bool:
-        """True if every message that was sent has come to an end."""
+        """Return whether every sent message is finished."""
         finished = {(each["queue"], each["offset"]) for each in self.events("finish")}
         return {(each["queue"], each["offset"]) for each in self.events("send_ok")} <= finished
 
@@ -164,7 +163,9 @@ async def run_gateway(
     topic: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
-    """Broker with the topic, no proxy yet; *topic* are further settings of the group's topic."""
+    """Run a broker with the topic, without a proxy; *topic* are further settings of the group's
+    topic.
+    """
     ours, group = Topic(TOPIC), Group(GROUP)
     if brokers.official:
         number = next(_numbers)

@@ -1,4 +1,4 @@
-"""Java for the tests: jars by Maven, small programs of ours, kept under ``build/``."""
+"""Java for the tests: jars from Maven and small programs, kept under ``build/``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POM = ROOT / "testkit/maven/rocketmq.xml"
 _BUILD = ROOT / "build/rocketmq"
 _LIMIT_S = 300
 
-#: What Apache RocketMQ reaches into, which newer Javas close.
+#: Internals that Apache RocketMQ accesses and newer Java versions close.
 OPENS = [
     option
     for package in ("java.nio", "sun.nio.ch", "java.lang", "jdk.internal.ref")
@@ -26,44 +26,46 @@ OPENS = [
 
 
 def require_java() -> None:
-    """Skip the test where Java or Maven is missing; fail it where everything is required."""
+    """Skip the test without Java or Maven; fail it where all tools are required."""
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
         without(f"{', '.join(missing)} not found: install a JDK of version 17 or newer, and Maven")
 
 
 def rocketmq_jars(version: str) -> Path:
-    """The folder with the jars of Apache RocketMQ *version*; downloaded once."""
+    """Return the folder with the jars of Apache RocketMQ *version*; downloaded once."""
     return jars(POM, _BUILD / version / "lib", f"-Drocketmq.version={version}")
 
 
 def jars(pom: Path, folder: Path, *options: str) -> Path:
-    """*folder* with what *pom* depends on; downloaded once, and again after a change of it."""
+    """Return *folder* with the dependencies of *pom*; downloaded once, and again when it
+    changes.
+    """
     if not _made_from(folder, pom.read_bytes()):
         command = ["mvn", "-q", "-B", "-f", pom, *options]
         command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         try:
             _run(command)
-        except (AssertionError, subprocess.TimeoutExpired):  # a network has its moments
+        except (AssertionError, subprocess.TimeoutExpired):  # network failures are often temporary
             _run(command)
         _now_made_from(folder, pom.read_bytes())
     return folder
 
 
 def programs(sources: Iterable[Path], libraries: str, folder: Path, *, release: int = 11) -> str:
-    """The class path of *sources*, compiled into *folder* for that *release* of Java, and of the
-    *libraries* that they need.
+    """Return the class path of *sources*, compiled into *folder* for that *release* of Java, and of
+    the *libraries* that they need.
     """
     files = sorted(sources)
     content = b"".join(source.read_bytes() for source in files)
-    # A folder for each state of the sources: programs that run keep theirs.
+    # One folder for each state of the sources; running programs keep theirs.
     classes = folder / f"classes-{hashlib.sha256(content).hexdigest()[:12]}"
     if not classes.exists():
         folder.mkdir(parents=True, exist_ok=True)
         compiled = Path(tempfile.mkdtemp(dir=folder))
         options = ["-nowarn", "--release", release, "-cp", libraries, "-d", compiled]
         _run(["javac", *options, *files])
-        with suppress(OSError):  # somebody else was faster
+        with suppress(OSError):  # another process was faster
             compiled.rename(classes)
     return f"{classes}:{libraries}"
 
@@ -71,10 +73,10 @@ def programs(sources: Iterable[Path], libraries: str, folder: Path, *, release: 
 def java(
     class_path: str, main: str, *arguments: object, heap: str = "96m", quick_start: bool = True
 ) -> list[str]:
-    """The command that runs class *main*, as a test wants it: a small heap, and soon at work.
+    """Return the command that runs class *main* for a test: with a small heap and a quick start.
 
-    Without *quick_start* the virtual machine is as it comes: the whole heap is there from the
-    start, and what runs often is compiled a second time, with more care.
+    Without *quick_start* the virtual machine has its defaults: the whole heap from the start, and
+    full optimization of hot code.
     """
     light = ["-Xms32m", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     options = light if quick_start else [f"-Xms{heap}", f"-Xmx{heap}"]

@@ -1,4 +1,4 @@
-"""Group lanes without a proxy around them: who listens, what is written."""
+"""Group lanes without a proxy: their listeners and their histories."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ GROUP, TOPIC = "billing", "orders"
 def group_settings(
     name: str = GROUP, *, topics: tuple[str, ...] = (TOPIC,), **others: Any
 ) -> GroupSettings:
-    """A group ordered by message key, with quick retries; *others* are settings of its topics,
-    or of the group itself where it has one of that name.
+    """Return a group ordered by message key, with quick retries.
+
+    *others* are settings of its topics, or of the group itself if it has one of that name.
     """
     of_group = {key: others.pop(key) for key in list(others) if key in GroupSettings.model_fields}
     of_topic = {"order_key": "KEY", "retry_intervals_ms": (10,), **others}
@@ -35,7 +36,7 @@ def group_settings(
 
 
 class Listener:
-    """A lane's listener that keeps what it is told."""
+    """A lane's listener that records its calls."""
 
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()
@@ -43,33 +44,33 @@ class Listener:
         self.refills: list[Refill] = []
 
     def on_ready(self, lane: GroupLane) -> None:
-        """Told only when it is true."""
+        """Count the call, only if jobs are ready."""
         assert lane.buffer.has_ready
         self.told["ready"] += 1
 
     def on_dead_letter(self, lane: GroupLane, pipeline: QueuePipeline, job: Job) -> None:
-        """Its copy is stored when the test says so."""
+        """Keep the call; the test decides when the copy is stored."""
         self.dead_letters.append(job)
 
     def on_refill(self, lane: GroupLane, pipeline: QueuePipeline, refill: Refill) -> None:
-        """Read when the test says so."""
+        """Keep the call; the test decides when the jobs are read."""
         self.refills.append(refill)
 
     def on_parking(self, lane: GroupLane, pipeline: QueuePipeline) -> None:
-        """Counted."""
+        """Count the call."""
         self.told["parking"] += 1
 
     def on_wanted(self, lane: GroupLane) -> None:
-        """Counted."""
+        """Count the call."""
         self.told["wanted"] += 1
 
     def on_settled(self) -> None:
-        """Counted."""
+        """Count the call."""
         self.told["settled"] += 1
 
 
 class Notes:
-    """A history that keeps what is written."""
+    """A history in memory."""
 
     enabled = True
 
@@ -85,10 +86,10 @@ class Notes:
         self.events += [(event, dict(fields)) for fields in each]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [fields for name, fields in self.events if name == event]
 
 
@@ -101,7 +102,7 @@ def make_lane(
     open_connections: Container[int] = (),
     tracing: LaneTracing | None = None,
 ) -> GroupLane:
-    """A lane of plain parts, but for those that a test is about."""
+    """Return a lane of plain components, except for those that a test replaces."""
     return GroupLane(
         settings=settings or group_settings(),
         memory=memory or Budget(1 << 40),
@@ -113,5 +114,5 @@ def make_lane(
 
 
 def open_guard() -> Guard:
-    """Of an HTTP port on loopback, where nobody has to show who asks."""
+    """Return the guard of an HTTP port on loopback without authentication."""
     return Guard(Principals(Settings()), loopback=True)

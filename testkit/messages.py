@@ -1,4 +1,4 @@
-"""Stored messages as a broker would give them, in one line each."""
+"""Stored messages as a broker returns them, in one line each."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def message(
     place: int | None = None,
     **others: str,
 ) -> StoredMessage:
-    """The message at *offset* of its queue, and at *place* of the log; *key* and *tag* are the
-    properties KEYS and TAGS, and there may be *others*; or *raw_properties* are all of them.
+    """Return the message at *offset* of its queue and at *place* of the log.
+
+    *key* and *tag* are the properties KEYS and TAGS, with *others* beside them; *raw_properties*
+    replaces all of them.
     """
     if raw_properties is None:
         given = {KEYS: key, TAGS: tag, **others}
@@ -54,23 +56,23 @@ def message(
 
 
 def json_message(offset: int, document: Any, *, tag: str | None = None) -> StoredMessage:
-    """A message whose body is *document* as JSON."""
+    """Return a message whose body is *document* as JSON."""
     return message(offset, body=orjson.dumps(document), tag=tag)
 
 
 def keyed(offset: int, key: str, *, tag: str | None = None) -> StoredMessage:
-    """A message of order key *key* under the rule ``KEY``, with a body of three bytes."""
+    """Return a message of order key *key* under the rule ``KEY``, with a body of three bytes."""
     return message(offset, body=b"xyz", key=key, tag=tag)
 
 
 def held_bytes(message: StoredMessage, key: str | None) -> int:
-    """What *message*, of that order key, takes in the memory of a proxy."""
+    """Return the memory that *message*, of that order key, uses in a proxy."""
     beside = len(message.raw_properties) + len((key or "").encode())
     return BESIDE_BYTES + len(message.body) + beside
 
 
 def record(message: StoredMessage) -> bytes:
-    """*message* as its broker's log has it."""
+    """Return *message* as its broker's log stores it."""
     envelope = Envelope(
         message.topic,
         message.queue_id,

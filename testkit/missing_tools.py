@@ -1,4 +1,4 @@
-"""Tools that tests need beside Python, and may not find."""
+"""Handling of missing tools that tests need beside Python."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 
 
 def without(reason: str) -> None:
-    """Skip the test for *reason*; fail it where everything is required."""
-    import pytest  # the rest of testkit is of use without it
+    """Skip the test for *reason*; fail it where all tools are required."""
+    import pytest  # the rest of testkit works without it
 
     if os.environ.get("ORDERLANE_REQUIRE_ALL") == "1":
         pytest.fail(reason)

@@ -1,4 +1,4 @@
-"""Queue pipelines with plain defaults, so that a test names only what it is about."""
+"""Queue pipelines with plain defaults, so that a test names only the values that matter."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ HOLDER = Holder(1, "client-1")
 
 
 def queue(queue_id: int = 0, *, topic: Topic = TOPIC) -> QueueName:
-    """A queue of one broker."""
+    """Return a queue of one broker."""
     return QueueName(topic, "broker-a", queue_id)
 
 
 def rules(order_key: str | None = "KEY", **others: Any) -> TopicRules:
-    """The rules of a topic, ordered by the message key."""
+    """Return the rules of a topic, ordered by the message key."""
     return TopicRules(compile_order_key(order_key), **others)
 
 
-#: What records say of a queue that is, and always was, ordered by the message key.
+#: Records of a queue that always was ordered by the message key.
 KEYS = KeyRecord.first(rules())
 
 
 @dataclass(slots=True)
 class Budgets:
-    """What the pipelines of one test share."""
+    """Budgets shared by the pipelines of one test."""
 
     memory: Budget = field(default_factory=lambda: Budget(1 << 40))
     leases: Budget = field(default_factory=lambda: Budget(1 << 40))
@@ -59,7 +59,7 @@ def pipeline(
     now_ns: int = 0,
     messages: Iterable[StoredMessage] = (),
 ) -> QueuePipeline:
-    """A pipeline that has read *messages* and is trusted for ever, unless told otherwise."""
+    """Return a pipeline that has read *messages* and is trusted forever, unless set otherwise."""
     budgets = budgets or Budgets()
     made = QueuePipeline(
         queue=of or queue(),
@@ -83,10 +83,10 @@ def pipeline(
 def lease(
     of: QueuePipeline, jobs: int = 10_000, *, now_ns: int = 0, holder: Holder = HOLDER
 ) -> list[Lease]:
-    """Up to *jobs* leases, of any size."""
+    """Lease up to *jobs* jobs of any size."""
     return of.lease(max_jobs=jobs, max_bytes=1 << 60, now_ns=now_ns, holder=holder)
 
 
 def offsets(leases: Iterable[Lease]) -> list[int]:
-    """The offsets of the leased jobs, in the order of hand-out."""
+    """Return the offsets of the leased jobs, in order of delivery."""
     return [each.job.offset for each in leases]

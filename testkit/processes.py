@@ -1,6 +1,6 @@
 """Processes of the command line as children of a test, to be killed, stopped and restarted.
 
-Their output goes to files, so that none ever waits for the test to read it.
+Their output goes to files, so that they never block on a test that does not read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_S = 0.01
 
 
 def wait_until(holds: Callable[[], object], *, within_s: float, what: str) -> None:
-    """Return once ``holds()``; AssertionError naming *what* otherwise."""
+    """Return once ``holds()``; raise AssertionError with *what* after the limit."""
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
@@ -33,7 +33,7 @@ def wait_until(holds: Callable[[], object], *, within_s: float, what: str) -> No
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a verb that ended by itself left behind."""
+    """The result of a verb that ended by itself."""
 
     code: int
     out: str
@@ -41,12 +41,12 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        """Its stdout as JSON."""
+        """Return its stdout as JSON."""
         return orjson.loads(self.out)
 
 
 class Process(Protocol):
-    """What is used of ``subprocess.Popen``."""
+    """The part of ``subprocess.Popen`` that is used."""
 
     @property
     def pid(self) -> int: ...
@@ -69,7 +69,7 @@ class Process(Protocol):
 
 
 class Starter(Protocol):
-    """How a process is started."""
+    """Starts a process."""
 
     def __call__(
         self,
@@ -111,12 +111,12 @@ class Child:
 
     @property
     def out(self) -> list[str]:
-        """Whole lines of stdout so far."""
+        """Return the complete lines of stdout so far."""
         return self._out.read_text().split("\n")[:-1]
 
     @property
     def output(self) -> str:
-        """Stdout so far, a line that is not whole included."""
+        """Return stdout so far, including an incomplete line."""
         return self._out.read_text()
 
     @property
@@ -124,7 +124,7 @@ class Child:
         return self._err.read_text()
 
     def ready(self, *, within_s: float = 90) -> dict[str, Any]:
-        """The ready line, once it is there."""
+        """Wait for the ready line and return it."""
         self.wait_for(1, within_s=within_s)
         line: dict[str, Any] = orjson.loads(self.out[0])
         assert line.pop("ready") is True
@@ -132,11 +132,11 @@ class Child:
 
     @property
     def ended_with(self) -> dict[str, Any]:
-        """The last line of stdout, as JSON."""
+        """Return the last line of stdout, as JSON."""
         return dict(orjson.loads(self.out[-1]))
 
     def wait_for(self, lines: int, *, within_s: float = 90) -> None:
-        """Wait until stdout has so many lines."""
+        """Wait until stdout has *lines* lines."""
         wait_until(
             lambda: len(self.out) >= lines or not self.running,
             within_s=within_s,
@@ -145,40 +145,40 @@ class Child:
         assert len(self.out) >= lines, f"ended with {self.process.returncode}: {self.err}"
 
     def kill(self) -> None:
-        """``kill -9``: it has no say."""
+        """Kill the process with ``kill -9``."""
         self.process.kill()
         self.process.wait()
 
     def terminate(self, *, within_s: float = 60) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM and return the exit code."""
         self.process.terminate()
         return self.wait(within_s=within_s)
 
     def hang_up(self) -> None:
-        """SIGHUP: it reads its settings file again."""
+        """Send SIGHUP: the process reads its settings file again."""
         self.process.send_signal(signal.SIGHUP)
 
     def pause(self) -> None:
-        """SIGSTOP: it lives and does nothing."""
+        """Send SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
     def wait(self, *, within_s: float = 60) -> int:
-        """Its exit code, once it ended by itself."""
+        """Wait for its own end and return the exit code."""
         return self.process.wait(timeout=within_s)
 
 
 @dataclass(slots=True)
 class Children:
-    """All children of a test; leaving the context kills those that still run."""
+    """All children of a test; leaving the context kills those still running."""
 
     folder: Path
     starter: Starter = subprocess.Popen
     under: Sequence[str] = ()
-    """What every command begins with, such as ``ip netns exec NAME``."""
+    """Prefix of every command, such as ``ip netns exec NAME``."""
     environment: Mapping[str, str] = field(default_factory=dict)
     _started: list[Child] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)  # threads may start children
@@ -198,16 +198,18 @@ class Children:
         return self.start_command(str(arguments[0]), _command(arguments), **environment)
 
     def at(self, under: Sequence[str], environment: Mapping[str, str]) -> Children:
-        """Starts children of the same test elsewhere."""
+        """Return a starter for children of the same test in another folder."""
         return replace(self, under=under, environment=environment)
 
     @property
     def cold(self) -> Children:
-        """Starts children of the same test as users do: by an interpreter of their own."""
+        """Return a starter for children of the same test with an interpreter of their own, as for
+        users.
+        """
         return replace(self, starter=subprocess.Popen)
 
     def start_module(self, module: str, *arguments: object) -> Child:
-        """Start ``python -m MODULE …``, a program of the tests' own."""
+        """Start ``python -m MODULE …``, a program of the tests."""
         command = [sys.executable, "-m", module, *map(str, arguments)]
         return self.start_command(module.rpartition(".")[2], command)
 
@@ -235,7 +237,7 @@ class Children:
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def run_into_head(self, *arguments: object, within_s: float = 60) -> Ended:
-        """Run a verb whose reader leaves after one line, as in ``orderlane … | head -1``."""
+        """Run a verb whose reader closes after one line, as in ``orderlane … | head -1``."""
         with subprocess.Popen(
             _command(arguments),
             stdout=subprocess.PIPE,
@@ -259,6 +261,8 @@ def _command(arguments: tuple[object, ...]) -> list[str]:
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """The test's own without settings of ours, which would change what is tested."""
+    """Return the test's environment without orderlane's own settings, which would change the
+    result.
+    """
     own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
     return {**own, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}

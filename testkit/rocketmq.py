@@ -1,6 +1,6 @@
-"""Apache RocketMQ's own nameserver and broker as processes on the loopback.
+"""Apache RocketMQ's own nameserver and broker as processes on loopback.
 
-With small heaps and files for tests, or sized for work: what a benchmark compares with.
+With small heaps and files for tests, or sized for work in benchmarks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from broker_core.remoting.route_bodies import MASTER_ID, ClusterTable
 from testkit.java import java, rocketmq_jars
 from testkit.processes import wait_until
 
-#: The newest of each line that can be had.
+#: The newest available version of each line.
 VERSIONS = ("5.3.3", "4.9.7")
 _READY_S = 300
-#: Its own shutdown waits for ten seconds here and there.
+#: Its shutdown has several waits of ten seconds.
 _ENDS_WITHIN_S = 120
-_UPDATE_BROKER_CONFIG = 25  # a change of the permission is told to the nameservers at once
+_UPDATE_BROKER_CONFIG = 25  # changed permissions are registered with nameservers at once
 
-#: What 4.9 insists on finding in its home; 5.x brings its own.
+#: Required by 4.9 in its home; 5.x includes its own.
 _LOGBACK = """<configuration><appender name="file" class="ch.qos.logback.core.FileAppender">
 <file>{file}</file><encoder><pattern>%d %p %c - %m%n</pattern></encoder></appender>
 <root level="INFO"><appender-ref ref="file"/></root></configuration>
@@ -60,15 +60,15 @@ SMALL = {
     "maxHashSlotNum": "5000",
     "sendMessageThreadPoolNums": "4",
     "pullMessageThreadPoolNums": "4",
-    # What waited longer is refused as sent to a busy broker: by default 200 ms, and a second for
-    # its disk. The tests' machine may stand still for longer.
+    # Requests that waited longer are refused as "broker busy": by default after 200 ms, and after a
+    # second for its disk. The tests' machine may stand still for longer.
     "waitTimeMillsInSendQueue": "10000",
     "osPageCacheBusyTimeOutMills": "10000",
-    # Not for a disk that others have filled: see diskMaxUsedSpaceRatio.
+    # Off, in case other programs have filled the disk: see diskMaxUsedSpaceRatio.
     "cleanFileForciblyEnable": "false",
 }
-#: For work: files and threads are the broker's own defaults, a pull of a consumer that asks for
-#: many messages gets them, where the default is 32 and 256 KiB, and what waited long is taken.
+#: For work: files and threads are the broker's defaults. Pulls may take many messages, where the
+#: default is 32 and 256 KiB, and requests that waited long are accepted.
 SIZED_FOR_WORK = {
     "waitTimeMillsInSendQueue": "10000",
     "maxTransferCountOnMessageInMemory": "1024",
@@ -76,14 +76,14 @@ SIZED_FOR_WORK = {
 }
 
 
-#: What makes a broker a slave of the master of its name.
+#: Makes a broker a slave of the master of the same name.
 _SLAVE = {"brokerId": "1", "brokerRole": "SLAVE"}
 _SLAVE_ID = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process runs: its address, what its command begins with, and what it finds there."""
+    """The host of a process: its address, command prefix, and folders."""
 
     address: str = "127.0.0.1"
     under: tuple[str, ...] = ()
@@ -92,25 +92,26 @@ class Place:
 
 @dataclass(slots=True)
 class OfficialCluster:
-    """One nameserver and one broker ``broker-a``; the broker can be killed and started again, and
-    may have a slave, as may that.
+    """One nameserver and one broker ``broker-a``.
+
+    The broker can be killed and restarted, and may have a slave, which can be too.
     """
 
     folder: Path
     version: str
     settings: dict[str, str]
     lock_expiry_s: float
-    heap: str | None = None  # of the broker; None: a small one, in a machine that starts soon
+    heap: str | None = None  # of the broker; None: a small one, for a quick start
     nameserver: str = ""
     broker_address: str = ""
     broker_name: str = "broker-a"
     places: Mapping[str, Place] = field(default_factory=dict)
-    """Of ``namesrv``, ``broker`` and ``slave``; the loopback by default."""
+    """Hosts of ``namesrv``, ``broker`` and ``slave``; loopback by default."""
     _ports: dict[str, int] = field(default_factory=dict)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_nameserver(self) -> None:
-        """Start it on a free port."""
+        """Start the nameserver on a free port."""
         port, address = free_ports()[1], self._place("namesrv").address
         self.nameserver = f"{address}:{port}"
         self._write("namesrv.properties", f"listenPort={port}\n")
@@ -120,18 +121,18 @@ class OfficialCluster:
         )
 
     def start_broker(self) -> None:
-        """Start it on the data and the port of before; returns once the nameserver knows it.
+        """Start the broker on its previous data and port; return once the nameserver lists it.
 
-        5.x registers by itself 10 s after its start only.
+        5.x registers by itself only 10 s after its start.
         """
         self.broker_address = self._start_broker("broker", MASTER_ID, {})
 
     def start_slave(self) -> None:
-        """The same of its slave."""
+        """Start the slave in the same way."""
         self._start_broker("slave", _SLAVE_ID, _SLAVE)
 
     def _start_broker(self, name: str, broker_id: int, more: dict[str, str]) -> str:
-        """Its address."""
+        """Start a broker and return its address."""
         port = self._ports.setdefault(name, 0) or free_ports()[1]
         self._ports[name] = port
         address = self._place(name).address
@@ -154,7 +155,7 @@ class OfficialCluster:
         return at
 
     def stop_broker(self, *, crash: bool = False, name: str = "broker") -> None:
-        """SIGTERM, or ``kill -9``; *name*: ``broker`` or ``slave``."""
+        """Send SIGTERM, or ``kill -9``; *name*: ``broker`` or ``slave``."""
         process = self._processes[name]
         if crash:
             process.kill()
@@ -171,11 +172,11 @@ class OfficialCluster:
         self.start_broker()
 
     def pause_broker(self, name: str = "broker") -> None:
-        """SIGSTOP: it lives and does nothing."""
+        """Send SIGSTOP."""
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def resume_broker(self, name: str = "broker") -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._processes[name].send_signal(signal.SIGCONT)
 
     @property
@@ -185,7 +186,7 @@ class OfficialCluster:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Processes by name: ``namesrv`` and ``broker``."""
+        """Return the process ids by name: ``namesrv`` and ``broker``."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def close(self) -> None:
@@ -194,7 +195,7 @@ class OfficialCluster:
             process.wait()
 
     def log(self, name: str) -> str:
-        """The end of what process *name* printed."""
+        """Return the end of the output of process *name*."""
         return (self.folder / f"{name}.out").read_text(errors="replace")[-3000:]
 
     def _start(self, name: str, main: str, *, heap: str | None) -> None:
@@ -231,12 +232,13 @@ class OfficialCluster:
         return self.places.get(name, Place())
 
     def _is_registered(self, broker_id: int, address: str) -> bool:
-        with suppress(OSError):  # it may take its time
+        with suppress(OSError):  # it may be slow
             answer = _ask(self.nameserver, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
             broker = ClusterTable.from_json(answer.body).brokers.get(self.broker_name)
             if broker is not None and broker_id in broker.addresses:
                 return True
-            # A new topic would not do: the nameserver refuses strangers who speak of one topic.
+            # A new topic would not do: the nameserver rejects unknown brokers that register a
+            # single topic.
             change = RemotingCommand(_UPDATE_BROKER_CONFIG, body=b"brokerPermission=6")
             _ask(address, change)
         return False
@@ -261,11 +263,11 @@ def official_cluster(
     places: Mapping[str, Place] | None = None,
     **settings: str,
 ) -> Iterator[OfficialCluster]:
-    """Nameserver and broker of Apache RocketMQ *version*; *settings* go to the broker's file.
+    """Run nameserver and broker of Apache RocketMQ *version*; *settings* go to the broker's file.
 
-    *lock_expiry_s*: how long an orderly lock outlives its last renewal; 60 is their own default.
-    *heap*, such as ``2g``: the broker is sized for work, not for tests.
-    *places*: where processes run that are not to run on the loopback.
+    *lock_expiry_s*: seconds that an orderly lock outlives its last renewal; their own default is
+    60. *heap*, such as ``2g``: the broker is sized for work, not for tests. *places*: hosts of
+    processes that do not run on loopback.
     """
     cluster = OfficialCluster(
         folder, version, settings, lock_expiry_s, heap, places={} if places is None else places
@@ -279,7 +281,7 @@ def official_cluster(
 
 
 def _ask(address: str, command: RemotingCommand) -> RemotingCommand:
-    """One request on a connection of its own."""
+    """Send one request on a connection of its own."""
     host, _, port = address.rpartition(":")
     connection = RemotingConnection(Role.CLIENT)
     with socket.create_connection((host, int(port)), timeout=10) as sock:
@@ -292,10 +294,10 @@ def _ask(address: str, command: RemotingCommand) -> RemotingCommand:
 
 
 def free_ports() -> tuple[int, int, int]:
-    """Three free ports p - 2, p, p + 1: a broker listens on all of them. Returned in this order.
+    """Return three free ports p - 2, p, p + 1, in this order: a broker listens on all of them.
 
-    Below those that systems give to whoever asks for any: they have to be free for seconds, and
-    again after a restart.
+    They are below the ephemeral range: they have to stay free for seconds, and again after a
+    restart.
     """
     chooser = random.Random()
     deadline = time.monotonic() + 10
@@ -303,10 +305,10 @@ def free_ports() -> tuple[int, int, int]:
         port = chooser.randrange(15_000, 32_000)
         if all(is_free(each) for each in (port - 2, port, port + 1)):
             return port - 2, port, port + 1
-    raise AssertionError("no three free ports")
+    raise AssertionError("no three consecutive free ports")
 
 
 def is_free(port: int, address: str = "127.0.0.1") -> bool:
-    """True if nothing listens there."""
+    """Return whether no process listens on the port."""
     with socket.socket() as probe:
         return probe.connect_ex((address, port)) != 0

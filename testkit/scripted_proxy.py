@@ -1,4 +1,4 @@
-"""A proxy that does what a test says: a Thrift server of its own, without a broker or order."""
+"""A scripted proxy: a Thrift server of its own, without a broker or order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thrift_idl import consumer, consumer_service, producer, producer_service
 
 
 def _now_s() -> float:
-    return time.monotonic()  # looked up each time: a simulated loop replaces it
+    return time.monotonic()  # looked up on each call, since a simulated loop replaces it
 
 
 class HangUp(Exception):
@@ -28,7 +28,7 @@ class HangUp(Exception):
 
 @dataclass
 class Raw:
-    """Returned by a script: these bytes go out instead of an answer."""
+    """Returned by a script: send these bytes instead of an answer."""
 
     data: bytes
     then_hang_up: bool = False
@@ -36,21 +36,21 @@ class Raw:
 
 @dataclass
 class Request:
-    """One call as it came."""
+    """One received call."""
 
     method: str
     argument: Any
     connection: int
     number: int = 0
     at_s: float = field(default_factory=_now_s)
-    #: The address of the proxy that got it.
+    #: Address of the proxy that received it.
     proxy: str = ""
-    #: Whether it was served: neither refused, nor lost on purpose.
+    #: Whether it was answered: neither refused, nor lost on purpose.
     answered: bool = False
 
     @property
     def verdicts(self) -> list[tuple[int, str]]:
-        """Lease ids with ``ok``, ``retry``, ``reject`` or ``defer``."""
+        """Return lease ids with ``ok``, ``retry``, ``reject`` or ``defer``."""
         found = []
         for batch in self.argument.acks or ():
             found += [(lease, "ok") for lease in batch.acked or ()]
@@ -61,11 +61,12 @@ class Request:
 
 @dataclass
 class ScriptedProxy:
-    """Gives out what was ``put``; records every request. ``scripts`` override a method's answers.
+    """Delivers the messages given to ``put`` and records every request.
 
-    A script takes the Request and returns the answer's struct or Raw, raises HangUp, PullException
-    or TApplicationException; it serves one call, and calls without a script are served plainly.
-    *port*: 0 for any; *tls*: the context of a server that talks TLS alone.
+    ``scripts`` override a method's answers. A script takes the Request and returns the answer's
+    struct or Raw, or raises HangUp, PullException or TApplicationException; it answers one call,
+    and calls without a script get the plain answer. *port*: 0 for any; *tls*: the context of a
+    TLS-only server.
     """
 
     port: int = 0
@@ -103,16 +104,16 @@ class ScriptedProxy:
 
     @property
     def open_connections(self) -> int:
-        """Connections that are open now."""
+        """The number of open connections."""
         return len(self._writers)
 
     @property
     def accepted(self) -> int:
-        """Connections accepted so far."""
+        """The number of accepted connections so far."""
         return self._connections
 
     def lease_for(self, ms: int) -> None:
-        """Lease messages for *ms* from now on."""
+        """Lease messages for *ms* milliseconds from now on."""
         self.lease_ms = ms
 
     def lose(self, *leases: int) -> None:
@@ -120,15 +121,15 @@ class ScriptedProxy:
         self.not_held |= set(leases)
 
     def hide_home(self) -> None:
-        """Name no home in answers from now on."""
+        """Omit the home from answers from now on."""
         self.tell_home = False
 
     async def plainly(self, request: Request) -> Any:
-        """The answer to a call without a script; a script itself."""
+        """Return the answer to a call without a script; usable as a script."""
         return await getattr(self, f"_{request.method}")(request)
 
     def hang_up(self) -> None:
-        """Break every connection that is open."""
+        """Close every open connection."""
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -153,26 +154,26 @@ class ScriptedProxy:
             self._changed.notify_all()
 
     def script(self, method: str, *answers: Callable[[Request], Awaitable[Any]]) -> None:
-        """Answer the next calls of *method* so, one each."""
+        """Answer the next calls of *method* by these scripts, one each."""
         self.scripts.setdefault(method, deque()).extend(answers)
 
     def of(self, method: str) -> list[Request]:
-        """The requests of one method so far."""
+        """Return the requests of one method so far."""
         return [request for request in self.requests if request.method == method]
 
     @property
     def verdicts(self) -> list[tuple[int, str]]:
-        """All verdicts so far, in the order of their coming."""
+        """Return all verdicts so far, in order of arrival."""
         both = [request for request in self.requests if request.method in ("pull", "settle")]
         return [verdict for request in both for verdict in request.verdicts]
 
     async def until(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-        """Wait until *condition* holds; checked after every request."""
+        """Wait until *condition* holds; it is checked after every request."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)
 
     def batch(self, *leases: consumer.Message, home: str | None = None) -> consumer.PullResponse:
-        """An answer with these messages; *home* stands in for this proxy's own address."""
+        """Return an answer with these messages; *home* replaces this proxy's own address."""
         return consumer.PullResponse(
             context=consumer.Context(groupId="g", topic="orders", qid="broker-a_0#1"),
             messages=list(leases),

@@ -1,4 +1,4 @@
-"""A gateway of processes, and Spark above it: what the tests of the bulk source stand on."""
+"""A gateway of processes, with Spark: the site of the bulk source's tests."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ commit_every_s: 0.3
 lock: {renewal_s: 0.5, trust_s: 2, broker_lock_expiry_s: 4}
 """
 _HEAP = "1g"
-#: A Java process of some seconds is done before its best compiler would be: a quarter less time.
-#: What is not compiled well needs more of a stack: without room a stream ended with an Error of
-#: Java's regular expressions, which nobody heard of, where the machine was busy.
+#: A Java process of a few seconds ends before the optimizing compiler pays off: a quarter less
+#: time. Less optimized code needs more stack: without it, a StackOverflowError in Java's regular
+#: expressions silently ended a stream on a busy machine.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss8m"
 
 
 @dataclass(slots=True)
 class SparkGateway:
-    """Nameserver, broker and one proxy as processes; groups come into being when they are named.
+    """Nameserver, broker and one proxy as processes; groups are created on first use.
 
-    All tests share it, so each takes names of its own: ``a_topic`` and ``a_group``.
+    All tests share it, so each uses names of its own: ``a_topic`` and ``a_group``.
     """
 
     children: Children
     nameserver: str = ""
     servers: str = ""
-    """Of the shared proxy: no test may stop that one."""
+    """Address of the shared proxy, which no test may stop."""
     http: str = ""
     broker: Child = field(init=False)
     broker_address: str = ""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def start(self) -> None:
-        """All three, on free ports."""
+        """Start all three on free ports."""
         folder = self.children.folder
         (folder / "broker.yaml").write_text(_BROKER)
         (folder / "proxy.yaml").write_text(_PROXY)
@@ -64,7 +64,9 @@ class SparkGateway:
         self.servers, self.http = ready["thrift"], ready["http"]
 
     def start_proxy(self, *, thrift_port: int = 0, settings: str = "") -> tuple[Child, Any]:
-        """One more proxy, and its ready line (``thrift``, ``http``); *settings*: further YAML."""
+        """Start one more proxy and return its ready line (``thrift``, ``http``); *settings*:
+        further YAML.
+        """
         path = self.children.folder / f"proxy-{next(self._numbers)}.yaml"
         path.write_text(_PROXY + settings)
         ports = ("--thrift-port", thrift_port, "--http-port", 0)
@@ -74,13 +76,13 @@ class SparkGateway:
         return proxy, proxy.ready()
 
     def a_topic(self, queues: int = 2) -> str:
-        """A new topic with a name of its own."""
+        """Create a topic with a new name."""
         name = f"orders-{next(self._numbers)}"
         self.create_topic(name, queues)
         return name
 
     def a_group(self) -> str:
-        """A name that no other test uses."""
+        """Return a name that no other test uses."""
         return f"spark-{next(self._numbers)}"
 
     def create_topic(self, name: str, queues: int = 2) -> None:
@@ -90,7 +92,7 @@ class SparkGateway:
     def send(
         self, topic: str, bodies: Sequence[bytes], *, queue: int | None = None, **fields: Any
     ) -> list[SendReceipt]:
-        """Store one message for each of *bodies*: in turn over the queues, or all in *queue*.
+        """Store one message for each of *bodies*: round-robin over the queues, or all in *queue*.
 
         *fields* as of OutgoingMessage: ``key``, ``tag``, ``properties``.
         """
@@ -100,7 +102,7 @@ class SparkGateway:
     def send_messages(
         self, topic: str, messages: Sequence[OutgoingMessage], *, queue: int | None = None
     ) -> list[SendReceipt]:
-        """As ``send``, of whole messages."""
+        """Like ``send``, for complete messages."""
 
         async def store(client: BrokerClient) -> list[SendReceipt]:
             queues = await client.writable_queues(Topic(topic))
@@ -117,7 +119,7 @@ class SparkGateway:
         return self.ask(store)
 
     def committed(self, group: str, topic: str) -> dict[str, int | None]:
-        """By qid: what the broker has as *group*'s next offset; None: nothing."""
+        """Return the committed offset of *group* at the broker by qid; None: nothing."""
 
         async def look(client: BrokerClient) -> dict[str, int | None]:
             queues = await client.queues(Topic(topic), fresh=True)
@@ -128,7 +130,7 @@ class SparkGateway:
         return self.ask(look)
 
     def ask(self, what: Callable[[BrokerClient], Awaitable[T]]) -> T:
-        """Do *what* with a client of the broker."""
+        """Run *what* with a client of the broker."""
 
         async def asking() -> T:
             client = BrokerClient(nameservers=[self.nameserver], client_id="test@1#1")
@@ -143,7 +145,7 @@ class SparkGateway:
 
 @contextmanager
 def spark_gateway(folder: Path) -> Iterator[SparkGateway]:
-    """It runs inside the context."""
+    """Run a gateway inside the context."""
     with Children(folder) as children:
         gateway = SparkGateway(children)
         gateway.start()
@@ -151,7 +153,9 @@ def spark_gateway(folder: Path) -> Iterator[SparkGateway]:
 
 
 def spark_environment() -> dict[str, str]:
-    """For processes that run Spark: workers take this interpreter, and see the tests' modules."""
+    """Return the environment of processes that run Spark: workers use this interpreter and see the
+    tests' modules.
+    """
     python = sys.executable
     own = {name: text for name, text in os.environ.items() if not name.startswith("ORDERLANE_")}
     return {
@@ -164,7 +168,7 @@ def spark_environment() -> dict[str, str]:
 
 
 def spark_settings(folder: Path) -> Mapping[str, str]:
-    """Small, quiet, on the loopback only, with all files in *folder*."""
+    """Return settings that are small, quiet, on loopback only, with all files in *folder*."""
     return {
         "spark.driver.memory": _HEAP,
         "spark.driver.bindAddress": "127.0.0.1",
@@ -182,7 +186,7 @@ def spark_settings(folder: Path) -> Mapping[str, str]:
 
 @contextmanager
 def spark_session(folder: Path, *, master: str = "local[2]", **more: str) -> Iterator[Any]:
-    """A session, and the end of its Java process; *more* settings with ``__`` for each dot."""
+    """Run a session and end its Java process; *more* settings with ``__`` for each dot."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

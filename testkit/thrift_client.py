@@ -1,6 +1,6 @@
 """Raw clients of the Thrift port: one connection, the library's own pure-Python protocols.
 
-They share no code with the proxy's side, so a mistake in its heads or frames shows here.
+They share no code with the proxy's side, so a mistake in its headers or frames shows here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ COMPACT: Protocol = TCompactProtocol
 BINARY: Protocol = TBinaryProtocol
 
 _LENGTH = struct.Struct(">i")
-#: Longer than anything a test waits for on purpose.
+#: Longer than any intended wait of a test.
 _PATIENCE_S = 30.0
 
 
 def structs(method: str) -> tuple[Any, Any]:
-    """The generated ``METHOD_args`` and ``METHOD_result``."""
+    """Return the generated ``METHOD_args`` and ``METHOD_result``."""
     service = consumer_service if hasattr(consumer_service, f"{method}_args") else producer_service
     return getattr(service, f"{method}_args"), getattr(service, f"{method}_result")
 
@@ -43,7 +43,7 @@ def payload_of(
     sequence_id: int = 1,
     kind: int = TMessageType.CALL,
 ) -> bytes:
-    """A call without its frame length."""
+    """Return a call without its frame length."""
     buffer = TMemoryBuffer()
     out = protocol(buffer)
     out.writeMessageBegin(method, kind, sequence_id)
@@ -53,17 +53,17 @@ def payload_of(
 
 
 def framed(payload: bytes) -> bytes:
-    """*payload* behind its length."""
+    """Return *payload* with its length before it."""
     return _LENGTH.pack(len(payload)) + payload
 
 
 def frame_of(method: str, arguments: Any, **options: Any) -> bytes:
-    """A whole call; *options* as of ``payload_of``."""
+    """Return a whole call; *options* as of ``payload_of``."""
     return framed(payload_of(method, arguments, **options))
 
 
 def decode_answer(payload: bytes, *, protocol: Protocol = COMPACT) -> tuple[str, int, int, Any]:
-    """Method, message type, sequence id and the struct of an answer."""
+    """Return method, message type, sequence id and the struct of an answer."""
     source = protocol(TMemoryBuffer(payload))
     method, kind, sequence_id = source.readMessageBegin()
     answer = TApplicationException() if kind == TMessageType.EXCEPTION else structs(method)[1]()
@@ -72,7 +72,7 @@ def decode_answer(payload: bytes, *, protocol: Protocol = COMPACT) -> tuple[str,
 
 
 class ThriftClient:
-    """One connection. ``call`` raises what the server answers as an exception."""
+    """One connection. ``call`` raises the server's exceptions."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, protocol: Protocol
@@ -83,12 +83,12 @@ class ThriftClient:
         self._sequence_id = 0
 
     async def call(self, method: str, *values: Any) -> Any:
-        """Call *method* with its arguments in their order; returns the success value."""
+        """Call *method* with its arguments in order; return the success value."""
         self.send(method, *values)
         return await self.answer(method)
 
     def send(self, method: str, *values: Any) -> None:
-        """Write the call, and wait for nothing."""
+        """Write the call without waiting."""
         self._sequence_id += 1
         arguments = structs(method)[0](*values)
         self.send_bytes(
@@ -96,12 +96,12 @@ class ThriftClient:
         )
 
     def send_bytes(self, data: bytes) -> None:
-        """Write *data* as it is."""
+        """Write *data* unchanged."""
         self.writer.write(data)
 
     async def answer(self, method: str, *, number: int | None = None) -> Any:
-        """The next answer, which must echo *method* and *number*; None: those of the last call that
-        ``send`` wrote.
+        """Return the next answer, which must echo *method* and *number*; None: those of the last
+        ``send``.
         """
         async with asyncio.timeout(_PATIENCE_S):
             (length,) = _LENGTH.unpack(await self.reader.readexactly(4))
@@ -118,7 +118,7 @@ class ThriftClient:
         return answer.success
 
     async def closed_by_server(self, *, within_s: float = 10.0) -> bool:
-        """True once the server has ended the connection; False if it still stands after that."""
+        """Return whether the server closes the connection within the limit."""
         try:
             async with asyncio.timeout(within_s):
                 return await self.reader.read(1) == b""
@@ -136,22 +136,22 @@ class ThriftClient:
             return
 
     def abort(self) -> None:
-        """Disconnect at once, leaving unread what the server wrote."""
+        """Disconnect at once, discarding unread data."""
         self.writer.transport.abort()
 
     # ---- our own clients ------------------------------------------------------------------------
 
     async def pull(self, group: str, **fields: Any) -> Any:
-        """Pull as a client of ours does: with a clientId."""
+        """Pull like a thin client: with a clientId."""
         return await self.call("pull", our_pull(group, **fields))
 
     async def settle(self, group: str, *acks: Any) -> list[tuple[str, int]]:
-        """Settle; returns qid and lease id of those that were not held."""
+        """Settle; return qid and lease id of those that were not held."""
         request = consumer.AckRequest(groupId=group, acks=list(acks))
         return _refs((await self.call("settle", request)).notHeld)
 
     async def extend(self, group: str, response: Any, *, ms: int) -> list[tuple[str, int]]:
-        """Extend all leases of an answer; returns qid and lease id of those not held."""
+        """Extend all leases of an answer; return qid and lease id of those not held."""
         references = [
             consumer.LeaseRef(context=response.context, leaseId=message.leaseId)
             for message in response.messages
@@ -161,25 +161,25 @@ class ThriftClient:
 
 
 def our_pull(group: str, *, linger_ms: int = 20, **fields: Any) -> Any:
-    """A PullRequest with a clientId."""
+    """Return a PullRequest with a clientId."""
     return consumer.PullRequest(
         **{"groupId": group, "clientId": "client-1", "maxLingerTime": linger_ms, **fields}
     )
 
 
 def acked(response: Any, *lease_ids: int) -> Any:
-    """An AckBatch that acks *lease_ids* of an answer, all by default."""
+    """Return an AckBatch that acks *lease_ids* of an answer, all by default."""
     chosen = list(lease_ids) or [message.leaseId for message in response.messages]
     return consumer.AckBatch(context=response.context, acked=chosen)
 
 
 def offsets(response: Any) -> list[int]:
-    """Offsets of the messages of an answer."""
+    """Return the offsets of the messages of an answer."""
     return [message.offset for message in response.messages]
 
 
 def ddmq_pull(group: str, *, linger_ms: int | None = 20, **fields: Any) -> Any:
-    """A PullRequest with DDMQ's fields alone."""
+    """Return a PullRequest with DDMQ's fields only."""
     return consumer.PullRequest(groupId=group, maxLingerTime=linger_ms, **fields)
 
 
@@ -190,7 +190,7 @@ def link(
     failed: Sequence[int] | None = None,
     token: str | None = None,
 ) -> Any:
-    """One ConsumeResult."""
+    """Return one ConsumeResult."""
     return consumer.ConsumeResult(
         context=context,
         successOffsets=None if success is None else list(success),
@@ -200,14 +200,14 @@ def link(
 
 
 def chain(*links: Any) -> Any:
-    """ConsumeResults, each the ``nextResult`` of the one before."""
+    """Return ConsumeResults, each the ``nextResult`` of the one before."""
     for before, after in itertools.pairwise(links):
         before.nextResult = after
     return links[0]
 
 
 def field_ids_of(value: Any) -> Mapping[str, int]:
-    """Highest field id that is set in each kind of struct within *value*."""
+    """Return the highest field id that is set in each kind of struct within *value*."""
     found: dict[str, int] = {}
     spec = getattr(value, "thrift_spec", None)
     if spec is not None:
@@ -229,8 +229,9 @@ def field_ids_of(value: Any) -> Mapping[str, int]:
 async def connect(
     port: int, *, protocol: Protocol = COMPACT, receive_buffer: int | None = None
 ) -> AsyncIterator[ThriftClient]:
-    """A client on loopback; disconnected at the end. *receive_buffer* in bytes makes it a reader
-    that takes little before it looks.
+    """Connect a client on loopback; it is disconnected at the end.
+
+    A small *receive_buffer*, in bytes, makes a slow reader.
     """
     with socket.socket() as connection:
         connection.setblocking(False)

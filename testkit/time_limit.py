@@ -1,13 +1,14 @@
 """A time limit for each test that leaves the process usable.
 
-At the limit an exception is raised where the test is, by SIGALRM in the main thread. It is put off
-while the interrupted code belongs to a library that may hold a lock without a ``finally``: tracing
-by coverage, an import, a log record, hypothesis between two examples, pytest itself. If the test
-goes on all the same, the exception comes again; a grace period later the stacks of all threads are
-printed and the process ends, so that pytest-xdist reports the test and starts another worker.
+At the limit SIGALRM raises an exception in the main thread, at the test's current line. It is
+postponed while the interrupted code belongs to a library that may hold a lock without a
+``finally``: tracing by coverage, an import, a log record, hypothesis between two examples, pytest
+itself. If the test continues nevertheless, the exception is raised again; a grace period later the
+stacks of all threads are printed and the process ends, so that pytest-xdist reports the test and
+starts another worker.
 
 ``time_limit`` in pytest's configuration and ``--time-limit`` are the seconds for setup, call and
-teardown together, 0 for none; ``@pytest.mark.timeout(seconds)`` those of one test.
+teardown together, 0 for none; ``@pytest.mark.timeout(seconds)`` is the limit of one test.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LIBRARIES = (
     *(sys.prefix + os.sep, "<"),
 )
 _AGAIN_S = 0.05
-#: Top-level packages that are not to be interrupted.
+#: Top-level packages that must not be interrupted.
 _DELICATE = frozenset(
     (
         *("coverage", "pytest_cov", "hypothesis", "_pytest", "pluggy", "xdist", "execnet"),
@@ -45,7 +46,7 @@ _DELICATE = frozenset(
         ),
     )
 )
-#: Functions of these packages that only wait, and clean up when the wait is broken off.
+#: Functions of these packages that only wait, and clean up when interrupted.
 _WAITS = frozenset(
     (
         *(("threading", name) for name in ("acquire", "wait", "wait_for", "join")),
@@ -59,11 +60,11 @@ _WAITS = frozenset(
 
 
 class TimeLimitExceeded(BaseException):
-    """The test has run longer than it may. Not an Exception: hypothesis would try to shrink it."""
+    """The test exceeded its time limit. Not an Exception: hypothesis would try to shrink it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of pytest."""
+    """Add the options to pytest."""
     text = "seconds for one test; 0: no limit"
     parser.addini("time_limit", text, default="0")
     parser.addini("time_limit_grace", "seconds until a test that goes on is killed", default="60")
@@ -71,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to limit tests."""
+    """Install the limit."""
     config.addinivalue_line("markers", "timeout(seconds): time limit of this test")
     config.pluginmanager.register(_Limits(config), "time limits of tests")
 
@@ -81,7 +82,7 @@ class _Limits:
         given = config.getoption("--time-limit")
         self._limit_s = float(config.getini("time_limit")) if given is None else float(given)
         self._grace_s = float(config.getini("time_limit_grace"))
-        # What pytest captures is lost when the process ends.
+        # Output captured by pytest is lost when the process ends.
         self._stderr = os.dup(2)
 
     @pytest.hookimpl(wrapper=True)
@@ -112,7 +113,7 @@ class _Limits:
 
 
 def may_interrupt(frame: FrameType | None) -> bool:
-    """Whether an exception raised in *frame* leaves no lock behind, as far as can be told."""
+    """Return whether an exception in *frame* leaves no lock behind, as far as known."""
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
         package = name.partition(".")[0]

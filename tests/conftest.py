@@ -1,10 +1,10 @@
-"""``--broker``: what the proxy's integration tests run on; and the table of what conforms.
+"""``--broker``: the brokers of the proxy's integration tests; and the table of conformance.
 
-A test that takes the fixture ``brokers`` runs on the embedded broker, or once for each
-``--broker 5.3.3 --broker 4.9.7``; the other integration tests do not run then.
+A test with the fixture ``brokers`` runs on the embedded broker, or once for each ``--broker 5.3.3
+--broker 4.9.7``; the other integration tests do not run then.
 
-A test names what it shows by ``@pytest.mark.feature("…")`` and its version of Apache RocketMQ by
-the parameter ``version``; ``make conformance-rocketmq`` prints the table of what holds.
+A test names the feature that it proves by ``@pytest.mark.feature("…")`` and its version of Apache
+RocketMQ by the parameter ``version``; ``make conformance-rocketmq`` prints the table of results.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tests.support.core_tests import is_core_test
 
 pytest_plugins = ["testkit.time_limit"]
 
-# A slow machine is no failure. A change is judged by what it changes: hypothesis draws the same
-# examples each time, new ones with ORDERLANE_EXPLORE=1.
+# A slow machine is no failure. hypothesis draws the same examples each time, so that a failure is
+# due to the change under test; ORDERLANE_EXPLORE=1 draws new ones.
 settings.register_profile(
     "same",
     deadline=None,
@@ -50,12 +50,12 @@ settings.register_profile(
 )
 settings.load_profile("explore" if os.environ.get("ORDERLANE_EXPLORE") == "1" else "same")
 
-# Who runs the tests in the background has them ignore Ctrl-C, and all processes would inherit that.
+# Background runs ignore Ctrl-C, and all child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The default draws a frame around each traceback and shows every variable in it: half a second
-# for each failure that a test provokes.
+# The default renders each traceback with all its variables: half a second for each failure that a
+# test provokes.
 structlog.configure(
     processors=[
         *structlog.get_config()["processors"][:-1],
@@ -78,7 +78,7 @@ _outcomes: dict[tuple[str, str], list[str]] = {}
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Virtual time and an in-memory network, unless the test says that it is about sockets."""
+    """Use virtual time and an in-memory network, unless the test is marked as one about sockets."""
     real = config.getoption("--broker") or item.get_closest_marker("sockets")
     if real or not any(item.path.is_relative_to(of) for of in _SIMULATED):
         return {"sockets": asyncio.new_event_loop}
@@ -124,7 +124,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    # Tests of sockets and processes wait a good deal: one more than there are processors.
+    # Tests of sockets and processes spend time waiting: use one worker more than there are
+    # processors.
     return len(os.sched_getaffinity(0)) + 1
 
 
@@ -162,7 +163,9 @@ def running_brokers(version: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def brokers(running_brokers: Brokers) -> Brokers:
-    """The kind of broker that this test runs on; one that a failed test left dead is started."""
+    """The kind of broker that this test runs on; a broker that a failed test left stopped is
+    started.
+    """
     if (official := running_brokers.official) is not None and not official.broker_runs:
         official.start_broker()
     return running_brokers
@@ -173,7 +176,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield
-    # What a test logs may be no text at all, and has to reach the process that reports.
+    # Logs of a test may not be valid text, and must reach the reporting process.
     report.sections[:] = [
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
     ]
@@ -186,7 +189,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How each failure is run again, alone."""
+    """Print the command that repeats each failure alone."""
     failed = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
     if failed:
         terminalreporter.section("run again")
@@ -199,7 +202,7 @@ def _result(outcomes: list[str]) -> str:
 
 
 def pytest_sessionfinish() -> None:
-    """What conforms, for the table that ``tests/conformance/rocketmq/__main__.py`` prints."""
+    """Write the results for the table of ``tests/conformance/rocketmq/__main__.py``."""
     for of in {version for _, version in _outcomes}:
         rows = [
             {"feature": feature, "version": version, "result": _result(found)}

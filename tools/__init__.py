@@ -1,1 +1,1 @@
-"""Programs for work on orderlane itself; none of them is installed with it."""
+"""Development tools of orderlane, not installed with it."""

@@ -1,7 +1,7 @@
-"""The long runs that are kept, as ``docs/guarantees.md`` shows them.
+"""The stored long chaos runs, as ``docs/guarantees.md`` shows them.
 
-``python -m tools.chaos_reports build/chaos-long/*/report.json`` keeps reports in
-``tests/chaos/reports``; ``python -m tools.tables`` then writes the tables anew.
+``python -m tools.chaos_reports build/chaos-long/*/report.json`` stores reports in
+``tests/chaos/reports``; ``python -m tools.tables`` then rewrites the tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Report = dict[str, Any]
 
 
 def kept(folder: Path = REPORTS) -> list[Report]:
-    """The reports in *folder*, by broker and seed."""
+    """Return the reports in *folder*, by broker and seed."""
     reports = [orjson.loads(path.read_bytes()) for path in folder.glob("*.json")]
     return sorted(reports, key=lambda report: (report["broker"] != "embedded", report["seed"]))
 
@@ -69,7 +69,7 @@ def _runs(reports: Sequence[Report]) -> str:
 
 
 def _faults(reports: Sequence[Report]) -> str:
-    """Faults and take-overs by kind, those of all runs of a broker together."""
+    """Return faults and take-overs by kind, summed over all runs of a broker."""
     brokers = list(dict.fromkeys(map(_name, reports)))
     kinds = sorted({kind for each in reports for kind in each["faults"]})
     head = [
@@ -88,7 +88,7 @@ def _faults(reports: Sequence[Report]) -> str:
 
 
 def _take_over(reports: Sequence[Report], kind: str) -> str:
-    """Range of the medians of the runs, and the longest of all."""
+    """Return the range of the runs' medians, and the longest of all."""
     found = [each["figures"]["take_overs"].get(kind) for each in reports]
     there = [each for each in found if each is not None]
     if not there:
@@ -118,7 +118,7 @@ def _repeats(reports: Sequence[Report]) -> str:
 
 
 def main(paths: Sequence[str]) -> None:
-    """Keep the reports at *paths*."""
+    """Store the reports at *paths*."""
     REPORTS.mkdir(exist_ok=True)
     for path in map(Path, paths):
         report = orjson.loads(path.read_bytes())

@@ -1,8 +1,9 @@
-"""``helm/values.schema.json``: the chart's own values, and below them every setting of proxies and
-brokers, made from the models that the processes themselves read.
+"""Generator of ``helm/values.schema.json``: the chart's own values and every setting of proxies and
+brokers.
 
-``python -m tools.chart_schema`` writes it anew, ``--check`` only tells whether it is fresh,
-as a test does. It is draft-07, which every Helm 3 and 4 knows.
+The settings come from the models that the processes read. ``python -m tools.chart_schema`` writes
+the file, ``--check`` only reports whether it is fresh, as a test does. It is draft-07, which every
+Helm 3 and 4 supports.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tools.tables import ROOT
 FILE = ROOT / "helm/values.schema.json"
 Schema = dict[str, Any]
 
-#: Settings that stand elsewhere in the values or are fixed, with where, or why. The templates
-#: refuse them by a sentence of their own.
+#: Settings that are elsewhere in the values or fixed, with the place or reason. The templates
+#: refuse them with a sentence of their own.
 OWN_PROXY: Mapping[str, str] = {
     "nameserver": "Set by nameserver, at the top of the values.",
     "workers": "Set by proxy.workers.",
@@ -63,10 +64,10 @@ def _choice(*words: str) -> Schema:
 
 
 _SWITCH: Schema = {"type": "boolean"}
-#: Of Kubernetes, which checks them itself.
+#: Kubernetes checks their contents.
 _MAP: Schema = {"type": "object"}
 _TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
-#: None of them away would mean that a node can never be drained.
+#: Allowing none to be unavailable would mean that a node can never be drained.
 _SOME_PODS: Schema = {
     "anyOf": [_whole(1), {"type": "string", "pattern": "^([1-9]|[1-9][0-9]|100)%$"}]
 }
@@ -171,7 +172,7 @@ def _around() -> dict[str, Schema]:
 
 
 def _tidy(schema: Any) -> Any:
-    """Without titles, which repeat the names, and with descriptions in one line."""
+    """Return the schema without titles, which repeat the names, and with one-line descriptions."""
     if isinstance(schema, list):
         return [_tidy(each) for each in schema]
     if not isinstance(schema, dict):
@@ -183,19 +184,21 @@ def _tidy(schema: Any) -> Any:
         elif name == "description":
             tidied[name] = " ".join(value.split())
         elif name != "title" and not (name == "default" and isinstance(value, dict)):
-            tidied[name] = _tidy(value)  # the default of a group is that of each of its settings
+            tidied[name] = _tidy(
+                value
+            )  # the default of a group consists of the defaults of its settings
     return tidied
 
 
 def _of(model: type[BaseModel]) -> tuple[Schema, Schema]:
-    """The schema of *model*, and what it refers to."""
+    """Return the schema of *model*, and its references."""
     schema = _tidy(model.model_json_schema(ref_template="#/definitions/{model}"))
     definitions = schema.pop("$defs", {})
     return schema, {name: _tidy(each) for name, each in definitions.items()}
 
 
 def _set_apart(schema: Schema, definitions: Schema, own: Mapping[str, str]) -> None:
-    """Replace what the chart sets itself by a word on where that is."""
+    """Replace settings that the chart sets itself by a note on their place."""
     for path, where in own.items():
         place, _, name = path.rpartition(".")
         group = schema
@@ -207,7 +210,7 @@ def _set_apart(schema: Schema, definitions: Schema, own: Mapping[str, str]) -> N
 
 
 def chart_schema() -> Schema:
-    """The whole."""
+    """Return the whole schema."""
     settings, definitions = _of(Settings)
     groups = settings["properties"]["groups"]
     _set_apart(settings, definitions, OWN_PROXY)
@@ -239,18 +242,18 @@ def chart_schema() -> Schema:
 
 
 def text() -> str:
-    """What has to stand in the file."""
+    """Return the contents of the file."""
     return orjson.dumps(
         chart_schema(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
     ).decode()
 
 
 def main(arguments: list[str]) -> str | None:
-    """Write the file, or (``--check``) say in a sentence that it is stale."""
+    """Write the file, or with ``--check`` report whether it is stale."""
     if arguments != ["--check"]:
         FILE.write_text(text())
     elif FILE.read_text() != text():
-        return f"{FILE} is stale: python -m tools.chart_schema writes it anew"
+        return f"{FILE} is stale: run python -m tools.chart_schema"
     return None
 
 

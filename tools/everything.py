@@ -1,8 +1,8 @@
 """``make everything``: run every suite in full, one after the other, and print a table.
 
-``--part`` runs what ``.ci/run`` runs: the checks, ``make test``, and of every other suite the part
-that proves that its real component still fits. Suites whose parts take one processor then run two
-at a time.
+``--part`` does the same as ``.ci/run``: the checks, ``make test``, and of every other suite the
+part that proves that its real component still works. Suites whose parts take one processor then run
+two at a time.
 
 Each suite's output goes to ``build/everything/SUITE.log``. After the table come the failures: the
 end of each log, and the command that runs this suite, or its failed tests, alone. Exit code 1 if a
@@ -31,14 +31,14 @@ LOGS = ROOT / "build" / "everything"
 
 #: Lines of a failed suite's log that are shown.
 TAIL_LINES = 30
-#: Failed tests that a command names; with more of them it runs the suite.
+#: Failed tests that a command names; above that it runs the suite.
 MOST_IDS = 20
 _AT_A_TIME = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A target of the Makefile, and how it is run in full and in part."""
+    """A target of the Makefile, with its commands for the full and the partial run."""
 
     target: str
     full: str = ""
@@ -46,9 +46,9 @@ class Suite:
     part: str | None = ""
     """ARGS of its part; None: the suite has no part in CI."""
     light: bool = False
-    """The part takes about one processor, so another light one may run beside it."""
+    """The part takes about one processor, so another light one may run in parallel."""
     pytest: str | None = None
-    """Options with which pytest runs tests of the suite alone; None: it is not pytest's."""
+    """Options for pytest to run single tests of the suite; None: not a pytest suite."""
 
 
 SUITES = (
@@ -57,7 +57,7 @@ SUITES = (
     Suite("test-slow", part=None, pytest=""),
     Suite("coverage", "", "--numprocesses 1", light=True, pytest=""),
     Suite("test-worlds", "", "--numprocesses 1", light=True, pytest=""),
-    # The longest first: so the queue of two ends at about the same time.
+    # The longest first, so that both slots end at about the same time.
     Suite("test-spark", "--full", "--part", light=True, pytest="--full"),
     Suite("test-browser", "", "--part", light=True, pytest=""),
     Suite("fuzz", "", "--part", light=True),
@@ -84,21 +84,21 @@ SUITES = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One suite as it is to be run."""
+    """A selected suite."""
 
     suite: Suite
     arguments: str
     beside: bool = False
-    """Two at a time with others of these."""
+    """Whether it runs in parallel with another one."""
 
     @property
     def target(self) -> str:
-        """The suite's, for make."""
+        """The suite's target for make."""
         return self.suite.target
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
+        """The file of its output."""
         return LOGS / f"{self.target}.log"
 
 
@@ -114,7 +114,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """A tool that is missing is no failure unless everything is required."""
+        """Whether it failed. A missing tool is no failure unless everything is required."""
         return self.code != 0
 
     @property
@@ -129,9 +129,9 @@ class Outcome:
 
 
 def chosen(only: Iterable[str], *, part: bool) -> list[Run]:
-    """The runs of the suites named in *only*, of all for none.
+    """Return the runs of the suites named in *only*; of all suites if it is empty.
 
-    ``ValueError`` for a name that no suite has, or that has no part where parts are asked for.
+    Raises ValueError for an unknown suite, or one without a part when parts are requested.
     """
     names = list(only)
     if unknown := sorted(set(names) - {suite.target for suite in SUITES}):
@@ -152,7 +152,7 @@ def chosen(only: Iterable[str], *, part: bool) -> list[Run]:
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _MISSING = re.compile(r"^make [\w-]+: missing tool: (.+)$", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed)\b")
-#: The closing line of pytest, and of the suites that are our own programs.
+#: The closing line of pytest, and of the project's own suites.
 _CLOSING = re.compile(
     r"^\s*(?:=+ )?\d+ (?:passed|failed|skipped|errors?|deselected|xfailed|generated)\b"
 )
@@ -160,18 +160,20 @@ _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?\.py(?:::.+?)?)(?: - .*
 
 
 def plain(log: str) -> str:
-    """*log* without the colours of a terminal."""
+    """Return *log* without terminal colors."""
     return _ESCAPES.sub("", log)
 
 
 def missing_tool(log: str) -> str | None:
-    """The sentence of a suite that did not find its tool."""
+    """Return the sentence of a suite that did not find its tool."""
     found = _MISSING.search(log)
     return found and found[1]
 
 
 def counts(log: str) -> str:
-    """The sum of the closing lines in *log*, such as ``12 passed, 1 skipped``; empty if none is."""
+    """Return the sum of the closing lines in *log*, such as ``12 passed, 1 skipped``; empty without
+    any.
+    """
     total: Counter[str] = Counter()
     for line in log.splitlines():
         if _CLOSING.match(line):
@@ -181,7 +183,7 @@ def counts(log: str) -> str:
 
 
 def failed_tests(log: str) -> list[str]:
-    """Node ids of pytest's summary, each once."""
+    """Return the node ids of pytest's summary, each once."""
     return list(dict.fromkeys(_FAILED_TEST.findall(log)))
 
 
@@ -189,7 +191,7 @@ def failed_tests(log: str) -> list[str]:
 
 
 def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """A line for each suite, under a head."""
+    """Return a line for each suite, under a header."""
     head = ("suite", "result", "counts", "wall s", "processor s")
     rows = [
         (
@@ -209,14 +211,14 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def failure(outcome: Outcome) -> Iterator[str]:
-    """The end of a failed suite's log, and what runs it alone."""
+    """Return the end of a failed suite's log, and the command that runs it alone."""
     yield f"==> {outcome.run.target}: {outcome.result} ({outcome.run.log.relative_to(ROOT)})"
     yield from outcome.log.rstrip().splitlines()[-TAIL_LINES:]
     yield f"alone: {rerun(outcome)}"
 
 
 def rerun(outcome: Outcome) -> str:
-    """The command that runs the failed tests alone, or the suite if they cannot be told."""
+    """Return the command that runs the failed tests alone, or the suite if they are unknown."""
     run = outcome.run
     found = failed_tests(outcome.log)
     if run.suite.pytest is not None and 0 < len(found) <= MOST_IDS:
@@ -229,7 +231,7 @@ def rerun(outcome: Outcome) -> str:
 
 @dataclass(slots=True)
 class Runner:
-    """Starts suites as processes and says how far they are."""
+    """Starts suites as processes and prints their progress."""
 
     of: int
     _done: int = 0
@@ -238,7 +240,7 @@ class Runner:
     _stopped: bool = False
 
     def run_all(self, runs: Sequence[Run]) -> list[Outcome]:
-        """Run them in their order, those that bear it two at a time."""
+        """Run them in order, two at a time where possible."""
         outcomes: list[Outcome] = []
         rest = list(runs)
         while rest:
@@ -253,10 +255,10 @@ class Runner:
         return outcomes
 
     def stop(self) -> None:
-        """End what runs; what has not begun does not begin."""
+        """Stop the running suites and start no others."""
         self._stopped = True
         for process in list(self._running.values()):
-            process.terminate()  # make passes it on to what it runs
+            process.terminate()  # make passes it on to its children
 
     def _run(self, run: Run) -> Outcome:
         if self._stopped:
@@ -281,7 +283,7 @@ class Runner:
         return outcome
 
     def _start(self, run: Run) -> subprocess.Popen[bytes]:
-        # A make around this one hands down its own ARGS, in the environment and in MAKEFLAGS.
+        # A make around this one passes its own ARGS, in the environment and in MAKEFLAGS.
         dropped = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
         environment = {name: text for name, text in os.environ.items() if name not in dropped}
         with run.log.open("wb") as log:
@@ -304,7 +306,7 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run the suites that are asked for; the exit code."""
+    """Run the requested suites; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="make everything ARGS=",
         description=__doc__,
@@ -325,7 +327,7 @@ def main() -> int:
     try:
         outcomes = runner.run_all(runs)
     except KeyboardInterrupt:
-        say("interrupted; all suites are ended")
+        say("interrupted; all suites were stopped")
         return 130
     return _report(outcomes, wall_s=time.monotonic() - began)
 

@@ -1,7 +1,7 @@
-"""The picture of the layers in ``ARCHITECTURE.md``, from the contracts of ``pyproject.toml``.
+"""Picture of the layers in ``ARCHITECTURE.md``, from the contracts of ``pyproject.toml``.
 
 ``python -m tools.layers`` writes it between the marks ``<!-- layers -->`` and ``<!-- /layers -->``.
-``--propose PACKAGE`` prints the layers that the imports of *PACKAGE* have now, by the longest way
+``--propose PACKAGE`` prints the layers of the current imports of *PACKAGE*, by the longest path
 down, as lines for its contract.
 """
 
@@ -20,12 +20,12 @@ from tools.lint.source import ROOT
 DOCUMENT = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->"
 _WIDTH = 100
-#: Containers in the picture; the contracts have more, which a newcomer can do without.
+#: Containers in the picture; the contracts have more, which newcomers do not need.
 _DRAWN = ("", "proxy", "proxy.core", "proxy.upstream", "proxy.downstream", "broker_core.broker")
 
 
 def contracts(pyproject: str) -> list[tuple[str, list[str]]]:
-    """Container ("" for none) and layers, highest first, of each contract of layers."""
+    """Return container ("" for none) and layers, highest first, of each contract of layers."""
     all_contracts = tomllib.loads(pyproject)["tool"]["importlinter"]["contracts"]
     return [
         (container, each["layers"])
@@ -36,7 +36,7 @@ def contracts(pyproject: str) -> list[tuple[str, list[str]]]:
 
 
 def picture(pyproject: str, containers: Collection[str] = _DRAWN) -> str:
-    """The layers of *containers* as text, a paragraph for each."""
+    """Return the layers of *containers* as text, a paragraph for each."""
     drawn = (each for each in contracts(pyproject) if each[0] in containers)
     return "\n".join("".join(_paragraph(*each)) for each in drawn)
 
@@ -51,7 +51,7 @@ def _paragraph(container: str, layers: Sequence[str]) -> Iterator[str]:
 
 
 def with_picture(document: str, drawn: str) -> str:
-    """*document* with this picture between the marks. Raises ValueError if it has none."""
+    """Return *document* with this picture between the marks. Raises ValueError without marks."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -63,7 +63,7 @@ def with_picture(document: str, drawn: str) -> str:
 
 
 def children(package: str, graph: Graph) -> Graph:
-    """The imports between the modules and packages that lie directly in *package*."""
+    """Return the imports between the modules and packages directly in *package*."""
     depth = package.count(".") + 2
 
     def top(module: str) -> str:
@@ -79,12 +79,12 @@ def children(package: str, graph: Graph) -> Graph:
 
 
 def levels(graph: Graph) -> list[list[str]]:
-    """The nodes of *graph* by the longest way down, highest first.
+    """Return the nodes of *graph* by the longest path down, highest first.
 
-    ValueError if some import each other in a circle.
+    Raises ValueError for a cycle.
     """
     if there := circles(graph):
-        raise ValueError(f"these import each other in a circle: {', '.join(there[0])}")
+        raise ValueError(f"import cycle: {', '.join(there[0])}")
 
     @cache
     def level(name: str) -> int:
@@ -97,14 +97,14 @@ def levels(graph: Graph) -> list[list[str]]:
 
 
 def proposed(package: str, graph: Graph) -> str:
-    """Lines for the contract of *package*."""
+    """Return lines for the contract of *package*."""
     rows = levels(children(package, graph))
     layers = (" | ".join(name.rpartition(".")[2] for name in names) for names in rows)
     return "".join(f'    "{layer}",\n' for layer in layers)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the picture, or propose."""
+    """Write the picture, or print a proposal."""
     parser = argparse.ArgumentParser(prog="python -m tools.layers", description=__doc__)
     parser.add_argument("--propose", metavar="PACKAGE", help="print layers of this package")
     options = parser.parse_args(arguments)

@@ -1,9 +1,9 @@
-"""The hashes of what is installed: ``requirements/*.txt``, made from ``constraints.txt``.
+"""Hashes of all installed packages: ``requirements/*.txt``, generated from ``constraints.txt``.
 
-``make pins`` writes them anew, after a change of a version there or of a dependency in
-``pyproject.toml``. Who needs what is in the packages' own metadata; which files a release has, and
-their SHA-256, is asked from the index that pip itself is configured for. All files of a release are
-taken, so that the same lines serve every Python and machine.
+``make pins`` rewrites them after a change of a version there or of a dependency in
+``pyproject.toml``. Dependencies come from the packages' own metadata; the files of a release and
+their SHA-256 come from the index that pip is configured for. All files of a release are included,
+so that the same lines serve every Python and machine.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "requirements"
 PROJECT = "orderlane"
 
-#: File → the extras of ours that it is for (none: what builds the project), and the files that it
-#: goes on from: what stands there is not said again.
+#: File → its extras (none: what builds the project), and the files that it extends: their lines are
+#: not repeated.
 FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "build": ((), ()),
     "server": (("server", "redis", "tracing"), ()),
@@ -52,13 +52,13 @@ FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 _PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-_PATCHES = (0, 99)  # the first ones of a Python may lack what later ones have
+_PATCHES = (0, 99)  # early patch releases of a Python may lack features of later ones
 _SYSTEMS = (
     ("linux", "Linux", "x86_64"),
     ("linux", "Linux", "aarch64"),
     ("darwin", "Darwin", "arm64"),
 )
-#: What we install on: a dependency that none of these has is left out.
+#: Supported environments: a dependency that none of these has is left out.
 ENVIRONMENTS: tuple[dict[str, str], ...] = tuple(
     {
         "implementation_name": "cpython",
@@ -76,12 +76,12 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = tuple(
     for python, patch, (platform, system, machine) in product(_PYTHONS, _PATCHES, _SYSTEMS)
 )
 
-#: Name of a package, as an index compares it → the requirements that its metadata has.
+#: Name of a package, as an index compares it → the requirements in its metadata.
 Requires = Callable[[str], list[Requirement]]
 
 
 class PinError(Exception):
-    """The pins do not fit: the text says which, and what would be right."""
+    """The pins are inconsistent; the text names the pin and the correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,12 @@ class Pin:
     marker: str | None = None
 
     def holds(self, number: int) -> bool:
-        """Whether it counts in that one of ENVIRONMENTS."""
+        """Return whether it counts in that one of ENVIRONMENTS."""
         return self.marker is None or Marker(self.marker).evaluate(ENVIRONMENTS[number])
 
 
 def read_pins(text: str) -> dict[str, Pin]:
-    """The pins of *text* by canonical name. Raises PinError."""
+    """Return the pins of *text* by canonical name. Raises PinError."""
     pins: dict[str, Pin] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         found = re.fullmatch(r"([\w.-]+)==([\w.!+]+)(?:\s*;\s*(.+))?", line)
@@ -112,7 +112,9 @@ def read_pins(text: str) -> dict[str, Pin]:
 
 
 def own_requirements(extras: Collection[str]) -> list[Requirement]:
-    """What ``pyproject.toml`` asks for: with *extras*, or (none) to build the project."""
+    """Return the requirements in ``pyproject.toml``: with *extras*, or (none) to build the
+    project.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     if not extras:
         return [Requirement(line) for line in project["build-system"]["requires"]]
@@ -133,8 +135,9 @@ def own_requirements(extras: Collection[str]) -> list[Requirement]:
 def needed(
     roots: Iterable[Requirement], pins: Mapping[str, Pin], requires: Requires
 ) -> dict[str, frozenset[int]]:
-    """Which pins *roots* need, and in which of ENVIRONMENTS. Raises PinError if one is missing, or
-    has a version that somebody cannot use.
+    """Return the pins that *roots* need, and in which of ENVIRONMENTS.
+
+    Raises PinError if a pin is missing, or its version does not satisfy a requirement.
     """
     found: dict[tuple[str, str], frozenset[int]] = {}
     left = deque((PROJECT, "", each, frozenset(range(len(ENVIRONMENTS)))) for each in roots)
@@ -163,7 +166,7 @@ def _holds(marker: Marker | None, number: int, extra: str) -> bool:
 
 
 def marker_of(pin: Pin, where: frozenset[int]) -> str | None:
-    """How a line says that it counts in these of ENVIRONMENTS alone. Raises PinError."""
+    """Return the marker for a line that counts only in these of ENVIRONMENTS. Raises PinError."""
     if len(where) == len(ENVIRONMENTS):
         return None
     known = [f'python_version {sign} "{each}"' for each in _PYTHONS for sign in ("<", ">=")]
@@ -173,12 +176,14 @@ def marker_of(pin: Pin, where: frozenset[int]) -> str | None:
         if where == {each for each in numbers if Marker(text).evaluate(ENVIRONMENTS[each])}:
             return text
     some = ENVIRONMENTS[min(where)]
-    raise PinError(f"{pin.name} is needed in places that no simple marker names, as {some}")
+    raise PinError(
+        f"{pin.name} is needed in environments without a common simple marker, such as {some}"
+    )
 
 
 def installed_or_asked(pins: Mapping[str, Pin]) -> Requires:
-    """By the metadata of what is installed here; pip is asked for what is not, or in another
-    version.
+    """Return requirements from the metadata of installed packages; pip looks up missing ones and
+    other versions.
     """
 
     @cache
@@ -190,7 +195,7 @@ def installed_or_asked(pins: Mapping[str, Pin]) -> Requires:
 
 
 def installed(pin: Pin) -> list[str] | None:
-    """The requirements of *pin* by what is installed here; None if that is not this version."""
+    """Return the requirements of *pin* if this version is installed here, else None."""
     try:
         there = metadata.distribution(pin.name)
     except metadata.PackageNotFoundError:
@@ -211,8 +216,10 @@ def _asked(pin: Pin) -> list[str]:
 
 
 class Index:
-    """Where pip would look. It has no command that tells the files of a release: what its own
-    commands use is asked instead, so that addresses and certificates are those of its settings.
+    """The package index of pip.
+
+    No pip command lists the files of a release. The internals behind its commands are used instead,
+    so that addresses and certificates are those of its settings.
     """
 
     def __init__(self) -> None:
@@ -226,7 +233,10 @@ class Index:
         self._links = self._collector.LinkCollector.create(self._session, options=options)
 
     def hashes(self, pin: Pin) -> list[str]:
-        """SHA-256 of all files of the release, sorted. Raises PinError if there are none."""
+        """Return the SHA-256 of all files of the release, sorted.
+
+        Raises PinError if there are none.
+        """
         found = set()
         for location in self._links.search_scope.get_index_urls_locations(pin.name):
             page = self._links.fetch_response(self._link(location))
@@ -256,7 +266,7 @@ def contents(
     requires: Requires,
     hashes: Callable[[Pin], Iterable[str]],
 ) -> str:
-    """What has to stand in the file *name*. Raises PinError."""
+    """Return the contents of the file *name*. Raises PinError."""
     extras, bases = FILES[name]
     what = f".[{','.join(extras)}]" if extras else "the build of the project"
     lines = [f"# For {what}, by SHA-256; made from constraints.txt by make pins."]

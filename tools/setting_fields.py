@@ -1,4 +1,4 @@
-"""Every setting of a model by its path, those inside of lists and of what may be left out, too."""
+"""Every setting of a model by its path, including those in lists and in optional parts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pydantic.fields import FieldInfo
 
 
 def setting_fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Path and field of each, as ``groups[].topics[].name``. A group that is always there has no
-    line of its own.
+    """Return path and field of each, such as ``groups[].topics[].name``.
+
+    A group that is always present has no line of its own.
     """
     for name, field in model.model_fields.items():
         path = prefix + name

@@ -1,9 +1,8 @@
-"""A hook of MkDocs: pages of the site that stand outside ``docs/``, and links between all of them.
+"""MkDocs hook: pages of the site from outside ``docs/``, and links between all of them.
 
-A document links to others by its place in the repository, so that who reads it there gets on. The
-site has the same documents at other places: links between them are rewritten, and one to a file
-that is no page becomes the file's name, for the site does not have it. What leads nowhere stays as
-it is, and ``mkdocs build --strict`` ends with it.
+Documents link to each other by their places in the repository. The site has them at other places:
+links between them are rewritten, and a link to a file that is not a page becomes the file's name.
+Broken links stay as they are, and ``mkdocs build --strict`` fails on them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = "docs"
 
-#: Page of the site → where it stands in the repository.
+#: Page of the site → its place in the repository.
 OUTSIDE: Mapping[str, str] = {
     "architecture.md": "ARCHITECTURE.md",
     "changelog.md": "CHANGELOG.md",
@@ -33,18 +32,18 @@ OUTSIDE: Mapping[str, str] = {
     "clients/java.md": "thin_client/java/README.md",
     "clients/node.md": "thin_client/node/README.md",
 }
-#: What pages show that stands outside, likewise.
+#: The icon of pages, likewise.
 ICON = ("pictures/icon.svg", "proxy/console/static/icon.svg")
 _PAGES = {path: page for page, path in OUTSIDE.items()} | {"README.md": "index.md"}
 
-# Code first where it comes first: in C++ a lambda looks like a link.
+# Code has precedence over links: in C++ a lambda looks like a link.
 _CODE_OR_LINK = re.compile(
     r"^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence)[ ]*$"
     r"|\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s]+)\)"
     r"|(?P<ticks>`+)[^`].*?(?<!`)(?P=ticks)(?!`)",
     flags=re.M | re.S,
 )
-# What a page loads as it is shown; links that are followed by a click may lead anywhere.
+# Resources that a page loads when it is shown; links to click may lead anywhere.
 _LOADED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?((?:https?:)?//[^\s\">]+)"
     r"|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect|icon)[^>]*\bhref=\"?((?:https?:)?//[^\s\">]+)"
@@ -52,12 +51,12 @@ _LOADED = re.compile(
 
 
 def source_of(page: str) -> str:
-    """Where the site's *page* stands in the repository."""
+    """Return the place in the repository of the site's *page*."""
     return OUTSIDE.get(page, f"{DOCS}/{page}")
 
 
 def with_links_of_the_site(markdown: str, *, page: str) -> str:
-    """*markdown*, the text of the site's *page*, with its links as the site needs them."""
+    """Return *markdown*, the text of the site's *page*, with links rewritten for the site."""
 
     def rewritten(found: re.Match[str]) -> str:
         if found["target"] is None or re.match(r"#|/|[a-z][a-z0-9+.-]*:", found["target"]):
@@ -84,7 +83,7 @@ def _named(text: str, path: str) -> str:
 
 
 def loaded_from_elsewhere(html: str) -> list[str]:
-    """What the page *html* would have a browser load from another host."""
+    """Return what the page *html* would load from another host."""
     return [found[1] or found[2] for found in _LOADED.finditer(html)]
 
 
@@ -92,7 +91,7 @@ def loaded_from_elsewhere(html: str) -> list[str]:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """The pages from outside are added, and the icon."""
+    """Add the pages from outside, and the icon."""
     from mkdocs.structure.files import File
 
     for page, path in (*OUTSIDE.items(), ICON):
@@ -101,16 +100,14 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links are rewritten."""
+    """Rewrite links."""
     return with_links_of_the_site(markdown, page=page.file.src_uri)
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
-    """A page that loads something from elsewhere ends the build."""
+    """Fail the build if a page loads something from another host."""
     from mkdocs.exceptions import PluginError
 
     if found := loaded_from_elsewhere(output):
-        raise PluginError(
-            f"{page.file.src_uri}: it would load {found[0]}; the site has to do alone"
-        )
+        raise PluginError(f"{page.file.src_uri}: it loads {found[0]} from another host")
     return output

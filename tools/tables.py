@@ -1,7 +1,7 @@
-"""The tables in ``docs/`` that are made from code or results: settings, metrics, benchmarks,
-long chaos runs, options of the Spark source.
+"""Generator of the tables in ``docs/``: settings, metrics, benchmarks, long chaos runs, options of
+the Spark source.
 
-``python -m tools.tables`` writes them anew; a test fails while they are stale.
+``python -m tools.tables`` rewrites them from code and results; a test fails while they are stale.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tools.setting_fields import setting_fields
 
 ROOT = Path(__file__).resolve().parents[1]
 METRIC_PREFIX = "orderlane_"
-#: What the commands take where a required setting is not given.
+#: Values of the commands where a required setting is missing.
 _COMMANDS_TAKE = {"data": "`orderlane-data`"}
 
 
 def tables() -> dict[Path, dict[str, str]]:
-    """Document → name of a marked place in it → what should stand there."""
+    """Return document → name of a marked place in it → its text."""
     return {
         ROOT / "docs/settings.md": {
             "settings": settings_table(Settings),
@@ -45,7 +45,7 @@ def tables() -> dict[Path, dict[str, str]]:
 
 
 def settings_table(model: type[BaseModel]) -> str:
-    """Every setting of *model*: its path, default and reason."""
+    """Return every setting of *model*: its path, default and reason."""
     rows = [
         f"| `{path}` | {_default(path, field)} | {_cell(field.description or '')} |"
         for path, field in setting_fields(model)
@@ -54,7 +54,7 @@ def settings_table(model: type[BaseModel]) -> str:
 
 
 def metrics_table() -> str:
-    """Every metric: its name, labels and meaning."""
+    """Return every metric: its name, labels and meaning."""
     rows = [
         f"| `{METRIC_PREFIX}{each.name}` | {', '.join(each.labels) or '-'} | {_cell(each.help)} |"
         for each in definitions()
@@ -63,7 +63,7 @@ def metrics_table() -> str:
 
 
 def with_tables(text: str, contents: dict[str, str]) -> str:
-    """*text* with each marked place filled: ``<!-- table: name -->`` … ``<!-- end -->``."""
+    """Return *text* with each marked place filled: ``<!-- table: name -->`` … ``<!-- end -->``."""
     for name, table in contents.items():
         pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
         if (found := len(re.findall(pattern, text, flags=re.S))) != 1:

@@ -1,5 +1,5 @@
-"""Explores simulated worlds: draws plans, plays them, judges their histories, shrinks what failed.
+"""Explores simulated worlds: draws plans, plays them, judges their histories, shrinks failures.
 
-A plan is data: the parts of a world, and what happens to it when. The same plan brings the same
-history, byte for byte. ``make explore`` runs it.
+A plan is data: the nodes of a world and its timed actions. The same plan produces the same history,
+byte for byte. ``make explore`` runs it.
 """

@@ -1,6 +1,6 @@
-"""``make explore``: plays drawn plans until the time is over; prints what breaks a promise.
+"""``make explore``: plays drawn plans until the time is over and prints broken promises.
 
-Each failure is shrunk and printed as a test; its plan and history go to ``build/explored``. With a
+Each failure is shrunk and printed as a test; its plan and history go to ``build/explored``. After a
 failure the exit code is 1.
 """
 
@@ -19,7 +19,7 @@ from testkit.explorer.generator import FEATURES
 
 
 def main() -> int:
-    """Parse the options and explore; the exit code."""
+    """Parse the options and explore; return the exit code."""
     options = _options()
     until_s = time.monotonic() + options.minutes * 60
     shrink_s = 0.0 if options.no_shrink else options.shrink_s

@@ -1,4 +1,4 @@
-"""One plan after another: played, judged, shrunk and put down; and what all of them add up to."""
+"""Plays, judges, shrinks and saves one plan after another, and adds up the results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OUT = Path("build/explored")
 
 @dataclass(slots=True)
 class Summary:
-    """What a worker tells of one plan."""
+    """A worker's result for one plan."""
 
     seed: int
     virtual_s: float
@@ -35,19 +35,19 @@ class Summary:
 
 @dataclass(slots=True)
 class Totals:
-    """Of all plans so far."""
+    """Sums over all plans so far."""
 
     plans: int = 0
     virtual_s: float = 0.0
     combined_s: float = 0.0
-    """With several topics, groups and proxies."""
+    """Seconds with several topics, groups and proxies."""
     cpu_s: float = 0.0
     messages: int = 0
     done: Counter[str] = field(default_factory=Counter)
     failures: list[Summary] = field(default_factory=list)
 
     def add(self, summary: Summary) -> None:
-        """Count one more."""
+        """Add one plan."""
         self.plans += 1
         self.virtual_s += summary.virtual_s
         self.cpu_s += summary.cpu_s
@@ -60,14 +60,14 @@ class Totals:
 
 
 def be_quiet() -> None:
-    """Log nothing: what clients have to say of faults is no news here."""
+    """Disable logging: clients' messages about injected faults are expected."""
     logging.disable(logging.CRITICAL)
 
 
 def explore(
     seed: int, shrink_s: float, always: Collection[str] = (), never: Collection[str] = ()
 ) -> Summary:
-    """Play the plan that ``draw`` gives; what fails is shrunk for *shrink_s* at most."""
+    """Play the plan that ``draw`` returns; shrink a failure for at most *shrink_s* seconds."""
     plan = draw(seed, always=always, never=never)
     outcome = play(plan)
     summary = Summary(
@@ -103,7 +103,7 @@ def _report(seed: int, outcome: Outcome) -> str:
 
 
 def as_test(seed: int, outcome: Outcome) -> str:
-    """The plan as a test, to be put among those of ``tests/world``."""
+    """Return the plan as a test for ``tests/world``."""
     text = outcome.plan.to_json().decode()
     return (
         f"def test_explored_{seed}() -> None:\n"

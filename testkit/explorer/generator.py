@@ -1,6 +1,6 @@
-"""Draws plans. Each world has some of the features only, so that rare ones meet each other often.
+"""Draws plans. Each world has only some of the features, so that rare ones meet each other often.
 
-``draw`` depends on its arguments alone: the same seed, the same plan.
+``draw`` depends only on its arguments: the same seed gives the same plan.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 
 from testkit.explorer.plan import Action, ConsumerPlan, FlowPlan, Plan
 
-#: What may be part of a world, and how often it is.
+#: Features of a world, with their probabilities.
 FEATURES = {
     "several topics": 0.7,
     "several groups": 0.6,
     "several brokers": 0.25,
     "several proxies": 0.8,
-    "picky clients": 0.5,  # pull some topics of their group
-    "fickle clients": 0.15,  # go on with other topics, at another proxy
-    "unknown groups": 0.1,  # made by their first pull
+    "picky clients": 0.5,  # pull only some topics of their group
+    "fickle clients": 0.15,  # switch to other topics, at another proxy
+    "unknown groups": 0.1,  # created by their first pull
     "runs": 0.4,
     "ddmq clients": 0.2,
     "small windows": 0.45,
     "little memory": 0.3,
     "large bodies": 0.35,
     "slow handlers": 0.3,
-    "hot keys": 0.4,  # most messages are of one key
+    "hot keys": 0.4,  # most messages have the same key
     "long names": 0.1,
     "odd properties": 0.08,
     "stuck keys": 0.5,
@@ -35,7 +35,7 @@ FEATURES = {
     "odd keys": 0.25,
     "long properties": 0.1,
     "keyless": 0.2,
-    "native producers": 0.3,  # send to brokers themselves
+    "native producers": 0.3,  # send directly to brokers
     "tags": 0.2,
     "filters": 0.15,
     "rates": 0.15,
@@ -50,9 +50,9 @@ FEATURES = {
     "more queues": 0.15,
     "fewer queues": 0.1,
     "broadcast": 0.1,
-    "dead letters": 0.15,  # are sent back
+    "dead letters": 0.15,  # are redriven
     "retention": 0.15,
-    "small messages": 0.2,  # the broker takes no larger ones than 64 KiB
+    "small messages": 0.2,  # the broker accepts at most 64 KiB
     "kills": 0.5,
     "power losses": 0.25,
     "stops": 0.35,  # graceful ones
@@ -64,9 +64,9 @@ FEATURES = {
     "slow disks": 0.15,
     "full disks": 0.1,
     "churn": 0.4,  # clients come and go
-    "latecomers": 0.3,  # flows that begin later
+    "latecomers": 0.3,  # flows that start later
 }
-#: Liveness is judged while nothing is at fault, so some worlds have none of these.
+#: Liveness is judged in times without faults, so some worlds have none of these.
 FAULTS = frozenset(
     (
         *("kills", "power losses", "stops", "freezes", "cuts", "slow links", "resets of links"),
@@ -75,7 +75,7 @@ FAULTS = frozenset(
     )
 )
 _CALM = 0.35
-#: How often the first key of a topic, or the first odd one, is meant, where a key is.
+#: Probability of choosing the first key of a topic, or the first odd one, wherever a key is drawn.
 _MARKED = 0.6
 _ODD_KEYS = ["k\x01x", "k ", " k", "ключ", "k" * 300, "a b", "0", "k\u2028", "%", "#"]
 _DELAYS = {"TIMER_DELAY_MS", "DELAY"}
@@ -85,7 +85,7 @@ _VERBS = ("pause", "resume", "park", "redrive", "skip", "retry")
 
 @dataclass
 class _Drawing:
-    """The plan of *seed* while it is drawn."""
+    """The state while the plan of *seed* is drawn."""
 
     seed: int
     always: Collection[str] = ()
@@ -95,7 +95,7 @@ class _Drawing:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"plan {self.seed}")
-        # Each by itself, so that a new feature leaves the others of a seed as they are.
+        # Drawn independently, so that a new feature does not change the others of a seed.
         drawn = {
             name
             for name, often in FEATURES.items()
@@ -183,7 +183,8 @@ class _Drawing:
         chance, consumers = self.chance, []
         for group in groups:
             own = [each["name"] for each in group["topics"]]
-            # Each client of a broadcast group is a group, of which every topic has to be pulled.
+            # Each client of a broadcast group is a group of its own, and every topic of it has to
+            # be pulled.
             splits = len(own) > 1 and group.get("mode") != "broadcast"
             if self.has("picky clients") and splits:
                 wanted: list[list[str] | None] = [[each] for each in own]
@@ -259,7 +260,7 @@ class _Drawing:
                         tags=["a", "b", "c"] if self.has("tags") else [None],
                         native=(
                             self.has("native producers")
-                            and not properties.keys() & _DELAYS  # they would have their delay
+                            and not properties.keys() & _DELAYS  # these would keep their delay
                             and chance.random() < 0.5
                         ),
                     )
@@ -286,7 +287,7 @@ class _Drawing:
         return {**self._acts(), **self._faults()}
 
     def _acts(self) -> dict[str, Any]:
-        """What handlers and operators do, by feature."""
+        """Draw actions of handlers and operators, by feature."""
         return {
             "slow handlers": None,
             "stuck keys": lambda plan: self._habit(plan, "stick"),
@@ -306,7 +307,7 @@ class _Drawing:
         }
 
     def _faults(self) -> dict[str, Any]:
-        """What machines and the network do, by feature."""
+        """Draw faults of machines and the network, by feature."""
         return {
             "kills": lambda plan: ("kill", {"node": self._node(plan), **self._for(0.5, 25)}),
             "power losses": self._power_loss,
@@ -369,7 +370,7 @@ class _Drawing:
         return {**place, "queue": f"{self.chance.choice(list(plan['brokers']))}_{queue}"}
 
     def _key(self, plan: dict[str, Any]) -> dict[str, Any]:
-        """A key of a topic: mostly the same one, so that what is done to keys meets."""
+        """Return a key of a topic, mostly the same one, so that operations on keys meet."""
         place = self._place(plan)
         keys = [key for key in dict.fromkeys(plan["keys"][place["topic"]]) if key]
         odd = [key for key in keys if key in _ODD_KEYS]
@@ -465,7 +466,7 @@ def _topics_of(plan: dict[str, Any], name: str) -> list[str]:
 
 
 def draw(seed: int, *, always: Collection[str] = (), never: Collection[str] = ()) -> Plan:
-    """The plan of *seed*; *always* and *never* name features that it has and has not."""
+    """Return the plan of *seed*; *always* and *never* name required and excluded features."""
     drawing = _Drawing(seed, always, never)
     chance = drawing.chance
     seconds = chance.choice([60.0, 120.0, 240.0])

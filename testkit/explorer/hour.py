@@ -1,7 +1,7 @@
-"""``python -m testkit.explorer.hour``: what an hour of a busy world costs.
+"""``python -m testkit.explorer.hour``: cost of simulating one busy hour.
 
-Three proxies, four groups, eight queues, 50 clients, a fault every half a minute. Prints how many
-seconds of a processor it took, and the verdict; ``--json`` for programs.
+Three proxies, four groups, eight queues, 50 clients, and a fault every 30 s. Prints the processor
+time in seconds and the verdict; ``--json`` for programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _FAULT_EVERY_S = 30.0
 
 
 def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 22.0) -> Plan:
-    """A busy world; each producer sends a message every *every_s* on average."""
+    """Return the plan of a busy world; each producer sends a message every *every_s* seconds on
+    average.
+    """
     chance = random.Random(f"hour {seed}")
     topics = {"orders": _QUEUES // 2, "payments": _QUEUES // 2}
     consumers = [
@@ -56,7 +58,7 @@ def hour_plan(seed: int, *, seconds: float = 3600.0, every_s: float = 22.0) -> P
 
 
 def _groups(topics: dict[str, int]) -> list[dict[str, Any]]:
-    """Each reads all topics, with leases of its own length."""
+    """Return groups that each read all topics, with different leases."""
     return [
         {
             "name": f"group-{number}",
@@ -75,7 +77,7 @@ def _groups(topics: dict[str, int]) -> list[dict[str, Any]]:
 
 
 def _faults(chance: random.Random, seconds: float) -> list[Action]:
-    """One after the other, the last of them a minute before the end."""
+    """Return faults one after the other, the last one a minute before the end."""
     nodes = [*(f"proxy-{number}" for number in range(_PROXIES)), "broker-a", "nameserver"]
     links = [(f"proxy-{number}", "broker-a") for number in range(_PROXIES)]
     actions = []
@@ -103,7 +105,7 @@ def _faults(chance: random.Random, seconds: float) -> list[Action]:
 
 
 def main() -> int:
-    """Play it; the exit code is 1 if a promise was broken."""
+    """Play the plan; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0)

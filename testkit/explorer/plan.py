@@ -1,4 +1,4 @@
-"""A plan: the parts of a world, and what happens to it when. Plain data, to JSON and back."""
+"""A plan: the nodes of a world and its timed actions. Plain data that converts to JSON and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """At *at_s* (seconds after the world has begun) *kind* happens with *args*."""
+    """At *at_s* (seconds after the start of the world), *kind* happens with *args*."""
 
     at_s: float
     kind: str
@@ -19,7 +19,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    """A consumer of *group*; *proxy* is the one it prefers, *topics* None means all topics."""
+    """A consumer of *group*; *proxy* is its preferred one, *topics* None means all topics."""
 
     group: str
     topics: list[str] | None
@@ -27,7 +27,7 @@ class ConsumerPlan:
     concurrency: int = 4
     max_run: int = 1
     ddmq: str | None = None
-    """The mode of a DDMQ-style client; None: a client of ours."""
+    """The mode of a DDMQ-style client; None: orderlane's client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class FlowPlan:
     properties: dict[str, str] = field(default_factory=dict)
     tags: list[str | None] = field(default_factory=lambda: [None])
     native: bool = False
-    """Sent to the brokers, as RocketMQ's own producers do, not by a proxy."""
+    """Sent directly to the brokers, like RocketMQ's own producers, not through a proxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that a world is made of. *seconds*: how long things happen, before all is healed."""
+    """A complete world. *seconds*: duration of the actions, before all faults are healed."""
 
     seed: int
     seconds: float
@@ -64,12 +64,12 @@ class Plan:
     actions: list[Action]
 
     def to_json(self) -> bytes:
-        """For a file."""
+        """Return JSON for a file."""
         return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2)
 
     @classmethod
     def from_json(cls, content: bytes) -> Plan:
-        """The plan in a file. Raises KeyError or TypeError if it is none."""
+        """Return the plan in a file. Raises KeyError or TypeError if it is invalid."""
         data = orjson.loads(content)
         return cls(
             **{
@@ -81,10 +81,10 @@ class Plan:
         )
 
     def changed(self, **changes: Any) -> Plan:
-        """The same with other fields."""
+        """Return a copy with other fields."""
         return replace(self, **changes)
 
     @property
     def messages(self) -> int:
-        """How many are sent."""
+        """Return the number of messages sent."""
         return sum(flow.count for flow in self.flows)

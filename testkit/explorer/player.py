@@ -1,4 +1,6 @@
-"""Plays a plan in a world: starts its parts, does what it says, heals all, drains, and judges."""
+"""Plays a plan in a world: starts its nodes, performs its actions, heals faults, drains, and
+judges.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from testkit.simulation.history import Event
 from testkit.simulation.loop import START_NS, StandsStill
 from testkit.simulation.world import BrokerNode, Died, ProxyNode, World, simulate
 
-#: Virtual machines are never slow: what a rule waits for follows from settings alone.
+#: Virtual machines are never slow, so limits follow from settings alone.
 LIMITS = Limits(
     commit_s=15.0,
     delivery_s=15.0,
@@ -37,7 +39,7 @@ LIMITS = Limits(
     demand_s=75.0,
     settle_s=25.0,
 )
-#: After everything is healed: share, hand-over, drain and lease, twice, and the backlog.
+#: After healing: share, hand-over, drain and lease, twice, and the backlog.
 _DRAIN_S = 240.0
 _LOOK_S = 5.0
 _QUIET_S = 20.0
@@ -45,13 +47,13 @@ _QUIET_S = 20.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a plan."""
+    """The result of a plan."""
 
     plan: Plan
     violations: dict[str, str]
-    """By id of the invariant: the first sentence of each, with the count."""
+    """By id of the invariant: its first sentence, with the count."""
     errors: list[str]
-    """Failures inside processes that nothing expected."""
+    """Unexpected failures inside processes."""
     events: list[Event]
     virtual_s: float
     cpu_s: float
@@ -60,12 +62,12 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """True if any promise was broken."""
+        """Whether any promise was broken."""
         return bool(self.violations or self.errors)
 
     @property
     def signature(self) -> tuple[str, ...]:
-        """What it fails by, to compare with a shorter plan's."""
+        """The kind of failure, to compare with that of a shorter plan."""
         return tuple(sorted(self.violations)) or tuple(each[:40] for each in self.errors[:1])
 
 
@@ -105,12 +107,12 @@ def play(plan: Plan) -> Outcome:
 
 
 def judge(events: list[Event]) -> dict[str, str]:
-    """What the history checker finds, by id."""
+    """Return the findings of the history checker, by id."""
     checker = HistoryChecker(limits=LIMITS)
     for event in events:
         checker.on_event(event)
     if not any(event["e"] == "deliver" for event in events):
-        return {}  # whether anybody wanted what was sent is known to the player
+        return {}  # the player knows which messages were wanted
     found = checker.report().violations
     return {name: f"{each.count}x {_first(each)}" for name, each in sorted(found.items())}
 
@@ -139,7 +141,7 @@ class Player:
         self.habits = Habits()
         self.done: Counter[str] = Counter()
         self.left: str | None = None
-        """What was not finished when the time to drain was over."""
+        """Sentences about messages still unfinished at the end of the drain."""
         self._groups = deepcopy(plan.groups)
         self._numbers: Counter[str] = Counter()
         self._over = asyncio.Event()
@@ -148,7 +150,7 @@ class Player:
         self._unfinished = Unfinished(self._groups, plan.consumers)
 
     async def run(self) -> None:
-        """All of it; nothing, if the proxies refuse the settings."""
+        """Run the whole plan; do nothing if the proxies reject the settings."""
         try:
             await self._start()
         except SettingsError:
@@ -204,7 +206,7 @@ class Player:
         )
 
     def _by_key(self, group: str) -> bool:
-        """Whether all that *group* consumes is in order by message key, and stays so."""
+        """Return whether *group* always consumes all its topics in order by message key."""
         rules = [each for own in self.plan.groups if own["name"] == group for each in own["topics"]]
         changes = [each.args.get("change", {}) for each in self.plan.actions]
         return all(each.get("order_key") == "KEY" for each in rules) and not any(
@@ -264,7 +266,7 @@ class Player:
             self.done[action.kind] += 1
 
     async def _wait(self, seconds: float) -> None:
-        """That long, or until all is to be healed."""
+        """Wait for this time, or until all faults are to be healed."""
         try:
             async with asyncio.timeout(seconds):
                 await self._over.wait()
@@ -274,7 +276,7 @@ class Player:
     async def _fault(
         self, what: str, target: str, for_s: float, end: Callable[[], Awaitable[None] | None]
     ) -> None:
-        """A fault has begun: tell of it, and of its end."""
+        """Report the begin of a fault, and its end later."""
         self._numbers[what] += 1
         about = {"what": what, "target": f"{target} #{self._numbers[what]}"}
         self.world.nemesis.write("nemesis", **about, phase="begin")
@@ -394,7 +396,7 @@ class Player:
         for_s: float,
         topics: list[str] | None = None,
     ) -> bool:
-        """It ends, and begins again; with *topics* it pulls these from then on."""
+        """Stop a client and start it again; with *topics* it pulls these from then on."""
         name = f"consumer-{consumer}"
         there = self.world.nodes[name]
         assert isinstance(there, ConsumerNode)
@@ -434,7 +436,7 @@ class Player:
         self.habits.failing.discard((group, key))
 
     async def _ask_each(self, path: str, **body: Any) -> bool:
-        """Ask proxies until one has done it."""
+        """Ask the proxies one by one until one succeeds."""
         for proxy in self.world.proxies:
             if proxy.runs:
                 status, _ = await self.world.http(proxy, path, {"reason": "explored", **body})
@@ -498,7 +500,7 @@ class Player:
                 if (each["name"], rules["name"]) == (group, topic):
                     rules.update(change)
                     self._unfinished.tags_change(group, topic, rules.get("tags", "*"))
-                    if "order_key" in change:  # going back would be settings of before
+                    if "order_key" in change:  # going back would restore the settings from before
                         rules["order_key_version"] = rules.get("order_key_version", 0) + 1
         self.world.write_settings(self._groups)
 
@@ -537,7 +539,7 @@ class Player:
             self.left = "; ".join(self._left()) or "keys are still parked or paused"
 
     async def _let_all_go(self) -> bool:
-        """Redrive what is parked and resume what is paused; True if there was nothing."""
+        """Redrive all parked keys and resume all paused ones; return True if there were none."""
         free = True
         for proxy in self._alive():
             for group in self._groups:

@@ -1,4 +1,4 @@
-"""Shrinks a plan that fails to a shorter one that fails in the same way."""
+"""Shrinks a failing plan to a shorter one that fails in the same way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def shrink(
     run: Callable[[Plan], Outcome] = play,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """The outcome of the shortest plan found in *within_s* that breaks one of the same promises."""
+    """Return the outcome of the shortest plan found in *within_s* that breaks one of the same
+    promises.
+    """
     until_s = now_s() + within_s
     wanted = set(outcome.signature)
     best = outcome
@@ -37,7 +39,7 @@ def shrink(
 
 
 def _shorter(plan: Plan) -> Iterator[Plan]:
-    """Plans with less in them, the much shorter ones first."""
+    """Yield shorter plans, the shortest first."""
     for actions in _without_parts(plan.actions):
         yield plan.changed(actions=actions)
     for flows in _without_parts(plan.flows):
@@ -68,7 +70,7 @@ def _shorter(plan: Plan) -> Iterator[Plan]:
 
 
 def _without_parts(parts: Sequence[T]) -> Iterator[list[T]]:
-    """*parts* without a half, a quarter, … one of them."""
+    """Yield *parts* without a half, a quarter, … one of them."""
     size = len(parts)
     while size:
         for begin in range(0, len(parts), size):

@@ -1,8 +1,8 @@
-"""What people do to topics of a world, told in its history where and when it is done.
+"""Changes to topics of a world, recorded in its history where and when they happen.
 
-A broker that is away does nothing of it, and comes back with the queues that it had. So each is
-asked by itself until it has done it, and a life of the topic ends or begins at that broker: what
-was said of all while one was away would have messages of one life judged as those of two.
+A stopped broker does not perform the change and returns with its old queues. So each broker is
+asked individually until it succeeds, and the life of the topic ends or begins at that broker. A
+single event for all brokers would let messages of one life be judged as those of two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from broker_core.errors import RemotingError
 from testkit.simulation.world import Died, World
 
-#: ``Player._fault``: what, at what, for how long, and how it ends.
+#: ``Player._fault``: kind, target, duration, and how it ends.
 Fault = Callable[[str, str, float, Callable[[], Awaitable[None]]], Awaitable[None]]
 #: Longer than any fault.
 _TRIES = 60
@@ -32,22 +32,25 @@ class TopicActs:
         fault: Fault,
         wait: Callable[[float], Awaitable[None]],
     ) -> None:
-        """*queues*: how many each topic has at first; *wait*: that long, or until all is healed."""
+        """Create the actor.
+
+        *queues*: initial number per topic; *wait*: waits for a time, or until all is healed.
+        """
         self.held: set[str] = set()
-        """Topics that get no sends now."""
+        """Topics that currently get no sends."""
         self._world = world
         self._fault = fault
         self._wait = wait
-        self._most = dict(queues)  # that the topic has had in this life
+        self._most = dict(queues)  # highest number of queues in this life of the topic
 
     async def recreate(
         self, topic: str, queues: int, for_s: float, broker: str | None = None
     ) -> bool:
-        """Delete *topic*, at one *broker* perhaps, and create it again *for_s* later."""
+        """Delete *topic*, optionally at one *broker* only, and create it again *for_s* later."""
         if topic in self.held:
             return False
         self.held.add(topic)
-        await self._wait(_SENT_S)  # what is being sent has come in, or has failed
+        await self._wait(_SENT_S)  # sends in progress arrive or fail meanwhile
         self._most[topic] = queues
         brokers = [each.name for each in self._world.brokers if broker in (None, each.name)]
         for each in brokers:
@@ -68,12 +71,14 @@ class TopicActs:
         return True
 
     async def queues(self, topic: str, read: int, write: int) -> bool:
-        """Have *topic* read in more queues, never in fewer; False if no broker runs."""
+        """Let *topic* be read in more queues, never in fewer; return False if no broker runs."""
         self._most[topic] = read = max(read, self._most.get(topic, 0))
         return await self._ask_those_there(topic, read, write)
 
     async def fewer_queues(self, topic: str, read: int, write: int, all: int, for_s: float) -> bool:
-        """What stands in queues that are no longer read waits until they are read again."""
+        """Reduce the queues that are read; messages in the others wait until they are read
+        again.
+        """
         if not await self._ask_those_there(topic, read, write):
             return False
 
@@ -85,11 +90,14 @@ class TopicActs:
         return True
 
     async def _read_all(self, topic: str, queues: int, broker: str) -> None:
-        most = max(queues, self._most.get(topic, 0))  # more were made, perhaps
+        most = max(queues, self._most.get(topic, 0))  # perhaps more were created
         await self._world.make_topic(topic, most, broker=broker)
 
     async def _ask_those_there(self, topic: str, read: int, write: int) -> bool:
-        """False if none is; one that does not answer may do it all the same."""
+        """Ask the running brokers; return False if none runs.
+
+        A broker without an answer may still have done it.
+        """
         there = [each.name for each in self._world.brokers if each.runs]
         for name in there:
             with suppress(RemotingError, Died):
@@ -97,7 +105,7 @@ class TopicActs:
         return bool(there)
 
     async def _insist(self, ask: Callable[[], Awaitable[None]]) -> bool:
-        """Ask until it is done. If it cannot be done, that is a failure of the world."""
+        """Ask until it succeeds. A permanent failure is a failure of the world."""
         for _ in range(_TRIES):
             try:
                 await ask()

@@ -1,4 +1,4 @@
-"""What was sent in a world, what has ended for whom, and so what is left."""
+"""Sent and finished messages of a world, and so the unfinished ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Place = tuple[str, int]  # queue and offset
 
 
 class Unfinished:
-    """Messages that consumers want and that have not ended, by the events of a world."""
+    """Wanted messages that are not finished, from the events of a world."""
 
     def __init__(self, groups: Sequence[dict[str, Any]], consumers: Sequence[ConsumerPlan]) -> None:
-        """*groups*: their settings, as they are at any time."""
+        """Create it empty. *groups*: their current settings."""
         self._groups = groups
         self._consumers = consumers
         self._seen = 0
@@ -31,11 +31,13 @@ class Unfinished:
         self._finished: dict[tuple[str, str], set[_Place]] = {}  # by group and topic
 
     def tags_change(self, group: str, topic: str, expression: str) -> None:
-        """*group* wants other tags of *topic*: a message is owed only if all rules accept it."""
+        """Note the new tags of *topic* for *group*; a message is owed only if all rules accept
+        it.
+        """
         self._tag_rules[group, topic].append(parse_tags(expression))
 
     def left(self, events: Sequence[Event]) -> list[str]:
-        """A sentence for each group and topic with unfinished messages."""
+        """Return one sentence for each group and topic with unfinished messages."""
         self._look_at(events)
         left = []
         for group in self._groups:
@@ -79,14 +81,14 @@ class Unfinished:
         return self._finished.setdefault((event["group"], event["topic"]), set())
 
     def _moved(self, reset: Event) -> None:
-        """A person moved a group: what lies below has ended, what lies above has not."""
+        """Note that an operator moved a group: messages below are finished, those above are not."""
         finished = self._finished_by(reset)
         for place in self._sent.get(reset["topic"], ()):
             if place[0] == reset["queue"]:
                 (finished.add if place[1] < reset["to"] else finished.discard)(place)
 
     def _forget(self, topic: str, broker: str | None) -> None:
-        """A life of *topic* has ended, perhaps at one *broker* alone."""
+        """Forget a life of *topic*, perhaps at one *broker* only."""
 
         def is_gone(place: _Place) -> bool:
             return broker in (None, broker_of(place[0]))
@@ -98,7 +100,7 @@ class Unfinished:
                 finished.difference_update([*filter(is_gone, finished)])
 
     def _readers(self, group: dict[str, Any], topic: str) -> list[str]:
-        """The groups, as histories name them, that want *topic* for *group*."""
+        """Return the groups, by their names in histories, that want *topic* for *group*."""
         clients = [
             f"consumer-{number}"
             for number, each in enumerate(self._consumers)

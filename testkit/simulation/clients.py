@@ -1,4 +1,6 @@
-"""Producers and consumers of a world: the Python thin client with handlers of changing habits."""
+"""Producers and consumers of a world: the Python thin client with handlers whose behavior
+changes.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ _OF_THE_TRANSPORT = frozenset(
 
 
 def digest(body: bytes, key: str | None, tag: str | None, properties: Mapping[str, str]) -> str:
-    """A name for what a handler sees of a message."""
+    """Return a digest of the message as a handler sees it."""
     own = sorted(each for each in properties.items() if each[0] not in _OF_THE_TRANSPORT)
     content = orjson.dumps([body.hex(), key, tag, own])
     return f"{zlib.crc32(content):08x}"
@@ -55,7 +57,7 @@ def digest(body: bytes, key: str | None, tag: str | None, properties: Mapping[st
 
 @dataclass(slots=True)
 class Habits:
-    """How handlers behave, by (group, key); a program changes it while they work."""
+    """Behavior of handlers by (group, key), which a program changes while they run."""
 
     failing: set[tuple[str, str]] = field(default_factory=set)
     stuck: set[tuple[str, str]] = field(default_factory=set)
@@ -66,14 +68,14 @@ class Habits:
         self.work_s = seconds
 
     def cure(self) -> None:
-        """Nothing fails, sticks or is slow any more."""
+        """Stop all failures, blocks and slowness."""
         self.work_s = 0.01
         self.failing.clear()
         self.stuck.clear()
 
 
 class _Observer(HistoryObserver):
-    """Adds to each start of a handler what the handler saw."""
+    """Adds the handler's view of the message to each start event."""
 
     def on_handle_start(self, message: Message) -> None:
         self.open += 1
@@ -82,7 +84,9 @@ class _Observer(HistoryObserver):
 
 
 class ConsumerNode(Node):
-    """A consumer of *group* that pulls *topics* (None: all) at the first of *servers* to answer."""
+    """A consumer of *group* that pulls *topics* (None: all) from the first of *servers* that
+    answers.
+    """
 
     def begin(
         self,
@@ -97,9 +101,11 @@ class ConsumerNode(Node):
         broadcast: bool = False,
         by_key: bool = True,
     ) -> None:
-        """Go to work in a process of its own; *ddmq*: as DDMQ's client of that mode; *broadcast*:
-        the group gives every message to each of its clients; *by_key*: it has its order by KEY,
-        which a client of DDMQ is not told.
+        """Start in a process of its own.
+
+        *ddmq*: behave like DDMQ's client of that mode. *broadcast*: the group delivers every
+        message to each of its clients. *by_key*: the group orders by KEY; DDMQ's clients do not
+        receive the order key.
         """
         told = f"{group}%{self.name}" if broadcast else group
         process = self.new_process()
@@ -174,18 +180,18 @@ class ConsumerNode(Node):
 
     @property
     def ended(self) -> bool:
-        """True once it has drained by its own will."""
+        """Whether it drained and stopped by itself."""
         return self._main.done()
 
     def stop(self) -> None:
-        """Drain, and end."""
+        """Drain and stop."""
         assert self.process is not None
         if self.process.runs:
             self.process.run(self._stop)
 
 
 class _Telling(AsyncProducer):
-    """Tells the history of each try that may have stored what is sent again."""
+    """Records in the history each attempt that may have stored a message that is sent again."""
 
     pen: Pen
     topic: str
@@ -203,8 +209,8 @@ class _Telling(AsyncProducer):
 
 @dataclass(slots=True)
 class Flow:
-    """What a producer sends to *topic*: a message of one of *keys* every *every_s*, until *left*
-    messages are sent.
+    """A producer's messages to *topic*: one of *keys* every *every_s* seconds, *left* messages in
+    all.
     """
 
     topic: str
@@ -224,7 +230,7 @@ class ProducerNode(Node):
     """Sends flows; each flow's messages one after the other. Topics in *held* have to wait."""
 
     def begin(self, servers: Sequence[str], *, held: Set[str] = frozenset()) -> None:
-        """Go to work in a process of its own: flows come by ``send``."""
+        """Start in a process of its own; flows are added by ``send``."""
         self.held = held
         process = self.new_process()
         self.pen = process.run(lambda: Pen(self.world.events, self.name, parts=("producer",)))
@@ -233,11 +239,11 @@ class ProducerNode(Node):
         self.acknowledged = 0
 
     def send_by(self, servers: Sequence[str]) -> None:
-        """Send flows that begin from now on by these."""
+        """Send flows that start from now on to these servers."""
         self.servers = list(servers)
 
     async def send(self, flow: Flow) -> None:
-        """Send *flow* beside those under way; return at its end, or that of the process."""
+        """Send *flow* concurrently with others; return at its end, or that of the process."""
         with suppress(Died):
             await self.do(self._send(flow))
 
@@ -257,7 +263,7 @@ class ProducerNode(Node):
                 await asyncio.sleep(flow.every_s * (0.5 + process.chance.random()))
 
     async def send_natively(self, flow: Flow) -> None:
-        """As ``send``, to the brokers themselves."""
+        """Like ``send``, but directly to the brokers."""
         with suppress(Died):
             await self.do(self._send_natively(flow))
 
@@ -337,10 +343,10 @@ class ProducerNode(Node):
 
 
 def add_consumer(world: World, name: str) -> ConsumerNode:
-    """A place for a consumer."""
+    """Add a node for a consumer."""
     return world.add(ConsumerNode, name)
 
 
 def add_producer(world: World, name: str) -> ProducerNode:
-    """A place for a producer."""
+    """Add a node for a producer."""
     return world.add(ProducerNode, name)

@@ -1,8 +1,8 @@
-"""A disk that forgets: on power loss what was not synced is gone, torn, or there in part.
+"""A disk that loses data: after a power loss, unsynced writes are gone, torn, or partly present.
 
-The files are real ones below a temporary folder, best on a memory file system. Between ``install``
-and its end the calls of ``os`` that change files keep what is needed to undo them; a sync of a file
-or folder makes its changes final. All else, and all other files, pass through.
+The files are real ones below a temporary folder, best on a memory file system. While installed, the
+calls of ``os`` that change files keep undo information; a sync of a file or folder makes its
+changes final. Other calls and other files pass through.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _real_open = io.open
 
 @dataclass(slots=True)
 class _Write:
-    """*old* stood at *position* before; the file had *size* bytes then."""
+    """A write. *old* was at *position* before; the file then had *size* bytes."""
 
     position: int
     length: int
@@ -44,7 +44,7 @@ class _Write:
 
 @dataclass(slots=True)
 class _File:
-    """What of one inode is not on the platter yet."""
+    """Unsynced changes of one inode."""
 
     path: str
     writes: list[_Write] = field(default_factory=list)
@@ -52,7 +52,9 @@ class _File:
 
 
 class Disk:
-    """The disk below *folder*; the folders in it are the disks of hosts, lost one by one."""
+    """The disk below *folder*; its subfolders are the disks of hosts, which lose data
+    independently.
+    """
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder = folder
@@ -69,22 +71,22 @@ class Disk:
     # ---- faults ---------------------------------------------------------------------------------
 
     def fill(self, host: Path) -> None:
-        """Nothing more can be written below *host* until ``free``."""
+        """Fail all writes below *host* until ``free``."""
         self._full.add(f"{host}{os.sep}")
 
     def free(self, host: Path) -> None:
-        """There is room again."""
+        """Allow writes again."""
         self._full.discard(f"{host}{os.sep}")
 
     def release(self, process: SimulatedProcess) -> None:
-        """*process* is dead: its locks on files are free."""
+        """Free the file locks of *process*, which is dead."""
         for descriptor, (_, owner, _) in self._descriptors.items():
             if owner is process:
                 with suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def lose_power(self, host: Path) -> None:
-        """Undo below *host* what was not synced, or a part of it."""
+        """Undo unsynced changes below *host*, or a part of them."""
         prefix = f"{host}{os.sep}"
         for inode in sorted(self._files, key=lambda each: self._files[each].path):
             file = self._files[inode]
@@ -114,7 +116,7 @@ class Disk:
             _real["close"](descriptor)
 
     def _undo(self, descriptor: int, write: _Write, from_byte: int) -> None:
-        """Undo *write* but for its first *from_byte* bytes."""
+        """Undo *write* except for its first *from_byte* bytes."""
         if from_byte < len(write.old):
             _real["pwrite"](descriptor, write.old[from_byte:], write.position + from_byte)
         size = _real["fstat"](descriptor).st_size
@@ -126,7 +128,7 @@ class Disk:
 
     @contextmanager
     def install(self) -> Iterator[None]:
-        """Have the calls of ``os`` pass through here."""
+        """Redirect the calls of ``os`` to this disk."""
         ours: dict[str, Any] = {
             "open": self._open,
             "close": self._close,
@@ -150,7 +152,7 @@ class Disk:
             for name in ours:
                 setattr(os, name, _real[name])
             io.open = builtins.open = _real_open  # type: ignore[assignment]
-            for descriptor in self._descriptors:  # killed processes closed nothing
+            for descriptor in self._descriptors:  # killed processes closed no files
                 _real["close"](descriptor)
             self._descriptors.clear()
 
@@ -283,7 +285,7 @@ class Disk:
         self._entered(new, undo)
 
     def _tear(self, path: str, file: _File) -> None:
-        """Its content was never synced: a power loss may leave any part of it."""
+        """Tear a file whose content was never synced: a power loss may leave any part of it."""
         content = Path(path).read_bytes()
         file.writes.append(_Write(0, len(content), b"", 0))
 
@@ -304,7 +306,7 @@ class Disk:
             self._entered(text, lambda: _real["unlink"](text))
 
     def _keep(self, path: str) -> str | None:
-        """Another name of the file at *path*, for the case that it has to come back."""
+        """Link the file at *path* under another name, so that it can be restored."""
         if not os.path.isfile(path):
             return None
         self._stashed += 1
@@ -316,7 +318,7 @@ class Disk:
         folder = os.path.dirname(path)
         steps = self._entries.setdefault(folder, [])
         steps.append((path, undo))
-        if len(steps) > 200:  # nothing syncs this folder: the system does after a while
+        if len(steps) > 200:  # no sync of this folder: the system writes it after a while
             del steps[:100]
 
     def _require_room(self, path: str) -> None:

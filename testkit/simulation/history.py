@@ -1,4 +1,4 @@
-"""The history of a world: what all processes wrote, in the order in which it happened."""
+"""The history of a world: the events of all processes, in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTAINERS = frozenset((list, dict, tuple))
 
 
 class Pen:
-    """Writes the events of one process; times rise with every event of the world."""
+    """Writes the events of one process; times increase with every event of the world."""
 
     def __init__(self, events: list[Event], node: str, *, parts: Iterable[str] = ()) -> None:
         self.enabled = True
@@ -33,15 +33,15 @@ class Pen:
             last_ns = self._events[-1]["t_ns"] if self._events else 0
             at_ns = max(now_ns(), last_ns + 1)
             head = {"e": event, "t_ns": at_ns, "wall_ms": wall_ms(), "node": self._node}
-            # As JSON has them: what the process changes later has been written already.
+            # Converted to JSON values now, because the process may change them later.
             self._events += [{**head, **_plain(fields)} for fields in each]
 
     def silence(self) -> None:
-        """Write nothing from now on: the process has died."""
+        """Discard all further events: the process has died."""
         self.enabled = False
 
     def close(self) -> None:
-        """Write ``stop``: the process ended by its own will."""
+        """Write ``stop``: the process stopped by itself."""
         self.write("stop")
         self.enabled = False
 
@@ -55,16 +55,16 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lines(events: Iterable[Event]) -> bytes:
-    """The history as files have it: one JSON line an event."""
+    """Return the history as in files: one JSON line per event."""
     return b"".join(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE) for event in events)
 
 
 def digest(events: Iterable[Event]) -> str:
-    """A name for the history, the same only for the same bytes."""
+    """Return a digest of the history, equal only for equal bytes."""
     return hashlib.sha256(lines(events)).hexdigest()
 
 
 def save(events: Iterable[Event], path: Path) -> None:
-    """Write it to a file that ``orderlane verify-history`` takes."""
+    """Write it to a file that ``orderlane verify-history`` accepts."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(lines(events))

@@ -1,8 +1,8 @@
-"""An event loop that never waits: time passes when nothing is left to do before the next timer.
+"""An event loop that never waits: time advances to the next timer when no callback is left.
 
-Each timer rings up to 100 µs late, by a seeded amount, so timers set for the same instant ring in
-any order. Connections are those of ``network``; functions given to an executor run in the loop
-itself, and their outcomes come a moment later.
+Each timer fires up to 100 µs late, by a seeded amount, so timers for the same instant fire in any
+order. Connections are those of ``network``; functions given to an executor run in the loop itself,
+and their results arrive a moment later.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any
 from testkit.simulation.network import Network
 from testkit.simulation.process import PROCESS, SimulatedProcess, State
 
-#: Virtual time begins here, ns: on no round number, and far from 0, which often means "never".
+#: Start of virtual time, ns: not a round number, and far from 0, which often means "never".
 START_NS = 1_000_000_000_007
-#: Most callbacks without time passing: beyond that a task is busy for ever.
+#: Callbacks without progress of time after which a task counts as looping forever.
 _MOST_CALLBACKS = 500_000
 _LATEST_NS = 100_000
 _THREAD_NS = 150_000
 
 
 class StandsStill(BaseException):
-    """Time does not pass any more: every task waits in vain, or one is busy for ever."""
+    """Time no longer advances: all tasks wait forever, or one loops forever."""
 
 
 class Callback:
-    """What ``asyncio.Handle`` and ``TimerHandle`` are to others, in a third of their time."""
+    """Replaces ``asyncio.Handle`` and ``TimerHandle``, in a third of their time."""
 
     __slots__ = ("_when_s", "args", "context", "function", "is_cancelled", "loop")
 
@@ -43,7 +43,7 @@ class Callback:
         when_s: float = 0.0,
         loop: SimulatedLoop | None = None,
     ) -> None:
-        """*loop*: while it waits among its timers."""
+        """Create a callback. *loop*: set while it is among the loop's timers."""
         self.function = function
         self.args = args
         self.context = contextvars.copy_context() if context is None else context
@@ -52,10 +52,10 @@ class Callback:
         self.loop = loop
 
     def cancel(self) -> None:
-        """Have it never called."""
+        """Cancel the call."""
         if not self.is_cancelled:
             self.is_cancelled = True
-            self.args = ()  # what they refer to may go
+            self.args = ()  # release referenced objects
             if self.loop is not None:
                 self.loop.timer_was_cancelled()
 
@@ -67,7 +67,7 @@ class Callback:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop in virtual time. The same *seed* brings the same order of events."""
+    """An event loop in virtual time. The same *seed* gives the same order of events."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[int, int, Callback]] = []
         self._cancelled_timers = 0
         self._number = 0
-        self._callbacks = 0  # since time last passed
+        self._callbacks = 0  # since time last advanced
         self._last_in_thread: dict[object, int] = {}
         self.network = Network(self, random.Random(f"{seed}/network"))
 
@@ -144,7 +144,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return timer
 
     def timer_was_cancelled(self) -> None:
-        """Throw cancelled timers out once they are more than half of all."""
+        """Remove cancelled timers once they are more than half of all."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 100 and self._cancelled_timers > len(self._timers) // 2:
             self._timers = [each for each in self._timers if not each[2].is_cancelled]
@@ -152,7 +152,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
-        """Until the loop is to stop: nothing waits for the machine, so there is one turn of it."""
+        """Run until the loop stops. Nothing waits for the machine, so a single pass is enough."""
         ready: Any = self._ready
         running = State.RUNNING
         while True:
@@ -179,7 +179,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 return
             self._callbacks += 1
             if self._callbacks > _MOST_CALLBACKS:
-                raise StandsStill(f"{_MOST_CALLBACKS} turns of the loop at one instant")
+                raise StandsStill(f"{_MOST_CALLBACKS} callbacks without progress of time")
 
     def _let_time_pass(self) -> None:
         timers = self._timers
@@ -189,7 +189,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not timers:
             if self._stopping:
                 return
-            raise StandsStill("every task waits for something that no timer brings")
+            raise StandsStill("every task waits, and no timer is set")
         if timers[0][0] > self.now_ns:
             self.now_ns = timers[0][0]
             self._callbacks = 0
@@ -202,7 +202,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self._ready.append(timer)  # type: ignore[arg-type]
 
     def resume(self, process: SimulatedProcess) -> None:
-        """Let a paused process go on: what became due meanwhile comes first."""
+        """Resume a paused process; its overdue callbacks run first."""
         self._ready.extend(process.resume())
 
     # ---- threads --------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run *func* at once; its outcome is known a moment later, those of one executor in order.
+        """Run *func* at once; its result is known a moment later, in order for one executor.
 
-        A function that waits for something else in this loop would wait for ever.
+        A function that waits for another task of this loop would block forever.
         """
         result: asyncio.Future[Any] = self.create_future()
         at_ns = self.now_ns + self.thread_ns()
@@ -228,13 +228,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return result
 
     def thread_ns(self) -> int:
-        """How long a thread takes now to give its outcome to the loop."""
+        """Return the time that a thread takes now to pass its result to the loop."""
         process = PROCESS.get()
         slow_ns = 0 if process is None else process.slow_disk_ns
         return int(self._chance.random() * _THREAD_NS) + slow_ns
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """Do nothing: no executor exists."""
 
     # ---- connections ----------------------------------------------------------------------------
 
@@ -261,15 +261,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address)]
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
-        raise NotImplementedError("a simulated process gets no signals")
+        raise NotImplementedError("simulated processes receive no signals")
 
     # ---- what BaseEventLoop asks of its kinds ---------------------------------------------------
 
     def _write_to_self(self) -> None:
-        """Nothing waits, so nothing has to be woken."""
+        """Do nothing: the loop never sleeps."""
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none: connections are timers."""
+        """Do nothing: connections are timers."""
 
 
 def succeed(result: asyncio.Future[Any], value: Any) -> None:

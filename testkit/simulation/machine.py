@@ -1,4 +1,4 @@
-"""Clocks and randomness of simulated processes, as the product asks for them."""
+"""Clocks and randomness of simulated processes, as the product reads them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from broker_core.client.message_ids import MessageIds
 from testkit.simulation.loop import SimulatedLoop
 from testkit.simulation.process import PROCESS, SimulatedProcess
 
-#: Wall clocks begin here, ns since 1970.
+#: Start of wall clocks, ns since 1970.
 WALL_START_NS = 1_790_000_000_000_000_000
 
 
 class _Machine(broker_core.chance.System):
-    """Each process has a source of its own; what runs outside of all has one, too."""
+    """Random sources: one for each process, and one for code outside of all processes."""
 
     def __init__(self, seed: int) -> None:
         self._outside = random.Random(f"{seed}/outside")
@@ -48,13 +48,13 @@ class _Machine(broker_core.chance.System):
 
 
 class _MessageIds:
-    """Message ids of all processes, each with a generator of its own, as it is outside."""
+    """Message id generators: one for each process, as in reality."""
 
     def __init__(self) -> None:
         self._of: dict[SimulatedProcess | None, MessageIds] = {}
 
     def new(self) -> str:
-        """An id made by the process that asks."""
+        """Return an id from the calling process's generator."""
         process = PROCESS.get()
         if process not in self._of:
             self._of[process] = MessageIds()
@@ -63,7 +63,7 @@ class _MessageIds:
 
 @contextmanager
 def _utc() -> Iterator[None]:
-    """Set the time zone of all machines: message ids count from the local beginning of a month."""
+    """Set the time zone of all machines: message ids count from the local start of a month."""
     try:
         with mock.patch.dict(os.environ, TZ="UTC"):
             time.tzset()
@@ -74,7 +74,7 @@ def _utc() -> Iterator[None]:
 
 @contextmanager
 def machine_of(loop: SimulatedLoop) -> Iterator[None]:
-    """Have the product read the clocks of *loop*, and randomness from its seed, until the end."""
+    """Let the product read the clocks of *loop*, and randomness from its seed, until the end."""
 
     def monotonic_ns() -> int:
         return loop.now_ns

@@ -1,9 +1,9 @@
 """Connections in memory: latency, one-way cuts, resets and refusals, in virtual time.
 
-A connection is a pair of transports. What one end writes arrives at the other in order, after the
-latency of the link between their processes. While a direction of the link is cut, data wait as in
-TCP: they arrive once it is healed, and a connection whose data stay unconfirmed for ten seconds is
-lost at the sender's end.
+A connection is a pair of transports. Data written at one end arrive at the other in order, after
+the latency of the link between their processes. While a direction of the link is cut, data wait as
+in TCP: they arrive once it is healed, and a connection whose data stay unconfirmed for ten seconds
+is lost at the sender's end.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from testkit.simulation.process import PROCESS, SimulatedProcess, State
 
 _MS = 1_000_000
 _LEAST_LATENCY_NS = 40_000
-#: What the kernels at both ends hold of a connection that is not read.
+#: Kernel buffers at both ends of a connection that is not read.
 _KERNEL_BYTES = 256 * 1024
 _HIGH_WATER = 64 * 1024
-#: Most that a protocol gets at once: a segment of the loopback.
+#: Most bytes in one call of a protocol: a segment of the loopback.
 _PIECE_BYTES = 64 * 1024
-#: TCP_USER_TIMEOUT of the product's connections, and keep-alive of what only listens.
+#: TCP_USER_TIMEOUT of the product's connections, and keep-alive of listening ends.
 _UNCONFIRMED_NS = 10_000 * _MS
 _KEEP_ALIVE_NS = 25_000 * _MS
 _CONNECT_NS = 120_000 * _MS
@@ -38,18 +38,18 @@ _FIRST_PORT = 20_000
 
 
 class Timer(Protocol):
-    """A callback that waits for its time."""
+    """A callback at a given time."""
 
     def cancel(self) -> None:
-        """Never call it."""
+        """Cancel the call."""
 
 
 class VirtualTime(Protocol):
-    """What connections need of their event loop."""
+    """Event loop methods that connections use."""
 
     @property
     def now_ns(self) -> int:
-        """Virtual time."""
+        """Return the virtual time."""
 
     def call_at_ns(
         self,
@@ -66,14 +66,14 @@ class VirtualTime(Protocol):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Timer:
-        """Call *callback* in the next turn."""
+        """Call *callback* in the next iteration."""
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future of the loop."""
+        """Return a future of the loop."""
 
 
 class _Opening(asyncio.Protocol):
-    """Notes the transport over TLS when it is open, and leaves it to *protocol*."""
+    """Records the transport over TLS once it is open, and hands it to *protocol*."""
 
     transport: Any = None
 
@@ -96,21 +96,21 @@ class Network:
         self._listeners: dict[tuple[str, int], Server] = {}
         self._cuts: set[tuple[str, str]] = set()
         self._delays: dict[tuple[str, str], int] = {}
-        self._promised: dict[int, tuple[str, int]] = {}  # by descriptor: of a sock_connect
+        self._promised: dict[int, tuple[str, int]] = {}  # by descriptor: target of a sock_connect
         self._held: dict[Transport, None] = {}
         self._dark: set[str] = set()  # hosts without power
         self._orphans: dict[str, list[Transport]] = {}  # by host: peers of silent deaths
         self.open: dict[Transport, None] = {}
-        """Transports that are not closed; ordered."""
+        """Open transports, in order."""
 
     # ---- faults ---------------------------------------------------------------------------------
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets from *source* to *target* (names of processes) until it is healed."""
+        """Block data from *source* to *target* (names of processes) until the cut is healed."""
         self._cuts.add((source, target))
 
     def heal(self, source: str, target: str) -> None:
-        """End a cut; what waited arrives."""
+        """End a cut; waiting data arrive."""
         self._cuts.discard((source, target))
         for transport in list(self._held):
             if not transport.is_cut:
@@ -118,21 +118,26 @@ class Network:
                 transport.send_held()
 
     def delay(self, source: str, target: str, by_ns: int) -> None:
-        """Data from *source* to *target* take *by_ns* longer; 0 ends it."""
+        """Delay data from *source* to *target* by *by_ns*; 0 ends it."""
         if by_ns:
             self._delays[source, target] = by_ns
         else:
             self._delays.pop((source, target), None)
 
     def reset(self, one: str, other: str) -> int:
-        """Reset all connections between two processes; data in flight are lost. Return how many."""
+        """Reset all connections between two processes; data in flight are lost.
+
+        Return their number.
+        """
         hit = [each for each in self.open if {each.owner_name, each.peer_name} == {one, other}]
         for transport in hit:
             transport.lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
         return len(hit)
 
     def end_of(self, process: SimulatedProcess, *, silent: bool) -> None:
-        """*process* is dead: its peers' connections end; *silent*: they find out by themselves."""
+        """Close the connections of *process*, which is dead; with *silent*, peers find out by
+        timeout.
+        """
         for key, server in list(self._listeners.items()):
             if server.process is process:
                 del self._listeners[key]
@@ -144,7 +149,7 @@ class Network:
                 self._orphans.setdefault(process.host, []).append(transport.peer)
 
     def host_is_back(self, host: str) -> None:
-        """A machine has power again: it answers data of connections that it does not know."""
+        """Power on a machine: it resets connections that it does not know."""
         self._dark.discard(host)
         for transport in self._orphans.pop(host, []):
             at_ns = self._loop.now_ns + self.latency_ns(None, None) * 3
@@ -153,7 +158,7 @@ class Network:
     # ---- addresses ------------------------------------------------------------------------------
 
     def resolve(self, host: Any) -> str:
-        """The address of *host*. Raises socket.gaierror."""
+        """Return the address of *host*. Raises socket.gaierror."""
         if host in (None, "", "localhost", "::1", "::"):
             return _LOOPBACK if host in ("localhost", "::1") else "0.0.0.0"
         text = host.decode() if isinstance(host, bytes) else str(host)
@@ -178,7 +183,7 @@ class Network:
         start_serving: bool = True,
         **_others: Any,
     ) -> Server:
-        """As ``loop.create_server``."""
+        """Replace ``loop.create_server``."""
         if sock is not None:
             raise NotImplementedError("a simulated server listens at an address, not on a socket")
         hosts = host if isinstance(host, list | tuple) else [host]
@@ -201,16 +206,16 @@ class Network:
         return server
 
     def forget(self, server: Server) -> None:
-        """It listens no more."""
+        """Remove a listener."""
         if self._listeners.get(server.address) is server:
             del self._listeners[server.address]
 
     def serve(self, server: Server) -> None:
-        """It listens."""
+        """Add a listener."""
         self._listeners[server.address] = server
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Remember where *sock* leads; the connection is made by ``create_connection``."""
+        """Remember the target of *sock*; ``create_connection`` makes the connection."""
         target = (self.resolve(address[0]), int(address[1]))
         await self._reach(target)
         self._promised[sock.fileno()] = target
@@ -228,7 +233,7 @@ class Network:
         ssl_shutdown_timeout: float | None = None,
         **_others: Any,
     ) -> tuple[Any, Any]:
-        """As ``loop.create_connection``."""
+        """Replace ``loop.create_connection``."""
         if sock is not None:
             target = self._promised.pop(sock.fileno())
             sock.close()
@@ -270,7 +275,7 @@ class Network:
         return near, protocol
 
     async def _reach(self, target: tuple[str, int]) -> Server:
-        """The listener at *target*, after a round trip. Raises OSError."""
+        """Return the listener at *target*, after a round trip. Raises OSError."""
         process = PROCESS.get()
         began_ns = self._loop.now_ns
         while True:
@@ -311,7 +316,7 @@ class Network:
     # ---- what transports ask --------------------------------------------------------------------
 
     def latency_ns(self, source: SimulatedProcess | None, target: SimulatedProcess | None) -> int:
-        """How long data take now."""
+        """Return the current latency of data."""
         chance = self._chance.random()
         spread_ns = 200_000 if chance < 0.97 else 4_000_000
         latency_ns = _LEAST_LATENCY_NS + int(chance * spread_ns)
@@ -320,16 +325,16 @@ class Network:
         return latency_ns
 
     def is_cut(self, source: str | None, target: str | None) -> bool:
-        """Whether nothing gets from *source* to *target* now."""
+        """Return whether *source* is cut from *target* now."""
         return bool(self._cuts) and (source, target) in self._cuts
 
     def hold(self, transport: Transport) -> None:
-        """Tell *transport* when its cut is healed."""
+        """Notify *transport* when its cut is healed."""
         self._held[transport] = None
 
 
 class _Socket:
-    """What a server shows of its socket."""
+    """The socket attributes of a server."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -340,7 +345,7 @@ class _Socket:
 
 
 class Server(asyncio.AbstractServer):
-    """As asyncio's own."""
+    """Replaces asyncio's own server."""
 
     def __init__(
         self,
@@ -433,9 +438,9 @@ class Transport(asyncio.Transport):
         self._protocol: Any = None
         self._buffered_protocol = False
         self._last_arrival_ns = 0
-        self._unread: deque[bytes | None] = deque()  # arrived here, not given to the protocol
-        self._to_send: deque[bytes | None] = deque()  # held up by a cut; None: the end
-        self._under_way = 0  # bytes written here and not read there
+        self._unread: deque[bytes | None] = deque()  # arrived here, not yet given to the protocol
+        self._to_send: deque[bytes | None] = deque()  # held back by a cut; None: the end
+        self._under_way = 0  # bytes written here and not yet read by the peer
         self._low, self._high = _HIGH_WATER // 4, _HIGH_WATER
         self._writing_paused = False
         self._reading = True
@@ -458,13 +463,13 @@ class Transport(asyncio.Transport):
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing gets from here to the peer now."""
+        """Whether this end is cut from the peer now."""
         return self._network.is_cut(self.owner_name, self.peer_name)
 
     # ---- what protocols and the network call ----------------------------------------------------
 
     def begin(self, protocol: Any) -> None:
-        """Tell *protocol* of the connection, then give it what has arrived."""
+        """Report the connection to *protocol*, then deliver the data that arrived."""
         self.set_protocol(protocol)
         self._loop.call_soon(self._made, context=self._context)
 
@@ -515,7 +520,7 @@ class Transport(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if not data or self._closing or self._lost:
-            return  # as asyncio drops what is written to a closed transport
+            return  # asyncio too drops data written to a closed transport
         if self._eof_sent:
             raise RuntimeError("Cannot call write() after write_eof()")
         content = bytes(data)
@@ -551,7 +556,7 @@ class Transport(asyncio.Transport):
         self._loop.call_soon(self._end, None, context=self._context)
 
     def _force_close(self, error: BaseException | None) -> None:
-        """What asyncio's TLS does when a handshake fails."""
+        """Close like asyncio's TLS after a failed handshake."""
         self.abort()
 
     _start_tls_compatible = True
@@ -559,14 +564,14 @@ class Transport(asyncio.Transport):
     # ---- faults ---------------------------------------------------------------------------------
 
     def lose(self, error: Exception | None) -> None:
-        """The connection ends here, with *error*; nothing more arrives."""
+        """End the connection here, with *error*; no more data arrive."""
         if not self._lost and not self._closing:
             self._closing = True
             self._unread.clear()
             self._loop.call_soon(self._end, error, context=self._context)
 
     def die(self, *, silent: bool) -> None:
-        """Its process is dead."""
+        """End it because its process is dead."""
         self._lost = self._closing = True
         self._network.open.pop(self, None)
         peer = self.peer
@@ -594,14 +599,14 @@ class Transport(asyncio.Transport):
         self._loop.call_at_ns(at_ns, self.peer._arrived, content, context=self.peer._context)
 
     def send_held(self) -> None:
-        """The cut is healed."""
+        """Send the data that waited for the cut to be healed."""
         waiting, self._to_send = self._to_send, deque()
         if not self._lost or self._closing:
             for content in waiting:
                 self._send(content)
 
     def _confirms(self) -> bool:
-        """Whether the peer's system hears from here and is heard."""
+        """Return whether the peer's system can exchange packets with this end."""
         return not (self.is_cut or self.peer.is_cut)
 
     def _expect_confirmation(self) -> None:

@@ -1,6 +1,6 @@
-"""Simulated processes: what a kill ends, a pause holds up, and a network cut separates.
+"""Simulated processes: the unit of kills, pauses and network cuts.
 
-Code belongs to a process by the context that it runs in: tasks, timers and connections inherit it.
+Code belongs to a process by its context; tasks, timers and connections inherit it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class State(Enum):
-    """Of a process."""
+    """The state of a process."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -24,10 +24,10 @@ class State(Enum):
 
 
 class SimulatedProcess:
-    """One process of the world; a restart makes a new one.
+    """One process of the world; a restart creates a new one.
 
-    *name* is unique among the processes of its time, *host* the address that it listens at and
-    connects from, *chance* its own source of randomness.
+    *name* is unique among the processes alive at the same time, *host* the address that it listens
+    at and connects from, *chance* its own source of randomness.
     """
 
     def __init__(self, name: str, *, number: int, host: str, chance: random.Random) -> None:
@@ -53,11 +53,11 @@ class SimulatedProcess:
         return self.state is State.RUNNING
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call *function* as this process."""
+        """Call *function* in this process."""
         return self.context.copy().run(function, *arguments)
 
     def kill(self) -> None:
-        """End it at once: none of its code runs any more."""
+        """Kill it at once: none of its code runs any more."""
         if self.state is State.DEAD:
             return
         self.state = State.DEAD
@@ -66,12 +66,12 @@ class SimulatedProcess:
             end()
 
     def pause(self) -> None:
-        """Stop it, as by SIGSTOP; what becomes due waits."""
+        """Pause it like SIGSTOP; overdue callbacks wait."""
         if self.state is State.RUNNING:
             self.state = State.PAUSED
 
     def resume(self) -> list[Any]:
-        """Let it run again, as by SIGCONT; returns the callbacks that became due meanwhile."""
+        """Resume it like SIGCONT; return the overdue callbacks."""
         if self.state is not State.PAUSED:
             return []
         self.state = State.RUNNING
@@ -80,11 +80,11 @@ class SimulatedProcess:
         return due
 
     def jump_clock(self, by_s: float) -> None:
-        """Move its wall clock."""
+        """Change its wall clock."""
         self.wall_offset_ns += int(by_s * 1e9)
 
     def slow_disk(self, by_s: float) -> None:
-        """Let each access to the disk take *by_s* longer."""
+        """Slow each disk access down by *by_s* seconds."""
         self.slow_disk_ns = int(by_s * 1e9)
 
 
@@ -94,5 +94,5 @@ PROCESS: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextVa
 
 
 def current_process() -> SimulatedProcess | None:
-    """The process whose code is running; None outside all of them."""
+    """Return the process whose code is running; None outside all of them."""
     return PROCESS.get()

@@ -1,4 +1,4 @@
-"""The simulated loop for pytest-asyncio: a test's own virtual time, network and clocks."""
+"""The simulated loop for pytest-asyncio: virtual time, network and clocks of one test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from testkit.simulation.loop import START_NS, SimulatedLoop, StandsStill, fail, 
 from testkit.simulation.machine import machine_of
 from testkit.simulation.threads import Threads, simulated_waits
 
-#: Longest test, in virtual time: what waits longer waits in vain.
+#: Longest test, in virtual time; a longer wait would never end.
 _LONGEST_NS = 6 * 3600 * 1_000_000_000
 #: The same in real time.
 _LONGEST_S = 100.0
 
 
 class PytestLoop(SimulatedLoop):
-    """Installs its clocks when it is made, and takes them out when it is closed."""
+    """Installs its clocks when it is created, and removes them when it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,15 +33,17 @@ class PytestLoop(SimulatedLoop):
     def _let_time_pass(self) -> None:
         self._passed += 1
         if self.now_ns - START_NS > _LONGEST_NS:
-            raise StandsStill("six hours of virtual time have passed: the test waits in vain")
+            raise StandsStill("six hours of virtual time have passed: the test waits forever")
         if self._passed % 1000 == 0 and real_s() - self._began_s > _LONGEST_S:
-            raise StandsStill(f"the test is busy for {_LONGEST_S:g} s")
+            raise StandsStill(f"the test has run for {_LONGEST_S:g} s")
         super()._let_time_pass()
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """As any simulated loop's, but what ``asyncio.to_thread`` runs may wait, and handlers."""
+        """Run *func* like any simulated loop, except that handlers and functions of
+        ``asyncio.to_thread`` may wait.
+        """
         if executor is not None and executor._max_workers == 1:
             return super().run_in_executor(executor, func, *args)
         result: asyncio.Future[Any] = self.create_future()

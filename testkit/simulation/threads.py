@@ -1,8 +1,8 @@
 """Threads in virtual time: one runs at a time, and the loop stands still while it runs.
 
 A function given to ``asyncio.to_thread`` runs in a thread of its own until it waits: for a
-connection, in ``time.sleep``, or for ``asyncio.run``. Then the loop goes on, and gives the thread
-its turn again when the wait is over. Locks and queues between such threads are not simulated.
+connection, in ``time.sleep``, or for ``asyncio.run``. Then the loop continues, and resumes the
+thread when the wait is over. Locks and queues between such threads are not simulated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Ended(BaseException):
 
 
 class Threads:
-    """The threads of *loop*; idle ones are used again."""
+    """The threads of *loop*; idle ones are reused."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self.loop = loop
@@ -46,18 +46,18 @@ class Threads:
         self._all: list[_Thread] = []
 
     def call(self, function: Callable[[], Any], done: Callable[[Any, Any], None]) -> None:
-        """Run *function* until it waits or ends; *done* gets its value and error at the end."""
+        """Run *function* until it waits or ends; *done* receives its value and error at the end."""
         if not self._idle:
             self._idle.append(_Thread(self))
             self._all.append(self._idle[-1])
         self._idle.pop().begin(function, done)
 
     def idle(self, thread: _Thread) -> None:
-        """*thread* has nothing to do."""
+        """Return *thread* to the idle ones."""
         self._idle.append(thread)
 
     def close(self) -> None:
-        """End all; in those that wait an exception is raised."""
+        """End all threads; waiting ones get an exception."""
         for thread in self._all:
             thread.end()
 
@@ -74,7 +74,7 @@ class _Thread:
         self._thread.start()
 
     def begin(self, function: Callable[[], Any], done: Callable[[Any, Any], None]) -> None:
-        """In the loop: see ``Threads.call``."""
+        """See ``Threads.call``; called in the loop."""
 
         def work() -> None:
             try:
@@ -90,7 +90,7 @@ class _Thread:
         self._give_turn()
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """In the thread: let the loop go on until *coroutine* has run in it."""
+        """Let the loop run until it has completed *coroutine*; called in the thread."""
         if self._ending:
             coroutine.close()
             raise _Ended
@@ -104,7 +104,7 @@ class _Thread:
         return task.result()
 
     def end(self) -> None:
-        """In the loop: end the thread."""
+        """End the thread; called in the loop."""
         self._ending = True
         self._own_turn.release()
         self._thread.join()
@@ -135,8 +135,8 @@ def _current() -> _Thread | None:
 
 @contextmanager
 def simulated_waits(loop: SimulatedLoop) -> Iterator[None]:
-    """Have sockets, sleeps and ``asyncio.run`` of simulated threads pass through *loop*, and all
-    code that asks ``time.monotonic`` read its time.
+    """Redirect sockets, sleeps and ``asyncio.run`` of simulated threads to *loop*, and
+    ``time.monotonic`` to its time.
     """
     with ExitStack() as stack:
         for owner, name, ours in (
@@ -180,7 +180,7 @@ def _wrap_socket(context: ssl.SSLContext, sock: Any, *args: Any, **options: Any)
 
 
 class _Socket(_real_socket):
-    """A real one, or a simulated one in a simulated thread."""
+    """A real socket, or a simulated one in a simulated thread."""
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
         thread = _current()
@@ -218,14 +218,14 @@ class SimulatedSocket:
         self._timeout_s = None if blocking else 0.0
 
     def setsockopt(self, *_: object) -> None:
-        """Nothing of them is simulated."""
+        """Do nothing: options are not simulated."""
 
     def connect(self, address: Any) -> None:
         host, port = address[:2]
         self._reader, self._writer = self._wait(asyncio.open_connection(host, port))
 
     def start_tls(self, context: ssl.SSLContext, server_hostname: str | None) -> None:
-        """Speak TLS from here on, as a client."""
+        """Switch to TLS as a client."""
         assert self._writer is not None
         self._wait(self._writer.start_tls(context, server_hostname=server_hostname))
 

@@ -1,8 +1,8 @@
 """A world: nameserver, brokers, proxies, producers and consumers, each a process of its own.
 
-They are the real parts; what is simulated is the machine below them. Code outside of all processes
-drives the world: it starts, kills, pauses and asks them, and the ``nemesis`` events tell the
-checker of faults.
+The components are real; only the machine below them is simulated. Code outside of all processes
+drives the world: it starts, kills, pauses and queries them, and ``nemesis`` events report faults to
+the checker.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ THRIFT_PORT, HTTP_PORT, NAMESERVER_PORT, BROKER_PORT = 9713, 9714, 9876, 10911
 
 
 class Died(Exception):
-    """The process that was asked died meanwhile."""
+    """The process died during the call."""
 
 
 class Node:
-    """One place in the world where a process runs, dies, and is started again."""
+    """One place in the world where a process runs, dies, and is restarted."""
 
     def __init__(self, world: World, name: str, number: int) -> None:
         self.world = world
@@ -56,7 +56,7 @@ class Node:
         self.folder = world.disk.folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.process: SimulatedProcess | None = None
-        self._serving: SimulatedProcess | None = None  # the one that has started, until a signal
+        self._serving: SimulatedProcess | None = None  # started, until a signal
         self.lives = 0
 
     def __repr__(self) -> str:
@@ -66,22 +66,22 @@ class Node:
 
     @property
     def runs(self) -> bool:
-        """True while its process is neither dead nor paused."""
+        """Whether its process is neither dead nor paused."""
         return self.process is not None and self.process.runs
 
     @property
     def lives_now(self) -> bool:
-        """True while it has a process, paused or not."""
+        """Whether it has a process, paused or not."""
         return self.process is not None and self.process.state is not State.DEAD
 
     def new_process(self) -> SimulatedProcess:
-        """A process that has just begun."""
+        """Return a process that has just started."""
         self.lives += 1
         self.process = self.world.new_process(self)
         return self.process
 
     async def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run *coroutine* as its process and return what it does. Raises Died."""
+        """Run *coroutine* in its process and return the result. Raises Died."""
         process = self.process
         if process is None or process.state is State.DEAD:
             coroutine.close()
@@ -89,19 +89,20 @@ class Node:
         return await self.world.run_in(process, coroutine)
 
     def work(self, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *main* in its process; a failure is kept for the end of the world."""
+        """Run *main* in its process; a failure is reported at the end of the world."""
         assert self.process is not None
         return self.world.start_in(self.process, main, name=self.name)
 
     async def begin_to_serve(self, starting: Coroutine[Any, Any, Any]) -> None:
-        """Run *starting*; from then on the process heeds SIGTERM. Raises Died."""
+        """Run *starting*; from then on the process handles SIGTERM. Raises Died."""
         process = self.process
         await self.do(starting)
         self._serving = process
 
     async def end_by_signal(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """SIGTERM: *close*, then end. It kills a process that is still starting, and one that got
-        the signal before. Raises Died.
+        """Send SIGTERM: run *close*, then end.
+
+        Kills a process that is still starting, or that already received the signal. Raises Died.
         """
         if self._serving is self.process:
             self._serving = None
@@ -109,24 +110,24 @@ class Node:
         self.kill()
 
     def kill(self, *, power: bool = False) -> None:
-        """End it as ``kill -9`` does, or (*power*) as a machine that loses its power."""
+        """Kill it like ``kill -9`` or, with *power*, like a power loss of its machine."""
         if self.process is not None and self.process.state is not State.DEAD:
             self.world.end(self.process, power=power)
             if power:
                 self.world.disk.lose_power(self.folder)
 
     def pause(self) -> None:
-        """Stop it, as by SIGSTOP."""
+        """Pause it like SIGSTOP."""
         if self.process is not None:
             self.process.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         if self.process is not None:
             self.world.loop.resume(self.process)
 
     def jump_clock(self, by_s: float) -> None:
-        """Move the wall clock of its machine."""
+        """Change the wall clock of its machine."""
         if self.process is not None:
             self.process.jump_clock(by_s)
 
@@ -135,18 +136,18 @@ class NameserverNode(Node):
     """The nameserver."""
 
     async def start(self) -> None:
-        """Start it; raises OSError."""
+        """Start it. Raises OSError."""
         self.new_process()
         self._server = NameServer(self.host, NAMESERVER_PORT, data=self.folder)
         await self.begin_to_serve(self._server.start())
 
     async def stop(self) -> None:
-        """End it by its own will."""
+        """Stop it gracefully."""
         await self.end_by_signal(self._server.close)
 
     @property
     def address(self) -> str:
-        """Where clients find it."""
+        """Its address for clients."""
         return f"{self.host}:{NAMESERVER_PORT}"
 
 
@@ -158,7 +159,7 @@ class BrokerNode(Node):
         self.settings = dict(settings)
 
     def configure(self, **settings: Any) -> None:
-        """Give it these fields of BrokerSettings from its next start on."""
+        """Set these fields of BrokerSettings from its next start on."""
         self.settings |= settings
 
     async def delete_expired(self) -> None:
@@ -166,7 +167,7 @@ class BrokerNode(Node):
         await self.do(self._broker.components.delete_expired())
 
     async def start(self) -> None:
-        """Start it on what its disk has. Raises StoreError."""
+        """Start it on the contents of its disk. Raises StoreError."""
         process = self.new_process()
         self._pen = process.run(lambda: Pen(self.world.events, self.name, parts=("broker",)))
         process.at_death.append(self._pen.silence)
@@ -186,7 +187,7 @@ class BrokerNode(Node):
         await self.begin_to_serve(self._broker.start())
 
     async def stop(self) -> None:
-        """End it by its own will."""
+        """Stop it gracefully."""
         await self.end_by_signal(self._close)
 
     async def _close(self) -> None:
@@ -195,7 +196,7 @@ class BrokerNode(Node):
 
 
 class ProxyNode(Node):
-    """One proxy; its groups come from the world's settings file."""
+    """One proxy; its groups are in the world's settings file."""
 
     async def start(self) -> None:
         """Start it."""
@@ -223,12 +224,12 @@ class ProxyNode(Node):
 
     @property
     def thrift(self) -> str:
-        """Where clients find it."""
+        """Its address for clients."""
         return f"{self.host}:{THRIFT_PORT}"
 
     @property
     def http(self) -> str:
-        """Where operators find it."""
+        """Its address for operators."""
         return f"{self.host}:{HTTP_PORT}"
 
 
@@ -236,40 +237,41 @@ class ClientNode(Node):
     """A process that runs one coroutine function until it ends or is killed."""
 
     async def start(self) -> None:
-        """Nothing runs in it yet: see ``work``."""
+        """Start an empty process; see ``work``."""
         self.new_process()
 
 
 class _Tasks:
-    """Those of one process, in the order of their starts. They tell nobody of their ends: that
-    would be one more callback each.
+    """Tasks of one process, in order of their starts.
+
+    They have no done callbacks, to save one callback each.
     """
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[Any]] = []
-        self._tidied = 64  # so many make it worth while to look which have ended
+        self._tidied = 64  # task count at which ended ones are removed
 
     def add(self, task: asyncio.Task[Any]) -> None:
-        """One more."""
+        """Add a task."""
         self._tasks.append(task)
         if len(self._tasks) > self._tidied:
             self._tasks = self.under_way()
             self._tidied = 2 * len(self._tasks) + 64
 
     def under_way(self) -> list[asyncio.Task[Any]]:
-        """Those that have not ended."""
+        """Return the tasks that have not ended."""
         return [task for task in self._tasks if not task.done()]
 
 
 class World:
-    """All of it. See ``world``, which makes one."""
+    """A whole world; ``simulate`` creates one."""
 
     def __init__(self, loop: SimulatedLoop, folder: Path, seed: int) -> None:
         self.loop = loop
         self.seed = seed
         self.events: list[Event] = []
         self.failures: list[BaseException] = []
-        """What tasks of processes and the loop's handler were surprised by."""
+        """Unexpected errors of processes' tasks and of the loop."""
         self.disk = Disk(folder, random.Random(f"{seed}/disk"))
         self.settings_path = folder / "settings.yaml"
         self.proxy_settings: dict[str, Any] = {}
@@ -284,11 +286,11 @@ class World:
         loop.set_task_factory(self._new_task)
 
     def configure_proxies(self, settings: dict[str, Any]) -> None:
-        """Give proxies that start from now on these settings, beside those of the world."""
+        """Give proxies that start from now on these settings, in addition to those of the world."""
         self.proxy_settings = settings
 
     def add(self, kind: Callable[..., T], name: str, *more: Any) -> T:
-        """A new place of that kind."""
+        """Add a node."""
         self._numbers += 1
         node = kind(self, name, self._numbers, *more)
         self.nodes[name] = node  # type: ignore[assignment]
@@ -297,7 +299,7 @@ class World:
     # ---- processes ------------------------------------------------------------------------------
 
     def new_process(self, node: Node) -> SimulatedProcess:
-        """The next life of *node*."""
+        """Return a new process of *node*."""
         self._processes += 1
         self.loop.network.host_is_back(node.host)
         chance = random.Random(f"{self.seed}/{node.name}/{node.lives}")
@@ -320,7 +322,7 @@ class World:
         *,
         name: str | None = None,
     ) -> asyncio.Task[T]:
-        """Run *coroutine* as *process*; what it fails with is one of ``failures``."""
+        """Run *coroutine* in *process*; its error is added to ``failures``."""
         task = self.loop.create_task(coroutine, name=name, context=process.context.copy())
 
         def ended(task: asyncio.Task[T]) -> None:
@@ -331,7 +333,7 @@ class World:
         return task
 
     async def run_in(self, process: SimulatedProcess, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run *coroutine* as *process* and return what it does. Raises Died."""
+        """Run *coroutine* in *process* and return the result. Raises Died."""
         outcome: asyncio.Future[T] = self.loop.create_future()
         task = self.loop.create_task(coroutine, context=process.context.copy())
 
@@ -355,7 +357,7 @@ class World:
         return await outcome
 
     def end(self, process: SimulatedProcess, *, power: bool) -> None:
-        """*process* runs no more; its connections and locks are gone."""
+        """End *process* with its connections and locks."""
         process.kill()
         self.loop.network.end_of(process, silent=power)
         self.disk.release(process)
@@ -378,22 +380,22 @@ class World:
 
     @property
     def operator(self) -> ClientNode:
-        """The process that asks brokers and proxies on behalf of people."""
+        """The process that asks brokers and proxies on behalf of operators."""
         assert self._operator is not None
         return self._operator
 
     @property
     def brokers(self) -> list[BrokerNode]:
-        """All of them."""
+        """All brokers."""
         return [node for node in self.nodes.values() if isinstance(node, BrokerNode)]
 
     @property
     def proxies(self) -> list[ProxyNode]:
-        """All of them."""
+        """All proxies."""
         return [node for node in self.nodes.values() if isinstance(node, ProxyNode)]
 
     def write_settings(self, groups: list[dict[str, Any]]) -> None:
-        """The groups that proxies serve, from their next look at the file on."""
+        """Write the groups that proxies serve from their next look at the file on."""
         fresh = self.settings_path.with_suffix(".new")
         fresh.write_text(yaml.safe_dump({"groups": groups}, sort_keys=False))
         fresh.replace(self.settings_path)
@@ -406,8 +408,10 @@ class World:
         write_queues: int | None = None,
         broker: str | None = None,
     ) -> None:
-        """Create or change a topic at all brokers, or at *broker*. Raises RemotingError; before
-        anything is made, if one of them does not run: it would come back without.
+        """Create or change a topic at all brokers, or at *broker*.
+
+        Raises RemotingError, before any change, if one of them does not run: it would come back
+        without the topic.
         """
         header = headers.CreateTopicHeader(
             topic=Topic(topic),
@@ -418,8 +422,10 @@ class World:
         await self._ask_brokers(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_ext(), broker)
 
     async def delete_topic(self, topic: str, *, broker: str | None = None) -> None:
-        """Delete a topic everywhere, or at *broker* alone. Raises RemotingError; before anything is
-        deleted, if a broker does not run: it would come back with its queues.
+        """Delete a topic everywhere, or only at *broker*.
+
+        Raises RemotingError, before any change, if one of them does not run: it would come back
+        with its queues.
         """
         header = headers.TopicHeader(topic=Topic(topic))
         await self._ask_brokers(RequestCode.DELETE_TOPIC_IN_BROKER, header.to_ext(), broker)
@@ -427,7 +433,7 @@ class World:
             await self.forget_topic(topic)
 
     async def forget_topic(self, topic: str) -> None:
-        """Have the nameserver forget a topic that is deleted at all brokers. Raises
+        """Remove a topic from the nameserver that is deleted at all brokers. Raises
         RemotingError.
         """
         await self.operator.do(self._admin.deletions.forget_topic(Topic(topic)))
@@ -453,16 +459,18 @@ class World:
         *,
         timeout_s: float = 5,
     ) -> tuple[int, Any]:
-        """Ask a proxy as an operator does: status and JSON answer; status 0: no answer came."""
+        """Send an operator's request to a proxy: status and JSON answer; status 0 without an
+        answer.
+        """
         return await self.operator.do(_ask(proxy.http, path, body, timeout_s))
 
     def close(self) -> None:
-        """End all that still lives, and let go of it."""
+        """End all remaining processes and release them."""
         for node in self.nodes.values():
             node.kill()
         self.nemesis.silence()
         self.loop.set_task_factory(None)
-        # Tasks of dead processes never end, which asyncio would report of each.
+        # Tasks of dead processes never end, which asyncio would report for each.
         self.loop.set_exception_handler(lambda *_: None)
         for task in self._graves:
             with suppress(BaseException):
@@ -528,8 +536,9 @@ def simulate(
     seed: int,
     loop_of: Callable[[int], SimulatedLoop] = SimulatedLoop,
 ) -> T:
-    """Make a world, run *play* in it to its end, and return what it does. *loop_of* makes its event
-    loop of the *seed*.
+    """Create a world, run *play* in it to its end, and return the result.
+
+    *loop_of* creates its event loop from the *seed*.
     """
     loop = loop_of(seed)
     folder = Path(tempfile.mkdtemp(prefix="orderlane-world-", dir=_fast_folder()))
@@ -547,7 +556,7 @@ def simulate(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.enter_context(machine_of(loop))
         collecting = gc.isenabled()
-        gc.disable()  # what it frees, and when, is not to be seen in the history
+        gc.disable()  # times of collections must not affect the history
         try:
             asyncio.set_event_loop(loop)
             return loop.run_until_complete(main())

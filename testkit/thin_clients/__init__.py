@@ -1,1 +1,1 @@
-"""The thin clients of all languages as programs, with that of Python."""
+"""Conformance programs of the thin clients in all languages, including Python's."""

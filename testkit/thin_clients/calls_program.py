@@ -41,7 +41,7 @@ def _outgoing(message: dict[str, Any]) -> Outgoing:
 
 
 def _sent(producer: Producer, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What became of each message of one call."""
+    """Return the outcome of each message of one call."""
     given = [(message.get("properties") or {}).get("UNIQ_KEY") for message in messages]
     try:
         if len(messages) == 1:
@@ -72,7 +72,7 @@ def _send(producer: Producer, asked: dict[str, Any]) -> None:
 
 
 def _in_child(work: Callable[[], None]) -> None:
-    """Do *work* in a process that is forked for it."""
+    """Run *work* in a forked process."""
     child = os.fork()
     if child == 0:
         try:
@@ -83,8 +83,8 @@ def _in_child(work: Callable[[], None]) -> None:
 
 
 def produce(options: dict[str, Any]) -> int:
-    """Send what the driver asks for, until its input ends."""
-    producers: dict[int, Producer] = {}  # one for each time-out asked for
+    """Send the driver's messages until its input ends."""
+    producers: dict[int, Producer] = {}  # one for each requested timeout
     for asked in _asked():
         if asked["op"] == "hash":
             say("hash", hash=key_hash(asked["key"]))
@@ -120,7 +120,7 @@ def _outcome(asked: dict[str, Any]) -> BaseException | None:
 
 
 def oneshot(options: dict[str, Any]) -> int:
-    """Pull, settle and extend as the driver asks, until its input ends."""
+    """Pull, settle and extend at the driver's request, until its input ends."""
     names = ("topics", "client_id")
     puller = Puller(
         options["servers"],

@@ -1,4 +1,4 @@
-"""Where each client stands, how it is built and tested, and how its conformance program starts."""
+"""Folder, build, tests and conformance program of each client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from testkit.processes import ROOT
 
-#: Where a compiler looks for headers.
+#: Folders where a compiler looks for headers.
 _INCLUDE = (Path("/usr/include"), Path("/usr/local/include"))
 _CLIENTS = ROOT / "thin_client"
 
@@ -34,23 +34,23 @@ class Language:
 
     name: str
     folder: Path
-    #: Commands that have to be there, with the Debian packages that bring them.
+    #: Required commands, with the Debian packages that contain them.
     tools: Mapping[str, str] = field(default_factory=dict)
-    #: Headers that have to be there, with the Debian packages that bring them.
+    #: Required headers, with the Debian packages that contain them.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: What prints its version, and which one is needed at least.
+    #: The command that prints its version, and the minimum version.
     version: tuple[Sequence[str], tuple[int, int]] | None = None
     build: Sequence[Sequence[str]] = ()
-    #: Builds the conformance program alone, where that is less than ``build``.
+    #: Builds only the conformance program, where that is less than ``build``.
     build_program: Sequence[Sequence[str]] = ()
     #: Its own unit tests. Python's run in ``make test``.
     tests: Sequence[Sequence[str]] = ()
-    #: The conformance program, without its argument; known once it is built.
+    #: The conformance program, without its argument; known after the build.
     program: Callable[[], Sequence[str]]
 
     @property
     def missing(self) -> list[str]:
-        """Debian packages of the tools that are not there."""
+        """Return the Debian packages of missing tools."""
         absent = {package for tool, package in self.tools.items() if shutil.which(tool) is None}
         for header, package in self.headers.items():
             if not any((folder / header).exists() for folder in _INCLUDE):
@@ -59,7 +59,7 @@ class Language:
 
     @property
     def too_old(self) -> str | None:
-        """The version that is there and does not do; None if it does."""
+        """Return the installed version if it is too old; otherwise None."""
         if self.version is None or self.missing:
             return None
         command, (major, minor) = self.version
@@ -71,7 +71,7 @@ class Language:
 
     @property
     def is_there(self) -> bool:
-        """False while its folder holds no client."""
+        """False while its folder contains no client."""
         return self.folder.is_dir()
 
 
@@ -135,7 +135,7 @@ LANGUAGES = (
 )
 
 
-#: What tools print that could not fetch what a build wants; they try it once only.
+#: Messages of tools that could not download a dependency; they try only once.
 _NETWORK = re.compile(
     r"Could not (?:transfer|resolve)|dial tcp|handshake timeout|i/o timeout|ETIMEDOUT|ECONNRESET"
 )
@@ -146,7 +146,7 @@ class BuildFailed(Exception):
 
 
 def run(language: Language, commands: Sequence[Sequence[str]]) -> float:
-    """Run *commands*; returns the seconds. Raises BuildFailed."""
+    """Run *commands*; return the seconds. Raises BuildFailed."""
     began = time.monotonic()
     for command in commands:
         done = _run(language, command)
@@ -173,6 +173,6 @@ def _run(language: Language, command: Sequence[str]) -> subprocess.CompletedProc
 
 
 def client_environment() -> dict[str, str]:
-    """The driver's own, without settings of the gateway; Java gets a small heap."""
+    """Return the driver's environment without settings of the gateway; Java gets a small heap."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("ORDERLANE_")}
     return {**own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

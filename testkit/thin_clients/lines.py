@@ -1,4 +1,4 @@
-"""What the modes of the Python conformance program share: options read, lines written."""
+"""Shared by the modes of the Python conformance program: options and output lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _one_at_a_time = threading.Lock()
 
 
 def say(event: str, **fields: Any) -> None:
-    """One line to the driver."""
+    """Write one line to the driver."""
     line = json.dumps({"e": event, **fields})
     with _one_at_a_time:
         sys.stdout.write(line + "\n")
@@ -23,7 +23,7 @@ def say(event: str, **fields: Any) -> None:
 
 
 def error_of(error: BaseException) -> dict[str, Any]:
-    """A failure as the lines show it."""
+    """Return a failure as in the output lines."""
     return {
         "kind": _KINDS.get(type(error), "protocol"),
         "code": error.code if isinstance(error, Refused) else None,
@@ -33,7 +33,7 @@ def error_of(error: BaseException) -> dict[str, Any]:
 
 
 def message_fields(message: Message) -> dict[str, Any]:
-    """A message as the lines show it."""
+    """Return a message as in the output lines."""
     return {
         "topic": message.topic,
         "queue": message.queue,
@@ -52,7 +52,7 @@ def message_fields(message: Message) -> dict[str, Any]:
 
 
 def security_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The client's options ``token`` and ``tls``."""
+    """Return the client's options ``token`` and ``tls``."""
     found: dict[str, Any] = {"token": options["token"]} if "token" in options else {}
     if "tls" in options:
         files = dict(options["tls"])

@@ -1,5 +1,5 @@
-"""The conformance program of the Python clients; ``tests/conformance/clients/README.md`` says
-what it does.
+"""The conformance program of the Python clients, specified in
+``tests/conformance/clients/README.md``.
 
 ``python -m testkit.thin_clients.program '{"servers": "127.0.0.1:9713", "group": "billing"}'``
 """
@@ -35,14 +35,14 @@ from thin_client import (
 
 
 def timing_of(options: dict[str, Any]) -> Timing:
-    """The timing that *options* ask for, given in milliseconds."""
+    """Return the timing in *options*, given in milliseconds."""
     names = ("ack_linger", "request_timeout", "drain_timeout")
     given = {f"{n}_s": options[f"{n}_ms"] / 1000 for n in names if f"{n}_ms" in options}
     return Timing(**given)
 
 
 class Watcher(HistoryObserver):
-    """Writes the lines, and lets a handler know that its lease is lost."""
+    """Writes the lines, and notifies a handler when its lease is lost."""
 
     def __init__(self, history: History, options: dict[str, Any]) -> None:
         super().__init__(history, group=options["group"], consumer=options.get("client_id", ""))
@@ -73,7 +73,7 @@ class Watcher(HistoryObserver):
 
 
 class OnlyErrors(Observer):
-    """Leaves handlers alone."""
+    """Ignores handlers."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -83,13 +83,13 @@ class OnlyErrors(Observer):
 
 
 def is_idle(options: dict[str, Any]) -> bool:
-    """Benchmarks measure the client, not this program."""
+    """Return whether handlers do nothing: benchmarks measure the client, not this program."""
     busy = options.get("work_ms", [0, 0])[1] > 0 or "history" in options
     return options.get("quiet", False) and not busy
 
 
 class Work:
-    """What a handler does: its message's body says it."""
+    """The work of a handler, given by its message's body."""
 
     def __init__(self, options: dict[str, Any], lost: dict[Message, asyncio.Event]) -> None:
         self._range_ms = options.get("work_ms", [0, 0])
@@ -98,7 +98,7 @@ class Work:
         self.handled = 0  # while idle; otherwise the watcher counts
 
     async def handle(self, message: Message) -> object:
-        """Work, then end as asked."""
+        """Work, then end as the message says."""
         if self._idle:
             self.handled += 1
             return None
@@ -119,7 +119,7 @@ class Work:
         return (nothing for nothing in ()) if do == "unrun" else None
 
     def forgets(self, message: Message) -> bool:
-        """Whether its loop is to go on without settling it."""
+        """Return whether the loop is to continue without settling the message."""
         return self._read(message).get("do") == "forget"
 
     @staticmethod
@@ -146,7 +146,7 @@ class Work:
 
 
 def history_of(options: dict[str, Any]) -> History:
-    """A history in the file that *options* name; without one, none is written."""
+    """Return a history in the file of *options*, or one that writes nothing."""
     if "history" not in options:
         return NullHistory()
     path = Path(options["history"])
@@ -156,7 +156,7 @@ def history_of(options: dict[str, Any]) -> History:
 
 
 def consumer_of(options: dict[str, Any], watcher: Watcher) -> AsyncConsumer:
-    """The consumer that *options* describe."""
+    """Return the consumer that *options* describe."""
     names = ("topics", "concurrency", "prefetch", "max_run", "client_id")
     return AsyncConsumer(
         options["servers"],
@@ -169,7 +169,7 @@ def consumer_of(options: dict[str, Any], watcher: Watcher) -> AsyncConsumer:
 
 
 async def consume(options: dict[str, Any]) -> int:
-    """Handle messages until SIGTERM; the exit code."""
+    """Handle messages until SIGTERM; return the exit code."""
     history = history_of(options)
     watcher = Watcher(history, options)
     work = Work(options, watcher.lost)
@@ -217,7 +217,7 @@ FORMS: dict[str, Callable[[AsyncConsumer, Work], Any]] = {
 
 
 def main() -> int:
-    """Run the mode that the argument names; the exit code."""
+    """Run the mode in the argument; return the exit code."""
     options = json.loads(sys.argv[1])
     mode = options.get("mode", "consume")
     if mode == "consume":

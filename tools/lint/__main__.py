@@ -1,7 +1,7 @@
-"""``python -m tools.lint``: every rule on every file; exit code 1 if one is broken.
+"""``python -m tools.lint``: run every rule on every file; exit code 1 if one is broken.
 
-``--shrink`` lowers the numbers in ``exceptions.toml`` to what is found, and never raises one.
-``--all`` prints every finding, the accepted ones included. Rules can be chosen by their names.
+``--shrink`` lowers the numbers in ``exceptions.toml`` to the actual ones, and never raises one.
+``--all`` prints every finding, the accepted ones included. Arguments select rules by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rules that *arguments* name, all for none; the exit code."""
+    """Run the rules that *arguments* name, or all; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.lint", description=__doc__)
     parser.add_argument("rules", nargs="*", choices=[*RULES, []], metavar="RULE")
     parser.add_argument("--shrink", action="store_true", help="lower numbers of exceptions")

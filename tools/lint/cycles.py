@@ -1,9 +1,8 @@
-"""Imports go one way: neither modules nor packages import each other in a circle.
+"""No import cycles: neither modules nor packages import each other in a circle.
 
 Imports below ``if TYPE_CHECKING`` count as any other: two files that name each other's types have
-to be understood together. The nodes of the second graph are folders; a module that lies directly in
-a folder with sub-packages is a node of its own, for it may stand above some of them and below
-others.
+to be understood together. The nodes of the second graph are folders; a module directly in a folder
+with sub-packages is a node of its own, since it may be above some of them and below others.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from tools.lint.source import PRODUCT, ROOT, Finding
 #: Imports by module. Every module is a key, and imports of other projects are left out.
 Graph = Mapping[str, frozenset[str]]
 
-#: Packages that are looked at; of the generated one only what imports it.
+#: Checked packages; the generated one is checked only for its importers.
 PACKAGES = (*PRODUCT, "bench", "thrift_idl")
 
 
 def imports(packages: Iterable[str] = PACKAGES) -> Graph:
-    """The imports among *packages*, which have to be importable."""
+    """Return the imports among *packages*, which have to be importable."""
     graph = grimp.build_graph(*packages, cache_dir=str(ROOT / ".grimp_cache"))
     return {
         each: frozenset(graph.find_modules_directly_imported_by(each)) for each in graph.modules
@@ -30,7 +29,7 @@ def imports(packages: Iterable[str] = PACKAGES) -> Graph:
 
 
 def check(graph: Graph) -> list[Finding]:
-    """A finding for each circle of modules, and of packages."""
+    """Return a finding for each cycle of modules, and of packages."""
     found = [_finding("modules", circle, graph) for circle in circles(graph)]
     nodes = Nodes(graph)
     for circle in circles(package_graph(graph)):
@@ -40,7 +39,7 @@ def check(graph: Graph) -> list[Finding]:
 
 
 def _finding(of: str, circle: list[str], graph: Graph) -> Finding:
-    """Names the imports within *circle*; it stands at its first member."""
+    """Return a finding at the first member of *circle*, with the imports within it."""
     nodes = Nodes(graph)
     some = [
         f"{name} -> {other}"
@@ -60,7 +59,7 @@ _SHOWN = 8
 
 
 class Nodes:
-    """Says which node of the graph of packages a module belongs to."""
+    """Maps modules to nodes of the graph of packages."""
 
     def __init__(self, modules: Iterable[str]) -> None:
         names = set(modules)
@@ -68,7 +67,7 @@ class Nodes:
         self._parents = {name.rpartition(".")[0] for name in self._packages}
 
     def of(self, module: str) -> str:
-        """*module* if it is a package or has packages beside it, else its package."""
+        """Return *module* if it is a package or has packages beside it, else its package."""
         if module in self._packages:
             return module
         package = module.rpartition(".")[0]
@@ -76,7 +75,7 @@ class Nodes:
 
 
 def package_graph(graph: Graph) -> Graph:
-    """The imports of *graph* between its packages."""
+    """Return the imports of *graph* between its packages."""
     nodes = Nodes(graph)
     between: dict[str, set[str]] = {}
     for name, others in graph.items():
@@ -86,7 +85,9 @@ def package_graph(graph: Graph) -> Graph:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Groups of nodes that reach each other, each sorted (Tarjan's algorithm, with a stack)."""
+    """Return groups of nodes that reach each other, each sorted (Tarjan's algorithm, with a
+    stack).
+    """
     return sorted(sorted(group) for group in _components(graph) if len(group) > 1)
 
 

@@ -1,8 +1,8 @@
-"""What no file names is dead: vulture, on everything but generated code.
+"""No dead code: vulture, on everything but generated code.
 
-Left out is what others call by its name or by a decorator: tests and fixtures, validators of
-settings, commands, rules of state machines, and the methods by which libraries call us; and fields
-of records and settings, which are written, read and compared as a whole.
+Ignored is code that is called by its name or through a decorator: tests and fixtures, validators of
+settings, commands, rules of state machines, and callbacks of libraries; and fields of records and
+settings, which are written, read and compared as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vulture import Vulture
 
 from tools.lint.source import GENERATED, PRODUCT, ROOT, TESTS, Finding
 
-#: Of pytest, pydantic, asyncio's protocols and loops, Thrift's, YAML's and Spark's interfaces.
+#: Names used by pytest, pydantic, asyncio's protocols and loops, Thrift, YAML and Spark.
 NAMES = (
     *("test_*", "Test*", "pytest_*", "pytestmark", "model_config", "teardown"),
     *("connection_made", "data_received", "pause_writing", "resume_writing"),
@@ -27,7 +27,7 @@ NAMES = (
     *("onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"),
     *("on_files", "on_page_markdown", "on_post_page"),
     "wire_*",  # slots that the Thrift codec fills by number
-    *("*_again", "*_more"),  # rules under another name, for state machines to draw them more often
+    *("*_again", "*_more"),  # rules under another name, so that state machines draw them more often
 )
 DECORATORS = (
     *("@pytest.fixture", "@fixture", "@rule", "@invariant", "@initialize", "@precondition"),
@@ -36,7 +36,7 @@ DECORATORS = (
 
 
 def check(paths: Iterable[Path] | None = None) -> list[Finding]:
-    """What is not used in the files and folders *paths*, all of ours for None."""
+    """Return the unused names in the files and folders *paths*; None: all of the project."""
     if paths is None:
         paths = [ROOT / each for each in (*PRODUCT, *TESTS, "pyspark_orderlane.py")]
     vulture = Vulture(ignore_names=list(NAMES), ignore_decorators=list(DECORATORS))
@@ -54,7 +54,7 @@ def _name(path: Path) -> str:
 
 
 def _fields(path: Path) -> frozenset[tuple[int, str]]:
-    """Lines and names of the annotated fields of classes in *path*."""
+    """Yield lines and names of the annotated fields of classes in *path*."""
     return frozenset(
         (each.lineno, each.target.id)
         for node in ast.walk(ast.parse(path.read_text()))
@@ -64,5 +64,5 @@ def _fields(path: Path) -> frozenset[tuple[int, str]]:
     )
 
 
-#: Percent by which vulture is sure; 60 is the least, for names that no file has.
+#: Minimum confidence of vulture in percent; 60 includes names that no file uses.
 _CONFIDENCE = 60

@@ -1,4 +1,4 @@
-"""The list of findings that are accepted, ``exceptions.toml``.
+"""The list of accepted findings, ``exceptions.toml``.
 
 Per rule it has entries with a reason and the number of findings of each file::
 
@@ -7,8 +7,7 @@ Per rule it has entries with a reason and the number of findings of each file::
     [foreign-writes.files]
     "broker_core/tls.py" = 1
 
-A file is named by the end of its path, as far as it is needed to tell it from others: so it may
-move to another folder.
+A file is named by the shortest unique end of its path, so it may move to another folder.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FILE = ROOT / "tools" / "lint" / "exceptions.toml"
 
 
 class ExceptionsError(Exception):
-    """The list is not what it should be: the text says where, and what would be right."""
+    """The list is invalid; the text gives the place and the correction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,9 @@ class Exceptions:
     def problems(
         self, rule: str, findings: Iterable[Finding], paths: Collection[str]
     ) -> Iterator[str]:
-        """What is wrong of the *findings* of *rule*, and of the numbers accepted for it.
+        """Return the errors among the *findings* of *rule*, and in the numbers accepted for it.
 
-        *paths* are all files that the rule was asked about.
+        *paths* are all files that the rule checked.
         """
         by_path: dict[str, list[Finding]] = {}
         for each in findings:
@@ -64,7 +63,7 @@ class Exceptions:
                 )
 
     def shrunk(self, rule: str, findings: Iterable[Finding]) -> Mapping[str, int]:
-        """End of a path → its number, of those that are larger than needed."""
+        """Return end of a path → number, for those larger than needed."""
         there = Counter(each.path for each in findings)
         now = {
             end: sum(
@@ -76,7 +75,7 @@ class Exceptions:
 
 
 def read(text: str, rules: Collection[str]) -> Exceptions:
-    """The list in *text*. Raises ExceptionsError."""
+    """Return the list in *text*. Raises ExceptionsError."""
     counts: dict[str, dict[str, int]] = {}
     for rule, entries in tomllib.loads(text).items():
         if rule not in rules:
@@ -94,9 +93,9 @@ def read(text: str, rules: Collection[str]) -> Exceptions:
 
 
 def with_counts(text: str, rule: str, counts: Mapping[str, int]) -> str:
-    """*text* with these numbers for files of *rule*; lines and entries that end at 0 are left out.
+    """Return *text* with these numbers for files of *rule*, without lines and entries that reach 0.
 
-    Each file stands on a line of its own.
+    Each file is on a line of its own.
     """
     entries = re.split(r"(?m)^(?=\[\[)", text)
     return "".join(

@@ -1,22 +1,22 @@
 """Only the file of a class assigns to attributes of its objects.
 
-The rule is about attributes of this project: those that one of its classes lets be set (frozen
-dataclasses, named tuples and properties without setter do not), and those of modules and classes
-that a file imports from it. An assignment to one of them (plain, augmented, annotated, ``del``, of
-a loop or ``with``, in a tuple, by ``setattr`` or ``object.__setattr__``) is allowed
+The rule covers attributes of this project: those that can be set on one of its classes (not of
+frozen dataclasses and named tuples, nor properties without setter), and those of modules and
+classes that a file imports from it. An assignment to one of them (plain, augmented, annotated,
+``del``, of a loop or ``with``, in a tuple, by ``setattr`` or ``object.__setattr__``) is allowed
 
-- of ``self`` and ``cls``;
-- of a local name that this function binds to an object it has just made: by calling a class (a name
-  that begins with a capital letter), ``cls``, ``type(self)``, something's ``__new__``, or one of
-  ``FACTORIES``;
-- of an attribute that a class of this file defines: a file is one unit, so its classes may know
-  each other, and a record without methods is kept by the functions beside it.
+- on ``self`` and ``cls``;
+- on a local name that this function binds to a new object: by calling a class (a name that begins
+  with a capital letter), ``cls``, ``type(self)``, any ``__new__``, or one of ``FACTORIES``;
+- on an attribute that a class of this file defines: a file is one unit, so its classes may know
+  each other, and a record without methods is maintained by the functions beside it.
 
-Anything else, such as ``self.part.field = 1``, is foreign: the part has a method for it. Tests use
-``monkeypatch``, which undoes what it does, or public methods.
+Anything else, such as ``self.part.field = 1``, is foreign: the part needs a method for it. Tests
+use ``monkeypatch``, which undoes its changes, or public methods.
 
-Other attributes are the interface of a library, as ``verify_mode`` of ``ssl``, and so is all that a
-file imports from one, as ``sys.stdout``: setting them is allowed, except for private names.
+Other attributes are the interface of a library, such as ``verify_mode`` of ``ssl``, and so is all
+that a file imports from one, such as ``sys.stdout``: setting them is allowed, except for private
+names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OWN = frozenset({"self", "cls", "mcs"})
 
 
 def check(sources: Iterable[Source]) -> list[Finding]:
-    """All foreign writes in *sources*, which define the attributes of the project."""
+    """Return all foreign writes in *sources*, which define the attributes of the project."""
     files = list(sources)
     names = frozenset(name for each in files for name in _attributes(each))
     return sorted(finding for each in files for finding in _Rule.of(each, names).findings(each))
@@ -51,22 +51,22 @@ class _Rule:
     attributes: frozenset[str]
     """Names that classes of the project define."""
     fields: frozenset[str]
-    """Of them those that classes of the file define and set."""
+    """Those that classes of the file define and set."""
     imported: Mapping[str, bool]
     """Names that the file imports; whether from this project."""
 
     @classmethod
     def of(cls, source: Source, attributes: frozenset[str]) -> _Rule:
-        """The rule for *source*."""
+        """Return the rule for *source*."""
         return cls(attributes, frozenset(_fields(source)), dict(_imported(source)))
 
     def findings(self, source: Source) -> Iterator[Finding]:
-        """The foreign writes of *source*."""
+        """Return the foreign writes of *source*."""
         for place, owner, name in self._found(source.scope, frozenset()):
             yield source.found(place, f"sets {ast.unparse(owner)}.{name or '…'}")
 
     def _found(self, scope: Scope, made: frozenset[str]) -> Iterator[_Write]:
-        """Those in *scope*. ``made`` are names of new objects."""
+        """Yield the foreign writes in *scope*. ``made`` are names of new objects."""
         made |= frozenset(name for node in scope.nodes for name in _new_names(node))
         for node in scope.nodes:
             yield from (each for each in _writes(node) if self._is_foreign(each, made))
@@ -88,14 +88,17 @@ class _Rule:
 
 
 def _root(owner: ast.expr) -> str:
-    """The first name of a dotted name: ``os`` of ``os.path``; empty: *owner* is something else."""
+    """Return the first name of a dotted name:
+
+    ``os`` of ``os.path``; empty for any other expression.
+    """
     while isinstance(owner, ast.Attribute):
         owner = owner.value
     return owner.id if isinstance(owner, ast.Name) else ""
 
 
 def _imported(source: Source) -> Iterator[tuple[str, bool]]:
-    """Names that *source* imports, and whether from this project."""
+    """Return the names that *source* imports, and whether from this project."""
     for node in source.nodes():
         match node:
             case ast.Import(names=names):
@@ -108,7 +111,7 @@ def _imported(source: Source) -> Iterator[tuple[str, bool]]:
 
 
 def _attributes(source: Source) -> Iterator[str]:
-    """Names of attributes that objects of classes of *source* let be set, methods included."""
+    """Return the attributes that can be set on objects of classes of *source*, methods included."""
     for node in source.nodes():
         match node:
             case ast.ClassDef(body=body) if not _is_immutable(node):
@@ -118,14 +121,16 @@ def _attributes(source: Source) -> Iterator[str]:
 
 
 def _is_settable(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Whether *node* is a method, which an assignment would replace; a property refuses it."""
+    """Return whether *node* is a method, which an assignment would replace; a property refuses
+    it.
+    """
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
     return not any(last_name(each) == "property" for each in node.decorator_list)
 
 
 def _is_immutable(node: ast.ClassDef) -> bool:
-    """Whether *node* is a frozen dataclass or a named tuple: no assignment reaches its fields."""
+    """Return whether *node* is a frozen dataclass or a named tuple, whose fields cannot be set."""
     if any(last_name(base) == "NamedTuple" for base in node.bases):
         return True
     return any(
@@ -137,7 +142,7 @@ def _is_immutable(node: ast.ClassDef) -> bool:
 
 
 def _fields(source: Source) -> Iterator[str]:
-    """Names of attributes that the classes of *source* declare or set."""
+    """Return the attributes that the classes of *source* declare or set."""
     for node in source.nodes():
         if isinstance(node, ast.ClassDef):
             yield from _fields_in(node.body)
@@ -145,7 +150,7 @@ def _fields(source: Source) -> Iterator[str]:
 
 
 def _own_names(source: Source) -> Iterator[str]:
-    """Names of attributes that methods in *source* set of ``self`` and ``cls``."""
+    """Return the attributes that methods in *source* set on ``self`` and ``cls``."""
     for node in source.nodes():
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=name, ctx=ast.Store()):
@@ -159,7 +164,7 @@ def _fields_in(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _fields_by(statement: ast.stmt) -> Iterator[str]:
-    """Names of attributes that *statement* of a class defines."""
+    """Yield the attributes that *statement* of a class defines."""
     match statement:
         case ast.AnnAssign(target=ast.Name(id=name)):
             yield name
@@ -174,7 +179,7 @@ def _fields_by(statement: ast.stmt) -> Iterator[str]:
 
 
 def _new_names(node: ast.AST) -> Iterator[str]:
-    """Local names that *node* binds to an object just made."""
+    """Yield the local names that *node* binds to a new object."""
     match node:
         case ast.Assign(targets=targets, value=value) if _makes(value):
             yield from (each.id for each in targets if isinstance(each, ast.Name))
@@ -191,7 +196,7 @@ _Write = tuple[ast.expr, ast.expr, str | None]
 
 
 def _writes(node: ast.AST) -> Iterator[_Write]:
-    """Attributes that *node* sets or deletes."""
+    """Yield the attributes that *node* sets or deletes."""
     match node:
         case ast.Attribute(value=owner, attr=name, ctx=ast.Store() | ast.Del()):
             yield node, owner, name
@@ -202,7 +207,7 @@ def _writes(node: ast.AST) -> Iterator[_Write]:
 
 
 def _makes(value: ast.expr) -> bool:
-    """Whether *value* is a call that returns a new object."""
+    """Return whether *value* is a call that returns a new object."""
     if isinstance(value, ast.Await):
         return _makes(value.value)
     if not isinstance(value, ast.Call):

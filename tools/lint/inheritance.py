@@ -1,7 +1,8 @@
-"""Classes are composed: one inherits at most from one other class of this project.
+"""Shallow inheritance: a class inherits at most from one other class of this project.
 
-Counted is the longest way from a class to one outside this project. Protocols, exceptions, enums,
-settings (pydantic models), named tuples and typed dictionaries may have families of any depth.
+The rule counts the longest path from a class to one outside this project. Protocols, exceptions,
+enums, settings (pydantic models), named tuples and typed dictionaries may have hierarchies of any
+depth.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ class _Class:
     source: Source
     node: ast.ClassDef
     bases: tuple[str, ...]
-    """Qualified names, as far as imports tell them."""
+    """Qualified names, as far as imports show them."""
 
 
 def check(sources: Iterable[Source]) -> list[Finding]:
-    """Classes of *sources* that inherit through more than MOST classes of *sources*."""
+    """Return the classes of *sources* that inherit through more than MOST classes of *sources*."""
     classes = {name: each for source in sources for name, each in _classes(source).items()}
 
     @cache
     def line(name: str) -> tuple[str, ...]:
-        """The longest way from *name* up, in classes of this project, itself first."""
+        """Return the longest path from *name* up, in classes of this project, itself first."""
         if name not in classes:
             return ()
         return (name, *max(map(line, classes[name].bases), key=len, default=()))

@@ -1,8 +1,8 @@
-"""A name with a leading underscore belongs to its class and its file.
+"""A name with a leading underscore is private to its class and its file.
 
 ``x._name``, ``import _name`` and ``setattr(x, "_name", …)`` (``monkeypatch`` included) are allowed
 
-- where ``x`` is ``self``, ``cls``, ``super()`` or a class around this place;
+- where ``x`` is ``self``, ``cls``, ``super()`` or an enclosing class;
 - where ``_name`` is defined in this file: as a function, class, field or variable of the module or
   of a class, or by an assignment to ``self._name``. Classes of one file may know each other.
 
@@ -25,12 +25,12 @@ _BY_NAME = frozenset({"setattr", "getattr", "delattr", "hasattr"})
 
 
 def is_private(name: str) -> bool:
-    """Whether *name* is for its class or file only."""
+    """Return whether *name* is private to its class or file."""
     return _PRIVATE.fullmatch(name) is not None and name not in _PUBLIC
 
 
 def check(source: Source) -> list[Finding]:
-    """All accesses in *source* to private names of other files."""
+    """Return all accesses in *source* to private names of other files."""
     found = [each for scope in source.scope.all() for each in _accesses(scope)]
     defined = frozenset(_defined(source)) if found else frozenset()
     return sorted(
@@ -55,7 +55,7 @@ def _defined(source: Source) -> Iterator[str]:
 
 
 def _accesses(scope: Scope) -> Iterator[tuple[ast.expr | ast.alias, str, str]]:
-    """Place, name and text of each access in *scope*."""
+    """Yield place, name and text of each access in *scope*."""
     for node in scope.nodes:
         match node:
             case ast.Attribute(value=owner, attr=name) if is_private(name):
@@ -70,7 +70,9 @@ def _accesses(scope: Scope) -> Iterator[tuple[ast.expr | ast.alias, str, str]]:
 
 
 def _by_name(call: ast.Call) -> Iterator[tuple[ast.expr, str, str]]:
-    """A private name as text: ``setattr(x, "_name", 1)``, ``setattr("package.x._name", 1)``."""
+    """Yield private names as text: ``setattr(x, "_name", 1)``, ``setattr("package.x._name",
+    1)``.
+    """
     match call:
         case ast.Call(
             func=ast.Name(id=verb) | ast.Attribute(attr=verb),

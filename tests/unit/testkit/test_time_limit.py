@@ -1,4 +1,6 @@
-"""The time limit of tests: what exceeds it ends, and the next test runs in the same process."""
+"""The time limit of tests: a test that exceeds it ends, and the next one runs in the same
+process.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def test_after():
 
 
 def run(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What pytest says of *tests*, each of which may take half a second."""
+    """Return pytest's result for *tests*, each of which may take half a second."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_them.py").write_text(tests)
     (folder / "pytest.ini").write_text(

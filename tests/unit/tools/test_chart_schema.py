@@ -1,4 +1,4 @@
-"""The chart's values know every setting, and so do the documents."""
+"""The chart's values and the documents contain every setting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def schema() -> dict[str, Any]:
 
 
 def properties(node: dict[str, Any], whole: dict[str, Any], path: str = "") -> Iterator[Any]:
-    """Path and schema of all that stands below *node*, references followed."""
+    """Yield path and schema of everything below *node*, following references."""
     if "$ref" in node:
         node = whole["definitions"][node["$ref"].rpartition("/")[2]]
     for name, inner in node.get("properties", {}).items():
@@ -70,7 +70,7 @@ def test_every_setting_is_in_the_schema_with_its_type_and_meaning(
     for name in below:
         node = node["properties"][name]
     known = dict(properties(node, whole))
-    if model is Settings:  # they stand at the top of the values
+    if model is Settings:  # they are at the top of the values
         groups = {"properties": {"groups": whole["properties"]["groups"]}}
         known |= dict(properties(groups, whole))
     fields = dict(setting_fields(model))
@@ -87,7 +87,7 @@ def test_every_setting_is_in_the_schema_with_its_type_and_meaning(
 def test_every_setting_is_in_the_documents(
     model: type[BaseModel], below: tuple[str, ...], own: dict[str, str]
 ) -> None:
-    """Counted from the models' own schemas, not as the tables are made."""
+    """Counted from the models' own schemas, independent of the tables' generator."""
     document = (ROOT / "docs/settings.md").read_text()
     marked = "settings" if model is Settings else "broker-settings"
     table = document.partition(f"<!-- table: {marked} -->")[2].partition("<!-- end -->")[0]

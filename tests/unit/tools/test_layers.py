@@ -1,4 +1,4 @@
-"""Each module has a layer, and the document shows the layers."""
+"""Every module has a layer, and the document shows the layers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_package_of_the_product_has_layers_that_name_all_its_modules() -> 
 
 
 def linted(folder: Path, **modules: str) -> str:
-    """What import-linter says of a package with these modules; "" if it is content."""
+    """Return import-linter's output for a package with these modules; "" without an error."""
     (folder / "house").mkdir()
     (folder / "pyproject.toml").write_text(SMALL)
     for name, text in {"__init__": "", "roof": "", "walls": "", "doors": "", **modules}.items():

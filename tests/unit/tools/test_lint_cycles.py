@@ -1,4 +1,4 @@
-"""Imports go one way."""
+"""Imports have no cycles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tools.lint.cycles import Graph, check, circles, package_graph
 
 
 def graph(**others: str) -> Graph:
-    """Of ``a_b="c d"``: a.b imports c and d. Parents of all are there."""
+    """Return a graph: for ``a_b="c d"``, a.b imports c and d. All parents are included."""
     named = {name.replace("_", "."): frozenset(each.split()) for name, each in others.items()}
     every = {*named, *(other for each in named.values() for other in each)}
     for name in list(every):

@@ -1,4 +1,4 @@
-"""What no file names is dead."""
+"""A name that no file uses is dead code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is installed but what is pinned, and known by its hashes."""
+"""Only pinned releases are installed, verified by their hashes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _ENTRY = re.compile(r"([\w.-]+)==(\S+?)(?:; (.+?))?((?: \\\n    --hash=sha256:[0
 
 
 def entries(name: str) -> dict[Pin, list[str]]:
-    """The releases in that file, with their hashes. There may be nothing else in it."""
+    """Return the releases in that file, with their hashes. Raises AssertionError for anything
+    else.
+    """
     head, *lines = (FOLDER / f"{name}.txt").read_text().splitlines(keepends=True)
     assert head.startswith("# For ")
     bases = [line for line in lines if line.startswith("-r ")]
@@ -73,7 +75,7 @@ def _with_bases(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_files_are_fresh(name: str) -> None:
-    """If this fails: make pins. By the metadata of what is installed, as far as it is."""
+    """If this fails: make pins. Checked by the metadata of installed packages."""
     hashes = {pin.name: each for file in FILES for pin, each in entries(file).items()}
 
     def requires(each: str) -> list[Requirement]:
@@ -88,7 +90,7 @@ def test_files_are_fresh(name: str) -> None:
 
 
 def test_what_server_and_dev_need_is_looked_at_wherever_tests_run() -> None:
-    """So that the test above cannot pass everything over. If this fails: make setup."""
+    """Otherwise the test above could pass without checking anything. If this fails: make setup."""
     wanted = [pin for name in ("build", "server", "dev") for pin in entries(name)]
     assert [pin for pin in wanted if pin.marker is None and installed(pin) is None] == []
 
@@ -97,7 +99,7 @@ def test_what_server_and_dev_need_is_looked_at_wherever_tests_run() -> None:
 
 
 def commands(path: Path) -> list[str]:
-    """What *path* runs of pip, with Make's variables in place."""
+    """Return the pip commands in *path*, with Make's variables substituted."""
     text = re.sub(r"\\\n\s*", "", path.read_text())
     while found := re.search(r"^(\w+) := (.*)\n", text, flags=re.M):
         text = text.replace(found[0], "").replace(f"$({found[1]})", found[2])
@@ -111,10 +113,10 @@ def test_whatever_is_installed_is_verified_or_from_here(name: str) -> None:
     loose = [each for each in found if not re.search(r"--(require-hashes|no-index)\b", each)]
     assert loose == []
     named = [each for each in found if "requirements/" in each]
-    # Left to resolve, pip looks at what is new in the index: a release that came out since would
-    # end the installation of what is pinned.
+    # With resolution pip looks at new releases in the index: a release published since would break
+    # the installation of the pins.
     assert [each for each in named if "--no-deps" not in each] == []
-    # An isolated build would fetch its tools as it likes.
+    # An isolated build would download its own tools.
     built = [each for each in named if "build.txt" not in each]
     assert [each for each in built if "--no-build-isolation" not in each] == []
     assert found or name == ".ci/run"
@@ -143,7 +145,7 @@ ALL = frozenset(range(len(ENVIRONMENTS)))
 
 
 def needed_of(tree: dict[str, list[str]], constraints: str, *roots: str) -> dict[str, str | None]:
-    """Name → marker of what *roots* need."""
+    """Return name → marker of the requirements of *roots*."""
     pins = read_pins(constraints)
     asked = [Requirement(each) for each in roots]
     found = needed(asked, pins, lambda name: [Requirement(each) for each in tree.get(name, [])])

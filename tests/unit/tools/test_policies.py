@@ -1,4 +1,4 @@
-"""Rules of the house that a test can keep."""
+"""Rules of the project that a test can check."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SINK_EXTRAS = tuple(each.settings.extra.package for each in SINKS.values() if ea
 NEED_SINK_EXTRAS = tuple(
     f"{each.module.replace('.', '/')}.py" for each in SINKS.values() if each.settings.extra
 )
-#: Of the extra tracing; only what is named with it may need them.
+#: Of the extra tracing; only modules named for it may need them.
 TRACING_EXTRAS, NEEDS_TRACING = ("opentelemetry",), ("proxy/observe/otel.py",)
 #: Of the extra spark; only ``thin_client.spark`` may need them.
 SPARK_EXTRAS = ("pyspark", "pyarrow", "numpy", "pandas")
-#: What of it is pure, and importable without them.
+#: Its pure modules, importable without them.
 SPARKLESS = tuple(
     f"thin_client/spark/{name}.py"
     for name in (
@@ -44,7 +44,7 @@ SPARKLESS = tuple(
 
 
 def tracked_files() -> list[Path]:
-    """Files of the repository, new ones included; those of the folder where there is no git."""
+    """Return the files of the repository, new ones included; without git those of the folder."""
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         hidden = {".venv", ".git", "build", "__pycache__"}
@@ -99,7 +99,7 @@ def test_layers() -> None:
 def test_packages_import_without_what_other_extras_bring(
     packages: tuple[str, ...], blocked: tuple[str, ...]
 ) -> None:
-    """Every module of them, each in a process where the other distributions cannot be imported."""
+    """Each module is imported in a process without the other distributions."""
     modules = sorted(
         name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for path in own_python_files()
@@ -111,7 +111,7 @@ def test_packages_import_without_what_other_extras_bring(
     assert len(modules) > 5
     script = (
         "import importlib, sys\n"
-        f"sys.modules.update(dict.fromkeys({blocked!r}))\n"  # None: an import of it fails
+        f"sys.modules.update(dict.fromkeys({blocked!r}))\n"  # None: importing it fails
         f"for name in {modules!r}: importlib.import_module(name)\n"
     )
     done = subprocess.run(
@@ -156,7 +156,7 @@ def test_package_files_hold_a_charter_and_no_code() -> None:
             assert is_export or isinstance(statement, allowed), f"{name_of(path)} has code"
 
 
-#: What must not stand in a file of the repository. Written so that this file passes.
+#: Texts that no file of the repository may contain. Written so that this file passes.
 FOREIGN = {
     "a package registry": re.compile(
         r"\b(?:py" r"pi\.org|pythonhosted\.org|npm" r"js\.(?:org|com)|repo1?\.maven|crates\.io)"
@@ -179,7 +179,7 @@ def test_no_file_names(what: str) -> None:
 
 
 def test_spark_can_find_the_data_source() -> None:
-    """It looks at the top-level modules in folders of the path, and not at import hooks."""
+    """Spark looks at the top-level modules in folders of the path, and not at import hooks."""
     script = "import pkgutil; print(*(module.name for module in pkgutil.iter_modules()))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", script],

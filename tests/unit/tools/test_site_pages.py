@@ -98,7 +98,7 @@ def _in_nav(entry: Any) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_nav_once() -> None:
-    """Beside ``make docs``, which needs MkDocs."""
+    """Also checked by ``make docs``, which needs MkDocs."""
     docs = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     assert not docs & set(OUTSIDE)
     assert sorted(_in_nav(SITE["nav"])) == sorted([*docs, *OUTSIDE])
@@ -111,14 +111,14 @@ def test_pages_from_outside_exist() -> None:
 
 
 def test_a_wrong_link_ends_the_build() -> None:
-    """MkDocs only mentions most of them, unless told otherwise."""
+    """By default MkDocs only logs most of them."""
     assert SITE["strict"] is True
     assert {level for rules in SITE["validation"].values() for level in rules.values()} == {"warn"}
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: str(picture.name))
 def test_pictures_can_be_read_in_light_and_in_dark(picture: Path) -> None:
-    """Each brings its own background, a title for those who do not see it, and loads nothing."""
+    """Each has its own background, a title for screen readers, and loads nothing."""
     text = picture.read_text()
     assert text.startswith('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ')
     assert "href" not in text
