@@ -1,8 +1,8 @@
-"""``make test-api``: schemathesis holds the OpenAPI document against a running gateway.
+"""``make test-api``: schemathesis checks a running gateway against its OpenAPI document.
 
-The gateway has a group whose queues hold messages, leased ones and retried ones among them, a
-parked key and dead letters; a client works on meanwhile. Afterwards it still has to serve, and its
-log has to be without a bug. Prints what schemathesis says; its exit code is that of the run.
+The gateway has a group whose queues hold messages, including leased and retried ones, a parked key
+and dead letters; a client works meanwhile. Afterwards it still has to serve, and its log has to be
+without a bug. Prints the output of schemathesis and returns its exit code.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def _gateway(folder: Path) -> AsyncIterator[tuple[Gateway, str]]:
 
 
 async def _resume_when_drained(http: str) -> None:
-    """Else all that comes later would be asked of a proxy without a queue."""
+    """Resume a drained proxy, which would have no queues for the following requests."""
     body = {"reason": "others want to ask it, too"}
     async with aiohttp.ClientSession() as session:
         while True:
@@ -106,9 +106,9 @@ async def _schemathesis(gateway: Gateway, http: str, arguments: list[str]) -> in
     command = [
         *(Path(sys.executable).with_name("st"), "--config-file", _FOLDER / "schemathesis.toml"),
         *("run", f"http://{http}/api/openapi.json", "--seed", _SEED),
-        *("--exclude-path", "/api/events", *arguments),  # a stream, which has no end
+        *("--exclude-path", "/api/events", *arguments),  # a stream, which never ends
     ]
-    # It writes what it wants to replay into the folder where it runs.
+    # It writes its replay data into the current folder.
     running = await asyncio.create_subprocess_exec(
         *map(str, command), env=environment, cwd=gateway.histories
     )

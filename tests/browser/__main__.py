@@ -1,4 +1,4 @@
-"""``make test-browser``: the console in Chromium itself; further arguments go to pytest.
+"""``make test-browser``: the console in real Chromium; further arguments go to pytest.
 
 ``--part`` runs the tests of ``PART``.
 """
@@ -10,7 +10,7 @@ import sys
 from tests.browser.tools import missing
 from tests.support.suites import pytest_suite
 
-#: Every page once, live figures, the keyboard, and one act from its preview to its end.
+#: Every page once, live figures, the keyboard, and one operation from its preview to its result.
 PART = (
     "tests/browser/test_pages.py::test_every_page[light-1280]",
     "tests/browser/test_frame.py::test_figures_change_by_themselves",

@@ -1,4 +1,4 @@
-"""axe-core, fetched once by npm into build/: of one version and with one content."""
+"""axe-core, downloaded once by npm into build/: a fixed version with a fixed checksum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from testkit.processes import ROOT
 
 VERSION = "4.14.1"
-#: Of the package as npm packs it.
+#: Checksum of the package as npm packs it.
 INTEGRITY = (
     "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5"
     "qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
@@ -21,7 +21,7 @@ _FOLDER = ROOT / "build/axe-core"
 
 
 def axe_source() -> str:
-    """Its source. Raises ValueError if what npm gives is not what it was."""
+    """Return its source. Raises ValueError if the checksum differs."""
     packed = _FOLDER / f"axe-core-{VERSION}.tgz"
     if not packed.exists():
         _FOLDER.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Chromium, a page in it that must stay without errors, and axe-core."""
+"""Fixtures: Chromium, pages that fail the test on errors, and axe-core."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.browser.axe import axe_source
 from tests.browser.site import Site, prepared
 from tests.browser.tools import chromium
 
-expect.set_options(timeout=15_000)  # a machine that does other things beside is slow
+expect.set_options(timeout=15_000)  # a machine under other load is slow
 SCREENSHOTS = ROOT / "build/screenshots"
-#: A browser says so of each answer 4xx, which a test may want.
+#: Logged by browsers for each 4xx answer, which a test may expect.
 _OF_ANSWERS = "Failed to load resource"
 
 
@@ -43,13 +43,13 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture
 def opened(browser: Browser) -> OpenPage:
-    """Opens a page in a context of its own; what it says on its console fails the test."""
+    """Return a function that opens a page in a new context; errors on its console fail the test."""
 
     @asynccontextmanager
     async def open_page(
         *, width: int = 1280, scheme: str = "light", answers: bool = False, **options: Any
     ) -> AsyncIterator[Page]:
-        """*answers*: the test wants answers that are no success."""
+        """Open a page. *answers*: the test expects error answers."""
         context = await browser.new_context(
             viewport={"width": width, "height": 800},
             color_scheme=scheme,  # type: ignore[arg-type]
@@ -69,5 +69,5 @@ def opened(browser: Browser) -> OpenPage:
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """The source of axe-core."""
+    """Return the source of axe-core."""
     return axe_source()

@@ -1,4 +1,4 @@
-"""A gateway with all that the console has pages for, and the way to its pages."""
+"""A gateway with content for every page of the console, and access to the pages."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from thin_client import AsyncConsumer, Message
 
 LETTERS = Topic("letters")
 TOKEN = "an-operators-token"
-#: Keys by what becomes of their messages.
+#: Keys by the state of their messages.
 PARKED, FAILING, HELD, SPARE = "parked-1", "failing-1", "held-1", "held-2"
 
 
 @dataclass(slots=True)
 class Site:
-    """A running gateway, prepared; ``url`` is the console's."""
+    """A prepared gateway; ``url`` is the console's."""
 
     gateway: Gateway
     proxy: Proxy
     url: str
     over: asyncio.Event
-    """Set: what is held is let go."""
+    """Set: held messages are released."""
     repaired: asyncio.Event
-    """Set: what failed in the group shipping goes well."""
+    """Set: failing messages of the group shipping succeed."""
     shipped: defaultdict[str | None, list[int]]
-    """Offsets that shipping handled, by key."""
+    """Offsets handled by shipping, by key."""
 
 
 @asynccontextmanager
 async def prepared(folder: Path, **overrides: Any) -> AsyncIterator[Site]:
-    """Keys that are parked, that fail, that are held; dead letters; a client that works."""
+    """Run a gateway with parked, failing and held keys, dead letters, and a client."""
     rules = {"max_deliveries": 2, "retry_intervals_ms": [50]}
     topic = {**rules, "on_exhausted": "park", "order_key": "$.id"}
     async with (
@@ -90,7 +90,7 @@ async def prepared(folder: Path, **overrides: Any) -> AsyncIterator[Site]:
 
 
 async def _ended(running: asyncio.Task[None]) -> None:
-    """Drains no longer than a turn: its pull may wait 10 s at the proxy, and nothing needs it."""
+    """Stop the client after one turn at most: its pull may wait 10 s at the proxy for nothing."""
     while not running.done():
         running.cancel()
         await asyncio.sleep(0)
@@ -104,6 +104,6 @@ def _is_prepared(proxy: Proxy, gateway: Gateway) -> bool:
 
 
 def with_token() -> dict[str, Any]:
-    """Settings of a proxy that asks for a token, as one that is not on loopback does."""
+    """Return settings of a proxy that requires a token, like one that is not on loopback."""
     known = {"name": "anna", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}
     return {"listen.http": "0.0.0.0:0", "tokens": [known]}

@@ -1,4 +1,4 @@
-"""What an operator does on the pages: with a reason, seen before, and on record afterwards."""
+"""Operations of an operator on the pages: with a reason and a preview, and audited afterwards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_poison_message_is_looked_at_parked_and_redriven_in_order(
         ):
             record = page.get_by_role("row", name=verb).first
             await expect(record).to_contain_text(reason)
-            await expect(record).not_to_contain_text("null")  # a field without a value says nothing
+            await expect(record).not_to_contain_text("null")  # fields without a value are left out
 
 
 async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None:
@@ -59,7 +59,7 @@ async def test_a_key_is_paused_and_resumed(site: Site, opened: OpenPage) -> None
         await _act(page, FAILING, "Pause", "until the carrier is back")
         await expect(page.get_by_role("row", name=FAILING)).to_have_count(0)
         await page.get_by_label("Show", exact=True).select_option("paused")
-        # A pause holds in all queues, so the key stands there once for each.
+        # A pause applies to all queues, so the key is listed once per queue.
         await expect(page.get_by_role("row", name=FAILING).first).to_contain_text("paused")
         await page.get_by_role("row", name=FAILING).first.get_by_role("button").click()
         dialog = page.get_by_role("dialog")
@@ -255,7 +255,7 @@ async def test_messages_wrongly_asked_for(site: Site, opened: OpenPage) -> None:
 
 
 async def test_a_body_is_shown_as_it_was_sent(site: Site, opened: OpenPage) -> None:
-    """Numbers of 64 bits are more than those of a page can hold."""
+    """64-bit numbers exceed the numbers of JavaScript."""
     body = '{{"n": 12345678901234567890, "id": "{key}", "sum": 1.10, "n": [], "u": "\\u00fc"}}'
     await site.gateway.send(["exact"], body=body)
     async with opened() as page:
@@ -289,7 +289,7 @@ async def test_order_keys_are_judged_by_real_messages(site: Site, opened: OpenPa
         await expect(report.locator("figure")).to_have_count(4)
         await expect(report).to_contain_text("Total time, 20 ms per message")
         await expect(report).to_contain_text("of 4 handlers busy")
-        await page.reload()  # the address says what was asked
+        await page.reload()  # the address contains the query
         await expect(report.locator("figure")).to_have_count(4)
 
 
@@ -322,7 +322,7 @@ def _notice(page: Page, text: str) -> Locator:
 
 
 async def _act(page: Page, name: str, verb: str, reason: str) -> None:
-    """Do *verb* to what stands in the row of *name*."""
+    """Apply *verb* to the row of *name*."""
     row = page.get_by_role("row", name=name).first
     await row.get_by_role("button", name="Actions…").click()
     dialog = page.get_by_role("dialog")

@@ -1,4 +1,4 @@
-"""What stands around the pages: the stream and what takes its place, tokens, keyboard, theme."""
+"""The frame of the pages: the event stream and its fallback, tokens, keyboard, theme."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ async def test_a_proxy_that_is_gone_is_said_to_be(site: Site, opened: OpenPage) 
 
 
 async def test_a_proxy_that_hangs_is_not_shown_as_live(site: Site, opened: OpenPage) -> None:
-    """Nothing is refused and no connection ends: no answer comes, that is all."""
+    """No request is refused and no connection ends: there is just no answer."""
 
     async def never(_: Route) -> None:
-        """As a proxy that is stopped, or behind a network that lets nothing through."""
+        """Return no answer, like a stopped proxy or a network that drops packets."""
 
     async with opened() as page:
         now = await (await page.request.get(f"{site.url}/api/overview")).text()

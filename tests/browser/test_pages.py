@@ -1,4 +1,6 @@
-"""Every page, in both themes and on wide and narrow screens: seen, without errors, accessible."""
+"""Every page, in both themes and on wide and narrow screens: complete, without errors,
+accessible.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.browser.site import FAILING, HELD, PARKED, Site
 
 pytestmark = pytest.mark.sockets
 
-#: Address, and a text that stands there once it shows what it is for.
+#: Address, and a text that the page shows once it is loaded.
 PAGES = {
     "groups": ("#/groups", "shipping"),
     "group": ("#/groups/billing", "letters"),
@@ -94,7 +96,7 @@ async def test_pages_without_anything_say_what_to_do(site: Site, opened: OpenPag
 
 
 async def _one_change(site: Site, opened: OpenPage) -> None:
-    """So that the audit has something to show."""
+    """Make one change, for a page of the audit with content."""
     async with opened() as page:
         await page.goto(site.url)
         status = await page.evaluate(
@@ -107,7 +109,7 @@ async def _one_change(site: Site, opened: OpenPage) -> None:
 
 
 def _an_hour() -> Series:
-    """Samples of an hour, as a proxy that has run for so long has them."""
+    """Return samples of an hour, as from a proxy that has run that long."""
     series, now_ms = Series(), wall_ms()
     for step in range(359, 0, -1):
         wave = abs(step % 120 - 60)

@@ -1,4 +1,4 @@
-"""What these tests need beside Python, and whether it is there."""
+"""Tools of these tests besides Python, and checks for them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import shutil
 
 
 def chromium() -> str:
-    """The system's own browser; Playwright would bring one from elsewhere."""
+    """Return the system's own browser; Playwright would download one."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or ""
 
 
 def missing() -> str | None:
-    """What this machine lacks, as a sentence; None if all is there."""
+    """Return a sentence about the missing tools; None if all are installed."""
     if not chromium():
         return "chromium not found: install it (on Debian the package chromium)"
     if shutil.which("npm") is None:

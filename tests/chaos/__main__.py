@@ -259,7 +259,7 @@ def main() -> int:
         say(str(missing))
         return 1
     except KeyboardInterrupt:
-        say("interrupted; all processes are ended")
+        say("interrupted; all processes were stopped")
         return 130
 
 

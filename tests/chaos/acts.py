@@ -19,8 +19,8 @@ from tests.chaos.workload import plain_keys
 
 #: Jumps of a wall clock in seconds, forwards or back.
 _JUMPS_S = (0.7, 3.0, 8.0, 45.0, 600.0, 7200.0)
-#: The same for an Apache broker, whose locks use it: less than they outlive a proxy's trust in
-#: them.
+#: The same for an Apache broker, whose locks use the wall clock: less than the locks outlive a
+#: proxy's trust in them.
 _BORNE_JUMPS_S = (0.7, 3.0)
 #: Shorter than leases, otherwise gathered handlers only lose them.
 _GATHERED = 0.6

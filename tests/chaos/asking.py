@@ -1,4 +1,4 @@
-"""Queries proxies as operators do, over HTTP; proxies may be unavailable."""
+"""Queries proxies as an operator does, over HTTP; proxies may be unavailable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proxy.errors import OrderlaneError
 
 @dataclass(slots=True)
 class Asking:
-    """One operator's queries. *visit* enters the network of a proxy's operator address."""
+    """One operator's requests. *visit* enters the network of a proxy's operator address."""
 
     visit: Callable[[str], AbstractContextManager[None]]
 
@@ -35,7 +35,7 @@ class Asking:
         self.timeout_s = timeout_s
 
     def close(self) -> None:
-        """Send no more queries."""
+        """Stop sending requests."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def look(self, http: str, path: str) -> Any:

@@ -1,4 +1,5 @@
-"""Starts clients of each kind: our Python clients, imitations of DDMQ's, and other languages.
+"""Starts clients of each kind: orderlane's Python clients, imitations of DDMQ's, and other
+languages.
 
 Those of other languages are the real clients in their conformance programs
 (``tests/conformance/clients``), whose handlers follow a message's body and write histories.
@@ -52,7 +53,7 @@ def start_client(children: Children, start: ClientStart, *, cured: bool) -> Chil
 def _start_other(
     children: Children, language: Language, start: ClientStart, *, cured: bool
 ) -> Child:
-    """*cured*: its handlers do nothing, whatever the body."""
+    """Start a client of another language. *cured*: its handlers do nothing, whatever the body."""
     history = start.histories / f"{start.name}.jsonl"
     options = {
         "servers": ",".join(start.proxies),

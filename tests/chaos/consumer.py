@@ -36,7 +36,7 @@ def _options_of(options: argparse.Namespace, history: HistoryWriter) -> dict[str
 
 
 async def _work(options: argparse.Namespace, body: dict[str, Any], attempt: int) -> bool:
-    """Do a handler's work; True: it fails."""
+    """Do a handler's work; return whether it fails."""
     orders: Orders = options.orders
     cured = orders.cured(body)
     await asyncio.sleep(work_s(body, cured=cured) + orders.slow_s(options.name))
@@ -81,7 +81,9 @@ def _run_blocking(options: argparse.Namespace, history: HistoryWriter) -> int:
 
 
 def _run_ddmq(options: argparse.Namespace, history: HistoryWriter, *, mode: str) -> int:
-    """Its last output is its report; 1 if a proxy violated a promise to such a client."""
+    """Run a DDMQ client, which prints its report at the end; return 1 if a proxy violated its
+    contract.
+    """
     attempts: Counter[tuple[str, int]] = Counter()
 
     async def handle(message: DdmqMessage) -> bool:

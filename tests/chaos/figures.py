@@ -75,7 +75,7 @@ class Figures:
                 self._attack(event)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a dictionary for JSON."""
         return {
             "parking": dict(self.parking),
             "changes": {what: self.changes[what] for what in CHANGES},

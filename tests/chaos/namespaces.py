@@ -253,7 +253,7 @@ class HostLink:
 
     @property
     def address(self) -> str:
-        """The address of the far process itself."""
+        """Return the port: each host has all ports."""
         return self.target() or ""
 
     def show(self, seen_as: Mapping[bytes, bytes]) -> None:

@@ -89,7 +89,7 @@ class Loopback:
         return nullcontext()
 
     async def link(self, near: str, far: str, target: Target) -> Cuttable:
-        """A relay."""
+        """Return a relay."""
         link = Link(f"{near} to {far}", target)
         await link.open()
         return link

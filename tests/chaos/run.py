@@ -72,7 +72,7 @@ class Result:
         return self.shape.keys * 10_000 / max(1, self.verdict.get("acknowledged", 0))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a dictionary for JSON."""
         return {
             **self.about,
             "broker": self.shape.broker,

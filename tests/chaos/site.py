@@ -87,7 +87,7 @@ def group_of(client: str) -> str:
 
 
 def kind_of(client: str) -> str:
-    """Its kind."""
+    """Return the kind of a client in ``Shape.clients``."""
     return client.partition("@")[0]
 
 

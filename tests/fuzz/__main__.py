@@ -1,9 +1,9 @@
 """``make fuzz``: every parser of bytes from outside, fuzzed by atheris for some time.
 
-Each begins with its seeds and the corpus that is kept. An input that breaks one is written to
-``build/fuzz/found`` and shown; the exit code is then 1. With ``--keep`` what found new ways through
-a parser is added to the corpus, and the executions are counted in its notes. ``--part`` takes
-five seconds a parser and one processor.
+Each starts with its seeds and the stored corpus. An input that breaks a parser is written to
+``build/fuzz/found`` and shown; the exit code is then 1. With ``--keep`` inputs with new paths
+through a parser are added to the corpus, and the executions are counted in its notes. ``--part``
+takes five seconds per parser and one processor.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tests.support.suites import PART, missing_tool
 _FOUND = Path("build/fuzz/found")
 _NOTES = CORPUS / "executions.json"
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
-#: For each target, by default and in the part that CI runs.
+#: Per target, by default and in the part that CI runs.
 _SECONDS, _PART_S = 60, 5
-#: Longer inputs find no other ways, and slow down.
+#: Longer inputs find no other paths, and are slow.
 _LONGEST = 4096
-#: Seconds that one input may take, and MiB: whoever needs more could be flooded.
+#: Limits of one input in seconds and MiB: a parser that needs more could be flooded.
 _SLOWEST_S, _MOST_MIB = 10, 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One target's: how many inputs were tried, and what broke it."""
+    """A run of one target: the number of inputs, and the input that broke it."""
 
     target: Target
     executions: int
@@ -49,7 +49,7 @@ class Run:
 
 
 def main() -> int:
-    """Fuzz those that are named, all by default; return the exit code."""
+    """Fuzz the named targets, all by default; return the exit code."""
     asked = _arguments()
     if importlib.util.find_spec("atheris") is None:
         code = missing_tool("fuzz", "atheris not found: it is for Python 3.11 alone")
@@ -82,7 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=int, help=f"for each target (default: {_SECONDS}; {_PART_S} with --part)"
     )
-    parser.add_argument(PART, action="store_true", help="what CI runs: seconds for each target")
+    parser.add_argument(PART, action="store_true", help="run the part of CI: seconds per target")
     parser.add_argument("--keep", action="store_true", help="add to the corpus and its notes")
     asked = parser.parse_args()
     seconds = asked.seconds
@@ -95,7 +95,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _fuzz(target: Target, seconds: int, keep: bool, fuzzer: Callable[..., str]) -> Run:
-    """*fuzzer* runs libFuzzer on a target with options, and returns its output."""
+    """Fuzz one target. *fuzzer* runs libFuzzer on it with options, and returns its output."""
     found = _FOUND / target.name
     found.mkdir(parents=True, exist_ok=True)
     before = set(found.iterdir())
@@ -125,7 +125,7 @@ def _fuzz(target: Target, seconds: int, keep: bool, fuzzer: Callable[..., str]) 
 
 
 class _Forks:
-    """libFuzzer in forks of one process (``forks.py``)."""
+    """Runs libFuzzer in forks of one process (``forks.py``)."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -168,7 +168,7 @@ def _libfuzzer(target: Target, *options: str) -> str:
 
 
 def _count(runs: list[Run]) -> None:
-    """Executions over the corpus's life, by target."""
+    """Return the executions over the corpus's life, by target."""
     counted = json.loads(_NOTES.read_text()) if _NOTES.exists() else {}
     for run in runs:
         counted[run.target.name] = counted.get(run.target.name, 0) + run.executions

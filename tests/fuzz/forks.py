@@ -1,8 +1,8 @@
-"""Fuzzes one parser after another, each in a fork of one process: a run of seconds takes less time
-than to instrument the code.
+"""Fuzzes one parser after another, each in a fork of one process.
 
-Reads a JSON list a line: the parser's name, the file for libFuzzer's output, libFuzzer's options.
-Answers each with an empty line once that fork has ended.
+A run of seconds takes less time than the instrumentation of the code. Reads a JSON list per line:
+the parser's name, the file for libFuzzer's output, libFuzzer's options. Answers each with an empty
+line once that fork has ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ with atheris.instrument_imports(include=["broker_core", "proxy"]):
 
 
 def main() -> None:
-    """Serve lines until there are no more."""
+    """Process lines until the input ends."""
     for line in sys.stdin:
         name, output, *options = json.loads(line)
         pid = os.fork()
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _fuzz(name: str, output: str, options: list[str]) -> None:
-    """Never returns: libFuzzer ends the process."""
+    """Fuzz one parser; never returns, since libFuzzer ends the process."""
     log = os.open(output, os.O_WRONLY | os.O_CREAT, 0o600)
     for stream in (1, 2):
         os.dup2(log, stream)

@@ -1,5 +1,7 @@
-"""Fuzzes one parser in this process, as ``__main__`` asks: its name, a program that starts the same
-again, which libFuzzer does to merge, and libFuzzer's options.
+"""Fuzzes one parser in this process, for ``__main__``.
+
+Arguments: its name, a program that starts the same again (libFuzzer does so to merge), and
+libFuzzer's options.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ with atheris.instrument_imports(include=["broker_core", "proxy"]):
 
 
 def main() -> None:
-    """Never returns: libFuzzer ends the process."""
+    """Fuzz one parser; never returns, since libFuzzer ends the process."""
     target, itself = TARGETS[sys.argv[1]], sys.argv[2]
     atheris.Setup([itself, *sys.argv[3:]], target.run)
     atheris.Fuzz()

@@ -1,7 +1,7 @@
 """Every parser of bytes from outside, as a function that a fuzzer can call.
 
-A target returns for whatever it is given: it lets pass the errors that the parser names, and raises
-on any other, and where what was read does not come back the same once written and read again.
+A target returns for any input. It accepts the errors that the parser documents, and raises for any
+other error, and if a parsed value differs after it is written and read again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ METHODS = (
     "pull", "submit", "settle", "extend", "fetch", "ack", "ranges", "getConsumeStats", "sendSync",
     "sendAsync", "sendBatchSync", "sendDelaySync",
 )  # fmt: skip
-#: Of a batch, beside its body and properties.
+#: Of a batch, without its body and properties.
 _ENTRY_BYTES = 22
 _CODES = {**AT_BROKER, **AT_NAMESERVER}
 BODIES: tuple[Callable[[bytes], object], ...] = (
@@ -110,7 +110,7 @@ ASKED: tuple[type[RequestModel], ...] = (
 
 
 def remoting_frames(data: bytes) -> None:
-    """Bytes on a remoting port, in two pieces: commands, their headers and JSON bodies."""
+    """Parse bytes on a remoting port, in two pieces: commands, their headers and JSON bodies."""
     if not data:
         return
     connection = RemotingConnection(Role.SERVER, max_frame_bytes=MAX_FRAME_BYTES)
@@ -148,7 +148,7 @@ def _encoded_again(command: RemotingCommand) -> None:
 
 
 def remoting_bodies(data: bytes) -> None:
-    """Bodies of requests and answers; the first byte says of which."""
+    """Parse bodies of requests and answers; the first byte selects the kind."""
     if not data:
         return
     try:
@@ -158,7 +158,7 @@ def remoting_bodies(data: bytes) -> None:
 
 
 def stored_messages(data: bytes) -> None:
-    """Records of a pull answer, and all that is read of them later."""
+    """Parse records of a pull answer, and everything that is read of them later."""
     try:
         messages = decode_messages(data, most_inflated_bytes=1 << 20)
     except RemoteProtocolError:
@@ -180,7 +180,7 @@ def _look_at(message: StoredMessage) -> None:
 
 
 def batch_bodies(data: bytes) -> None:
-    """The body of a batch send."""
+    """Parse the body of a batch send."""
     try:
         entries = decode_batch(data)
     except RemoteProtocolError:
@@ -190,7 +190,7 @@ def batch_bodies(data: bytes) -> None:
 
 
 def thrift_frames(data: bytes) -> None:
-    """Bytes on the Thrift port: frames, heads of calls, arguments in both protocols."""
+    """Parse bytes on the Thrift port: frames, heads of calls, arguments in both protocols."""
     buffer = FrameBuffer(MAX_FRAME_BYTES)
     buffer.receive_data(data)
     try:
@@ -203,18 +203,18 @@ def thrift_frames(data: bytes) -> None:
 
 
 def ownership_records(data: bytes) -> None:
-    """What owners of queues write down for each other."""
+    """Parse ownership records."""
     try:
         record = ownership_codec.decode(data)
     except ValueError:
         return
     if isinstance(record, SnapshotPart | Snapshot):
-        return  # parts may say what no writer would: they are joined first
+        return  # parts may be inconsistent until they are joined
     assert ownership_codec.decode(ownership_codec.encode(record)) == record
 
 
 def audit_records(data: bytes) -> None:
-    """What acts of people leave in the audit topic."""
+    """Parse records of the audit topic."""
     try:
         record = audit_record.decode(data)
     except ValueError:
@@ -223,7 +223,7 @@ def audit_records(data: bytes) -> None:
 
 
 def settings_files(data: bytes) -> None:
-    """The settings file."""
+    """Parse the settings file."""
     try:
         load_settings(Path("settings.yaml"), environment={}, content=data)
     except SettingsError as error:
@@ -231,12 +231,12 @@ def settings_files(data: bytes) -> None:
 
 
 def _check_sentence(error: Exception, longest: int) -> None:
-    """Whoever sent something gets to read a bounded text."""
+    """Check that an error for the sender is a bounded text."""
     assert 0 < len(str(error)) < longest
 
 
 def json_paths(data: bytes) -> None:
-    """An order key, and behind a NUL the body of a message."""
+    """Parse an order key, and after a NUL the body of a message."""
     text, _, body = data.partition(b"\0")
     try:
         rule = compile_order_key(text.decode(errors="replace"))
@@ -261,7 +261,7 @@ def _message(body: bytes) -> StoredMessage:
 
 
 def admin_requests(data: bytes) -> None:
-    """What is asked over HTTP: the first byte says which operation, the rest is body and query."""
+    """Parse HTTP requests: the first byte selects the operation, the rest is body and query."""
     if not data:
         return
     model = ASKED[data[0] % len(ASKED)]
@@ -277,7 +277,7 @@ def admin_requests(data: bytes) -> None:
 
 
 def sql_filters(data: bytes) -> None:
-    """A consumer's filter, and behind a NUL the properties it is tried on."""
+    """Parse a consumer's filter, and after a NUL the properties to apply it to."""
     text, _, rest = data.partition(b"\0")
     try:
         passes = compile_filter(text.decode(errors="replace"))
@@ -288,7 +288,7 @@ def sql_filters(data: bytes) -> None:
 
 
 def recall_handles(data: bytes) -> None:
-    """What a producer shows to recall a message."""
+    """Parse a producer's handle to recall a message."""
     try:
         handle = RecallHandle.from_text(data.decode("latin-1"))
     except InvalidCommand:

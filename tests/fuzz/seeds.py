@@ -1,4 +1,4 @@
-"""Valid inputs of every parser, for a fuzzer to begin with: by the names of ``parsers``."""
+"""Valid inputs of every parser as a fuzzer's seeds: by the names of ``parsers``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _ASKED_BODIES = (
 
 
 def remoting_frames() -> Iterator[bytes]:
-    """A request of each code, in both forms of headers."""
+    """Return a request of each code, in both forms of headers."""
     for code, good in (AT_BROKER | AT_NAMESERVER).items():
         for form in SerializeType:
             command = RemotingCommand(code, opaque=5, ext=good.ext(), serialize=form)
@@ -68,7 +68,7 @@ def remoting_frames() -> Iterator[bytes]:
 
 
 def remoting_bodies() -> Iterator[bytes]:
-    """Each body by each parser that can read it."""
+    """Return each body for each parser that can read it."""
     contents = [good.content() for good in (AT_BROKER | AT_NAMESERVER).values()]
     contents += [_compressed_registration(), b'{"brokerAddrTable":{},"clusterAddrTable":{}}']
     for number, parse in enumerate(BODIES):
@@ -88,7 +88,7 @@ def _compressed_registration() -> bytes:
 
 
 def stored_messages() -> Iterator[bytes]:
-    """Records of either layout, with and without compressed bodies."""
+    """Return records of either layout, with and without compressed bodies."""
     yield Record(0).encode()
     yield Record(0).encode() + Record(1, b"{}", born_host=HOST_V6, store_host=HOST_V6).encode()
     yield Record(5, zlib.compress(b"a" * 300), flags=1).encode()
@@ -96,19 +96,19 @@ def stored_messages() -> Iterator[bytes]:
 
 
 def batch_bodies() -> Iterator[bytes]:
-    """Batches of one message and of two."""
+    """Return batches of one message and of two."""
     one = OutgoingMessage(Topic("t"), b"body", key="k", tag="a")
     yield encode_batch([one])
     yield encode_batch([one, OutgoingMessage(Topic("t"), b"")])
 
 
 def thrift_frames() -> Iterator[bytes]:
-    """A call of each method in both protocols."""
+    """Return a call of each method in both protocols."""
     yield from map(framed, VALID)
 
 
 def ownership_records() -> Iterator[bytes]:
-    """One of each kind."""
+    """Return a record of each kind."""
     snapshot = Snapshot(
         Epoch(4),
         2,
@@ -129,20 +129,20 @@ def ownership_records() -> Iterator[bytes]:
 
 
 def audit_records() -> Iterator[bytes]:
-    """What a pause leaves."""
+    """Return the records of a pause."""
     change = Change("me", "key pause", "g", "because", "t", "k", None, {"paused": True})
     yield audit_record.encode(AuditRecord("1", 5, "proxy", change))
 
 
 def settings_files() -> Iterator[bytes]:
-    """A file with some of everything, and two that are wrong."""
+    """Return a file with most kinds of settings, and two invalid ones."""
     yield _SETTINGS
     yield b"limits: {max_conections: 5}\n"
     yield b"a: &a [x]\nb: [*a, *a]\n"
 
 
 def json_paths() -> Iterator[bytes]:
-    """Rules of each kind, on bodies that have the key."""
+    """Return rules of each kind, on bodies that have the key."""
     body = orjson.dumps({"order": {"id": 5, "a b": [1.5, None, True, "x"]}})
     for rule in (
         b"KEY", b"QID", b"$.order.id", b"$['order']['a b'][3]", b"$.order['a b'][?@>1]",
@@ -152,14 +152,14 @@ def json_paths() -> Iterator[bytes]:
 
 
 def admin_requests() -> Iterator[bytes]:
-    """Bodies and queries of each operation."""
+    """Return bodies and queries of each operation."""
     for number in range(len(ASKED)):
         for asked in (*_ASKED_BODIES, *_QUERIES):
             yield bytes([number]) + asked
 
 
 def sql_filters() -> Iterator[bytes]:
-    """Every kind of expression."""
+    """Return every kind of expression."""
     for text in (
         b"a > 1 AND b IS NOT NULL",
         b"a IN ('x', 'y') OR NOT (b = TRUE)",
@@ -171,6 +171,6 @@ def sql_filters() -> Iterator[bytes]:
 
 
 def recall_handles() -> Iterator[bytes]:
-    """Those of Apache RocketMQ, and ours."""
+    """Return handles of Apache RocketMQ, and of orderlane."""
     yield RecallHandle("t", "b", 5, "id").to_text().encode()
     yield RecallHandle("t", "b", 5, "id", 9).to_text().encode()

@@ -1,4 +1,4 @@
-"""Every parser by its name, with its seeds and the corpus that is kept of it."""
+"""Every parser by its name, with its seeds and the stored corpus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One parser: what is called, and valid inputs that a fuzzer may change."""
+    """One parser: its function, and valid inputs that a fuzzer may change."""
 
     name: str
     run: Callable[[bytes], None]
@@ -21,11 +21,11 @@ class Target:
 
     @property
     def corpus(self) -> Path:
-        """Folder of the inputs that are kept: one for each way through the parser."""
+        """Folder of the stored inputs: one for each path through the parser."""
         return CORPUS / self.name
 
     def kept(self) -> list[bytes]:
-        """The corpus, by name of file."""
+        """Return the corpus, by name of file."""
         return [path.read_bytes() for path in sorted(self.corpus.glob("*"))]
 
 

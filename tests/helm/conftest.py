@@ -1,4 +1,4 @@
-"""One image for all tests here: it takes a while to make."""
+"""One image for all tests here, since it takes a while to build."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the Dockerfile makes, without Docker: its first stage, run on this machine.
+"""The installation of the Dockerfile, without Docker: its build stage, run on this machine.
 
-The base image and the copy into the second stage are left out. That the sources which it names are
-enough, and that what is installed from them serves, is not.
+This proves that the copied sources suffice and that their installation works. The base image and
+the copy into the second stage are not covered.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _HOME = "/opt/orderlane"
 
 @dataclass(frozen=True)
 class Image:
-    """An installation as the image has it. ``last`` is by instruction the last one of its kind."""
+    """An installation like the image's. ``last`` maps each instruction to its last use."""
 
     folder: Path
     last: dict[str, str]
 
     @classmethod
     def build(cls, folder: Path) -> Self:
-        """Copy what the build stage copies, run what it runs."""
+        """Do the copies and commands of the build stage."""
         instructions = _instructions((ROOT / "Dockerfile").read_text())
         starts = [n for n, (word, _) in enumerate(instructions) if word == "FROM"]
         source = folder / "source"
@@ -44,16 +44,16 @@ class Image:
                 command = rest.replace("python -m venv", f"{sys.executable} -m venv")
                 command = command.replace(_HOME, str(folder / "orderlane"))
                 _run(command, source)
-        shutil.rmtree(source)  # as in the second stage: what serves stands in the installation
+        shutil.rmtree(source)  # as in the second stage: the installation must not need the sources
         return cls(folder / "orderlane", dict(instructions))
 
     @property
     def entrypoint(self) -> Path:
-        """The command that a container runs."""
+        """Return the command of a container."""
         return self.folder / "bin" / re.sub(r'[\[\]"]', "", self.last["ENTRYPOINT"])
 
     def run(self, *arguments: str, stdin: bytes = b"") -> str:
-        """What a verb prints; it must succeed."""
+        """Return the output of a verb, which must succeed."""
         return subprocess.run(
             [self.entrypoint, *arguments],
             input=stdin,
@@ -66,7 +66,7 @@ class Image:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """A container's: nothing of this machine's Python, nothing of the sources."""
+    """Return a container's environment: nothing of this machine's Python or of the sources."""
     own = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     return {**own, "PYTHONDONTWRITEBYTECODE": "1", **more}
 
@@ -78,7 +78,7 @@ def _instructions(text: str) -> list[tuple[str, str]]:
 
 
 def _copy(name: str, target: Path) -> None:
-    """*name*, a file or a folder, without what ``.dockerignore`` leaves out."""
+    """Copy *name*, a file or a folder, without the exclusions of ``.dockerignore``."""
     ignored = (ROOT / ".dockerignore").read_text().split()
 
     def leave_out(folder: str, names: list[str]) -> set[str]:

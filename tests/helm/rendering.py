@@ -1,4 +1,4 @@
-"""The chart rendered, as Kubernetes would get it."""
+"""The rendered chart, as Kubernetes receives it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHART = ROOT / "helm"
 RELEASE = "shop"
 NAME = "shop-orderlane"
 
-#: Values of each way in which the chart is meant to be used.
+#: Values for each supported use of the chart.
 USES: Mapping[str, Mapping[str, Any]] = {
     "as it is": {},
     "several brokers": {
@@ -125,7 +125,7 @@ USES: Mapping[str, Mapping[str, Any]] = {
     "without policies of the network": {"networkPolicy": {"enabled": False}},
 }
 
-#: What Secrets hold, where a test needs it: name of the Secret, key.
+#: Contents of Secrets that tests need: name of the Secret, key.
 SECRETS = {
     ("orderlane-tokens", "list"): f"- {{name: billing, sha256: {'0a' * 32}}}\n",
 }
@@ -145,7 +145,7 @@ class Rendered:
         return cls(found)
 
     def one(self, kind: str, name: str) -> dict[str, Any]:
-        """The manifest of that kind and name."""
+        """Return the manifest of that kind and name."""
         (found,) = (
             each
             for each in self.manifests
@@ -154,11 +154,11 @@ class Rendered:
         return found
 
     def all(self, kind: str) -> list[dict[str, Any]]:
-        """All manifests of that kind."""
+        """Return all manifests of that kind."""
         return [each for each in self.manifests if each["kind"] == kind]
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """By component: the template of its pods."""
+        """Return the template of the pods by component."""
         return {
             each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: (
                 each["spec"]["template"]
@@ -168,12 +168,12 @@ class Rendered:
         }
 
     def container(self, component: str) -> dict[str, Any]:
-        """The container of that component."""
+        """Return the container of that component."""
         (container,) = self.pods()[component]["spec"]["containers"]
         return dict(container)
 
     def environment(self, component: str) -> dict[str, str]:
-        """The variables of that component; what comes of Secrets by SECRETS."""
+        """Return the variables of that component; values from Secrets come from SECRETS."""
         found = {}
         for each in self.container(component).get("env", ()):
             source = each.get("valueFrom", {})
@@ -187,6 +187,6 @@ class Rendered:
         return found
 
     def settings(self, component: str) -> str:
-        """The settings file of that component."""
+        """Return the settings file of that component."""
         (text,) = self.one("ConfigMap", f"{NAME}-{component}")["data"].values()
         return str(text)

@@ -1,4 +1,4 @@
-"""Who reaches the pods, by which names, and what they show."""
+"""Access to the pods: network policies, host names and Secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def settings_of(rendered: Rendered, folder: Path) -> Settings:
 
 
 def policies(rendered: Rendered) -> dict[str, dict[str, Any]]:
-    """By component: the policy that chooses its pods, of which there is one."""
+    """Return, by component, the only policy that selects its pods."""
     found = {}
     for component, pod in rendered.pods().items():
         (found[component],) = (
@@ -53,7 +53,7 @@ def test_every_port_of_every_pod_stands_in_one_rule(values: Mapping[str, Any]) -
 
 
 def peers(rendered: Rendered, component: str, port: str) -> list[Any] | None:
-    """Who may come to that port; None: everybody."""
+    """Return the allowed peers of that port; None: all."""
     (rule,) = (
         rule
         for rule in policies(rendered)[component]["ingress"]
@@ -79,7 +79,7 @@ def test_who_may_connect_to_what() -> None:
         "namespaceSelector": {},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
     }
-    here = {"podSelector": {}}  # of the namespace
+    here = {"podSelector": {}}  # pods of the namespace
     assert peers(rendered, "proxy", "thrift") is None
     assert peers(rendered, "proxy", "http") == [pods_of("proxy"), here, prometheus]
     for component in ("broker", "nameserver"):
@@ -91,7 +91,7 @@ def test_who_may_connect_to_what() -> None:
     outside = {"ipBlock": {"cidr": "10.0.0.0/8"}}
     assert peers(rendered, "broker", "broker") == [pods_of("proxy"), pods_of("broker"), outside]
 
-    # Nobody but the proxies themselves: an empty list would let everybody in.
+    # Only the proxies themselves: an empty list would admit all.
     rendered = Rendered.of(USES["on Apache RocketMQ, scaled by lag alone"])
     assert peers(rendered, "proxy", "http-2") == [pods_of("proxy")]
 
@@ -101,7 +101,7 @@ def test_the_headless_service_leads_thin_clients_to_each_proxy(values: Mapping[s
     rendered = Rendered.of(values)
     service = rendered.one("Service", f"{NAME}-proxy-headless")["spec"]
     assert service["clusterIP"] == "None"
-    # Not before it is ready, and no more once it drains.
+    # Not before it is ready, and not while it drains.
     assert "publishNotReadyAddresses" not in service
     container = rendered.container("proxy")
     numbers = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -143,7 +143,9 @@ def test_tokens_come_from_a_secret_and_stand_nowhere_else(tmp_path: Path) -> Non
 
 
 def mounted(rendered: Rendered, component: str) -> dict[str, str]:
-    """Path of each file that a Secret gives to the pods of *component* → Secret and key."""
+    """Return, for each file that a Secret mounts into the pods of *component*, its path → Secret
+    and key.
+    """
     spec = rendered.pods()[component]["spec"]
     paths = {
         each["name"]: each["mountPath"] for each in rendered.container(component)["volumeMounts"]
@@ -179,7 +181,7 @@ def test_what_settings_name_is_mounted(tmp_path: Path) -> None:
         "signature": "orderlane-secrets/signature",
         "redis-password": "orderlane-secrets/redis-password",
     }
-    # The brokers' key is none of the proxies' business.
+    # Proxies must not receive the brokers' key.
     assert "broker-tls/tls.key" not in files.values()
 
 
@@ -202,7 +204,7 @@ def test_tls_between_proxies_brokers_and_nameserver(tmp_path: Path) -> None:
     assert files[arguments[arguments.index("--tls-certificate") + 1]] == "broker-tls/tls.crt"
     assert files[arguments[arguments.index("--tls-key") + 1]] == "broker-tls/tls.key"
 
-    # Apache RocketMQ's certificates name their hosts.
+    # Apache RocketMQ's certificates contain their host names.
     of_rocketmq = Rendered.of(USES["on Apache RocketMQ, scaled by lag alone"])
     tls = settings_of(of_rocketmq, tmp_path).broker_tls
     assert tls is not None

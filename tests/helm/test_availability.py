@@ -1,4 +1,4 @@
-"""Pods that come and go: by roll-outs, drained nodes, and load."""
+"""Pods that start and stop: by roll-outs, drained nodes, and load."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_proxies_are_scaled_by_processors_and_by_lag() -> None:
     (metric,) = scaler["spec"]["metrics"]
     assert metric["type"] == "Pods"
     assert metric["pods"]["metric"] == {"name": "orderlane_consumer_lag_messages"}
-    # Each step down hands queues over: no faster than they have settled.
+    # Each step down hands queues over, so the next one waits until they have settled.
     down = scaler["spec"]["behavior"]["scaleDown"]
     assert (down["stabilizationWindowSeconds"], down["policies"][0]["value"]) == (600, 1)
 

@@ -1,4 +1,4 @@
-"""What the chart renders to: valid for Kubernetes, and what the processes take."""
+"""The rendered chart is valid for Kubernetes, and the processes accept it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from proxy.settings.types import host_port
 from proxy.workers.addresses import worker_addresses
 from tests.helm.rendering import CHART, NAME, USES, Rendered
 
-#: As ``kubeVersion`` of Chart.yaml says, and the newest that there is.
+#: As ``kubeVersion`` of Chart.yaml says, and the newest known version.
 VERSIONS = [version for version in all_versions() if float(version.split(".")[1]) >= 25]
 
 uses = pytest.mark.parametrize("values", [pytest.param(v, id=use) for use, v in USES.items()])
 
 
-#: Two ways in which the values can go for each of what is independent of the others.
+#: Two alternatives of the values for each independent option.
 SWITCHES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
     ({}, {"embedded": {"enabled": False}, "nameserver": "mq:9876"}),
     ({}, {"proxy": {"workers": 4}}),
@@ -39,7 +39,7 @@ SWITCHES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
 
 
 def validate(rendered: Rendered, version: str) -> None:
-    """Hold all that is of Kubernetes itself against its schemas."""
+    """Validate all objects of Kubernetes itself against its schemas."""
     for manifest in rendered.manifests:
         if not manifest["apiVersion"].startswith("monitoring.coreos.com/"):
             kubernetes_validate.validate(manifest, version, strict=True)
@@ -52,7 +52,7 @@ def test_manifests_are_valid(values: Mapping[str, Any], version: str) -> None:
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """*above* on top of *below*, as Helm merges values."""
+    """Merge *above* over *below*, as Helm merges values."""
     merged = dict(below)
     for name, value in above.items():
         inner = merged.get(name)
@@ -63,8 +63,8 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 @pytest.mark.parametrize("run", range(8))
 def test_each_two_switches_go_together_in_each_way(run: int) -> None:
-    """Eight runs see all four states of every two of seven switches: a column is the parity of some
-    of the three bits of *run*.
+    """Eight runs cover all four states of every two of seven switches: a column is the parity of
+    some of the three bits of *run*.
     """
     values: dict[str, Any] = {}
     for column, ways in enumerate(SWITCHES, start=1):
@@ -254,7 +254,7 @@ def test_wrong_values_are_refused_with_a_sentence(values: dict[str, Any], senten
 
 
 def documented() -> list[dict[str, Any]]:
-    """The values in docs/kubernetes.md; what else stands there is for an adapter."""
+    """Return the values in docs/kubernetes.md; the other YAML there is for an adapter."""
     text = (CHART.parent / "docs/kubernetes.md").read_text()
     blocks = map(yaml.safe_load, re.findall(r"```yml\n(.*?)```", text, flags=re.S))
     return [values for values in blocks if "externalRules" not in values]

@@ -1,4 +1,4 @@
-"""Every setting passes through values, schema and templates, and means what it says."""
+"""Every setting passes through values, schema and templates with its meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = yaml.safe_load((ROOT / "tests/helm/every_setting.yaml").read_text())
 
 
 def values_of(model: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of all that is set, as ``setting_fields`` names them."""
+    """Return path and value of every set setting, as ``setting_fields`` names them."""
     for name in type(model).model_fields:
         value = getattr(model, name)
         yield f"{path}{name}", value
@@ -33,7 +33,7 @@ def values_of(model: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def unchanged(model: BaseModel) -> set[str]:
-    """Settings that stand nowhere in *model* at another value than their default."""
+    """Return settings that no value in *model* changes from their default."""
     defaults = {
         path: None if field.default is PydanticUndefined else field.default
         for path, field in setting_fields(type(model))

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are told. Their operators' kinds are not in Kubernetes' schemas."""
+"""Objects for Prometheus and Grafana. Their operators' kinds are not in Kubernetes' schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.workers.addresses import worker_addresses
 from tests.helm.rendering import CHART, NAME, USES, Rendered
 
 RULES = {"groups": [{"name": "orderlane", "rules": [{"alert": "A", "expr": "up == 0"}]}]}
-#: With what templates and YAML would misread, were it not passed on as it is.
+#: Contains characters that templates and YAML would misread unless passed on unchanged.
 ALERTS = f"# Alerts\n{yaml.safe_dump(RULES)}".replace("up == 0", '"up{job=\\"{{ x }}\\"} == 0"')
 BOARD = {"title": "orderlane: {{ group }}", "panels": [{"expr": 'x{a="b"}'}]}
 ENABLED: Mapping[str, Any] = {
@@ -29,7 +29,7 @@ ENABLED: Mapping[str, Any] = {
 
 @pytest.fixture
 def chart(tmp_path: Path) -> Path:
-    """A chart of its own, without files."""
+    """Return a copy of the chart, without its files."""
     shutil.copytree(CHART, tmp_path / "helm", ignore=shutil.ignore_patterns("files"))
     return tmp_path / "helm"
 
@@ -118,7 +118,7 @@ def test_a_chart_without_the_files_says_so(chart: Path, values: str, missing: st
 
 
 def test_the_files_of_the_chart_are_what_these_objects_hold() -> None:
-    """As far as the chart has them; without them both are refused, as above."""
+    """As far as the chart contains them; without them both are refused, as above."""
     there = {file.name: file.read_text() for file in (CHART / "files").glob("*")}
     if "alerts.yaml" in there:
         (rule,) = Rendered.of({"monitoring": {"prometheusRule": {"enabled": True}}}).all(

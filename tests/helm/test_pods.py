@@ -1,4 +1,4 @@
-"""The containers of the chart as processes of this machine: what they are told, works."""
+"""The containers of the chart as processes of this machine: their arguments and settings work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testkit.processes import Child, wait_until
 from tests.helm.image import Image, environment
 from tests.helm.rendering import NAME, Rendered
 
-#: The first test makes the image: packages are fetched, verified and built.
+#: The first test builds the image: packages are downloaded, verified and built.
 pytestmark = pytest.mark.timeout(300)
 VALUES: dict[str, Any] = {
     "groups": [{"name": "billing", "topics": [{"name": "orders", "order_key": "KEY"}]}],
@@ -29,7 +29,7 @@ PORTS = {"nameserver": 9876, "broker": 10911, "thrift": 9713, "http": 9714}
 
 
 class Pods:
-    """A release on the loopback: each port of the chart is a free one of this machine."""
+    """A release on loopback: each port of the chart is a free one of this machine."""
 
     def __init__(self, image: Image, folder: Path) -> None:
         self.rendered = Rendered.of(VALUES)
@@ -55,7 +55,7 @@ class Pods:
         return child
 
     def probe(self, component: str, name: str) -> bool:
-        """Whether that probe passes now."""
+        """Return whether that probe passes now."""
         probe = self.rendered.container(component)[f"{name}Probe"]
         if "tcpSocket" in probe:
             with socket.socket() as one:
@@ -115,7 +115,7 @@ def test_the_pods_serve_and_pass_their_probes(image: Image, tmp_path: Path) -> N
         assert len(got) == 30
         assert {each["queue"].rpartition("_")[0] for each in got} == {f"{NAME}-broker-0"}
 
-        # What it stands on may be away for a while: that is no reason to take all proxies away too.
+        # A temporary outage of a dependency must not restart all proxies.
         pods.children["nameserver"].kill()
         pods.children["broker"].kill()
         assert pods.probe("proxy", "readiness")
@@ -139,7 +139,7 @@ def test_a_proxy_is_ready_once_it_has_found_a_nameserver(image: Image, tmp_path:
 def test_what_a_pod_does_before_it_stops_is_in_the_image(image: Image) -> None:
     container = Rendered.of({"proxy": {"preStopSeconds": 1}}).container("proxy")
     command = container["lifecycle"]["preStop"]["exec"]["command"]
-    path = f"{image.folder / 'bin'}"  # as ENV says, and nothing of a shell's
+    path = f"{image.folder / 'bin'}"  # as in ENV, without a shell's
     assert "PATH=/opt/orderlane/bin:" in image.last["ENV"]
     before = time.monotonic()
     subprocess.run([f"{path}/{command[0]}", *command[1:]], check=True, timeout=60, env={})

@@ -9,7 +9,7 @@ from tests.support.suites import pytest_suite
 
 
 def missing() -> str | None:
-    """What this machine lacks, as a sentence; None if all is there."""
+    """Return a sentence about the missing tools; None if all are installed."""
     if shutil.which("promtool") is None:
         return "promtool not found: install Prometheus (on Debian the package prometheus)"
     return None

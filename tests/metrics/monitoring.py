@@ -1,4 +1,4 @@
-"""What the dashboard and the alert rules of ``helm/files`` ask for."""
+"""Queries of the dashboard and the alert rules in ``helm/files``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ ALERTS = ROOT / "helm/files/alerts.yaml"
 DASHBOARD = ROOT / "helm/files/dashboard.json"
 RULE_TESTS = ROOT / "tests/metrics/alerts_test.yaml"
 
-#: Words of PromQL behind which labels stand in brackets.
+#: Words of PromQL before labels in parentheses.
 _GROUPING = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 _METRIC = re.compile(r"\borderlane_\w+(?:\{([^}]*)\})?")
 _MATCHED = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _LEGEND = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
 
-#: Given by Prometheus itself: where a sample was scraped.
+#: Added by Prometheus itself for the origin of a sample.
 OF_THE_SCRAPE = frozenset({"instance", "job"})
 
 
 class Query(NamedTuple):
-    """An expression, where it stands, and labels that the text beside it shows."""
+    """An expression, its place, and labels that the text beside it shows."""
 
     place: str
     expression: str
@@ -34,12 +34,12 @@ class Query(NamedTuple):
 
     @property
     def metrics(self) -> set[str]:
-        """The names of ours in it."""
+        """Return orderlane's metrics in it."""
         return {found[0].partition("{")[0] for found in _METRIC.finditer(self.expression)}
 
     @property
     def labels(self) -> set[str]:
-        """All labels in it, by which it selects or groups, or that the text shows."""
+        """Return all labels in it, by which it selects or groups, or that the text shows."""
         found = set(self.shown)
         for each in _GROUPING.finditer(self.expression):
             found |= {name.strip() for name in each[1].split(",")}
@@ -49,12 +49,12 @@ class Query(NamedTuple):
 
 
 def alerts() -> list[dict[str, object]]:
-    """The rules."""
+    """Return the alert rules."""
     return [rule for each in yaml.safe_load(ALERTS.read_text())["groups"] for rule in each["rules"]]
 
 
 def queries() -> Iterator[Query]:
-    """Of all alerts and all panels, and of the dashboard's variables."""
+    """Return the queries of all alerts and panels, and of the dashboard's variables."""
     for rule in alerts():
         texts = str(rule["annotations"]) + str(rule["labels"])
         shown = frozenset(re.findall(r"\$labels\.(\w+)", texts))
@@ -72,5 +72,5 @@ def queries() -> Iterator[Query]:
 
 
 def plain(expression: str) -> str:
-    """*expression* of a panel, with values in place of the dashboard's variables."""
+    """Return *expression* of a panel, with values for the dashboard's variables."""
     return re.sub(r"\$(group|topic)\b", ".+", expression.replace("$__rate_interval", "5m"))

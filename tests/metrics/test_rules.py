@@ -11,7 +11,7 @@ from tests.metrics.monitoring import ALERTS, RULE_TESTS, plain, queries
 
 
 def promtool(*arguments: str | Path) -> str:
-    """What it says; it must succeed."""
+    """Return promtool's output; it must succeed."""
     done = subprocess.run(
         ["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False
     )

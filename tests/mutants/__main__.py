@@ -1,8 +1,8 @@
-"""``make mutants``: is every invariant of the proxy judged, and nothing red without a bug?
+"""``make mutants``: is every invariant of the proxy judged, and no correct run rejected?
 
-Each scenario runs once as it is, and has to be clean, or to violate just the invariants that the
+Each scenario runs once unchanged, and has to be clean, or to violate only the invariants that the
 gateway is known to violate there; then once with each bug, which has to be found under its
-invariant's id, whatever else it breaks. The same history is judged in parts, too, with the same
+invariant's id, whatever else it breaks. The same history is also judged in parts, with the same
 result. Prints a table; exit code 1 if a bug is not found, if a run without one is not clean, if
 parts give another verdict, or if an invariant has no bug.
 """
@@ -47,7 +47,7 @@ class _Case:
     run: Callable[[], Events]
 
     def verdict(self, found: Collection[str]) -> tuple[bool, str]:
-        """Whether *found* is right, and the word for it."""
+        """Return whether *found* is right, and the word for it."""
         if _DIFFERENT in found:
             return False, "DIFFERENT"
         if self.invariant:
@@ -68,7 +68,7 @@ def _cases() -> Iterator[_Case]:
 
 
 def _found(run: Callable[[], Events]) -> dict[str, int]:
-    """How often each invariant was violated."""
+    """Return the number of violations of each invariant."""
     history = run()
     report = judge(history)
     violations = report.violations
@@ -79,7 +79,7 @@ def _found(run: Callable[[], Events]) -> dict[str, int]:
 
 
 def main() -> int:
-    """Run all; the exit code."""
+    """Run all; return the exit code."""
     structlog.configure(processors=[_silent])
     began, right_ones, wrong, seen = time.monotonic(), 0, 0, set()
     for case in _cases():

@@ -1,5 +1,6 @@
-"""Bugs of actions: classes that stand in for those they extend, and functions in the place of a
-method that they get as their first argument.
+"""Bugs of actions: classes that replace their base classes, and functions that replace a method.
+
+A function gets the replaced method as its first argument.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def error_is_a_no(original: Any, actions: Actions, subject: Any) -> Any:
 
 
 class ErrorIsASuccess(Dispatch):
-    """A job whose action failed is finished."""
+    """Finishes a job whose action failed."""
 
     def _ended_by_action(self, job: Job, acted: Dropped | Failed, *, now_ns: int) -> None:
         if isinstance(acted, Failed):
@@ -35,5 +36,5 @@ def as_it_is_the_second_time(original: Any, dispatch: Dispatch, job: Any) -> Any
 
 
 def error_is_free(original: Any, unreported: Any, job: Job, acted: Any, **how: Any) -> Any:
-    """The hand-out is counted at a copy."""
+    """Count a delivery at a copy only."""
     return original(unreported, replace(job), acted, **how)

@@ -1,6 +1,6 @@
-"""One bug for each invariant: put into the gateway, or into a client of it, by a patch.
+"""One bug for each invariant: patched into the gateway, or into a client of it.
 
-No bug has a switch in the product; each is a few lines here that take the place of a method.
+The product has no switches for bugs; each is a few lines here that replace a method.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from tests.mutants.scenarios import (
 
 
 def _newest_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any:
-    """A job whose key waits takes the place of the one that waits."""
+    """Let a job whose key waits take the place of the waiting one."""
     two_before = job.key is not None and chains.jobs_of(job.key) == 2
     overtaken = chains.cut(job.key, keep=1) if two_before else []
     ready = original(chains, job, **how)
@@ -75,7 +75,7 @@ def _newest_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any
 
 
 def _successor_at_once(original: Any, chains: JobChains) -> Any:
-    """The chain of a polled job goes on without it."""
+    """Continue the chain of a polled job without waiting for it."""
     job = original(chains)
     if job is not None and job.successor is not None:
         behind = chains.cut(job.key, keep=1)
@@ -87,7 +87,7 @@ def _successor_at_once(original: Any, chains: JobChains) -> Any:
 
 
 def _offered_while_leased(original: Any, book: LeaseBook, lease: Any, deadline_ns: int) -> None:
-    """Its client is told that it holds the lease, and it ends."""
+    """Report a lease as held to its client, although it ended."""
     original(book, lease, deadline_ns)
     if lease.run is None:
         book.end_one(lease)
@@ -106,7 +106,7 @@ def _read_by_a_later_owner(original: Any, pipeline: QueuePipeline, *read: Any, *
 
 
 def _second_first(original: Any, chains: JobChains, job: Any, **how: Any) -> Any:
-    """The only job of a key, not yet handed out, goes behind the next one."""
+    """Move the only undelivered job of a key behind the next one."""
     first, *more = list(chains.jobs(job.key)) if job.key in chains.keys else [None]
     if not _later_owner or more or first is None or first.state is not JobState.READY:
         return original(chains, job, **how)
@@ -130,7 +130,7 @@ async def _acks_at_work(original: Any, worker: Worker, context: Any, message: An
 
 
 def _expired_is_alive(original: Any, book: LeaseBook, lease_id: Any) -> Any:
-    """The lease of that id, dead or alive."""
+    """Return the lease of that id, alive or not."""
     return original(book, lease_id) or _EXPIRED.pop((id(book), lease_id), None)
 
 
@@ -145,12 +145,12 @@ def _remembered(original: Any, book: LeaseBook, now_ns: int) -> Any:
 
 
 def _no_end(original: Any, book: LeaseBook, lease: Any) -> Any:
-    """It may have ended before."""
+    """Settle a lease that may have ended before."""
     return original(book, lease) if book.at(lease.job.offset) is lease else lease
 
 
 def _one_by_one(_original: Any, _book: LeaseBook, lease_ids: Any) -> Any:
-    """Each ack is judged by itself, so that ``live`` and ``end_one`` are asked."""
+    """Judge each ack separately, so that ``live`` and ``end_one`` are asked."""
     return [], next(lease_ids, None)
 
 
@@ -170,7 +170,7 @@ def _told_twice(original: Any, pipeline: QueuePipeline, job: Any) -> Any:
 
 
 class _Forgetful(Job):
-    """Can forget that it was handed out."""
+    """Can forget that it was delivered."""
 
     def forget_hand_out(self) -> None:
         self.attempts -= 1
@@ -187,7 +187,7 @@ def _expiry_is_free(original: Any, book: LeaseBook, now_ns: int) -> Any:
 
 
 def _held_in_name(_original: Any, chains: JobChains, key: bytes) -> None:
-    """It is to be copied, and goes on all the same."""
+    """Continue a key whose job is to be copied."""
     if key in chains.keys:
         chains.held_keys.add(key)
 
@@ -219,7 +219,9 @@ async def _no_commit(
 
 
 class _Stale:
-    """Pipelines whose next commit goes wrong, and how often that looks at what is committable."""
+    """Pipelines whose next commit is wrong, and the number of looks at committable offsets before
+    that.
+    """
 
     commits = 0
     reads: ClassVar[dict[int, int]] = {}
@@ -267,7 +269,7 @@ def _loses_some(original: Any, pipeline: QueuePipeline, messages: Any, **where: 
 def _no_push(original: Any, chains: JobChains, job: Any) -> Any:
     successor = original(chains, job)
     if successor is not None and job.offset % 7 == 5:
-        chains.take_ready(successor)  # nobody has it
+        chains.take_ready(successor)  # no client has it
     return successor
 
 
@@ -300,7 +302,7 @@ def _longer_each_time(
 
 
 def _with_former_ones(original: Any, steady: SteadyMembers, members: Any, **now: Any) -> list[str]:
-    """All members that ever counted."""
+    """Return all members that were ever listed."""
     known = vars(steady).setdefault("former", set())
     known.update(original(steady, members, **now))
     return sorted(known)
@@ -319,15 +321,15 @@ async def _off_the_record(*_: Any) -> AsyncIterator[Entry]:
 MUTANTS = (
     Mutant("O1", "a job overtakes one of its key in the chain",
            method_of(JobChains, "submit", _newest_first)),
-    Mutant("O2", "the next of a key is pushed before the one before has finished",
+    Mutant("O2", "the successor of a job is pushed before the job has finished",
            method_of(JobChains, "poll", _successor_at_once)),
     Mutant("O3", "an extended lease is offered to others",
            method_of(LeaseBook, "extend", _offered_while_leased)),
-    Mutant("O3b", "a client acks what it has not handled yet",
+    Mutant("O3b", "a client acks a message before it handles it",
            method_of(Worker, "handle", _acks_first), short),
-    Mutant("A1", "a client acks what it is still at work on",
+    Mutant("A1", "a client acks a message while its handler runs",
            method_of(Worker, "work", _acks_at_work), short),
-    Mutant("O4", "a new owner repeats all, the second of each key first",
+    Mutant("O4", "a new owner repeats all messages, the second of each key first",
            all_of(method_of(OwnershipLog, "last", _knows_nothing),
                   method_of(QueuePipeline, "on_messages", _read_by_a_later_owner),
                   method_of(JobChains, "submit", _second_first))),
@@ -340,14 +342,14 @@ MUTANTS = (
                   method_of(LeaseBook, "expired", _remembered),
                   method_of(LeaseBook, "end_handled", _one_by_one),
                   method_of(LeaseBook, "end_one", _no_end))),
-    Mutant("C1", "now and then less is committed than before",
+    Mutant("C1", "a commit is sometimes lower than the one before",
            all_of(method_of(Committer, "commit", _now_and_then_stale),
                   property_of(QueuePipeline, "committable", _stale))),
     Mutant("C2", "the highest offset read is committed",
            property_of(QueuePipeline, "committable", lambda self, offset: self.position)),
-    Mutant("C3", "commits come at a hand-over alone",
+    Mutant("C3", "commits happen only at a hand-over",
            method_of(Committer, "commit", _no_commit)),
-    Mutant("D1", "some messages are passed over",
+    Mutant("D1", "some messages are skipped",
            method_of(QueuePipeline, "on_messages", _loses_some)),
     Mutant("D2", "an expired lease counts as an ack",
            method_of(QueuePipeline, "on_time", _expiry_finishes)),
@@ -355,40 +357,40 @@ MUTANTS = (
            method_of(Actions, "run", action_bugs.error_is_a_no), acting),
     Mutant("D2", "an action that fails is a success, as in DDMQ",
            stand_in(action_bugs.ErrorIsASuccess), acting),
-    Mutant("D2", "what an action failed on is handed out as it is",
+    Mutant("D2", "a message on which an action failed is delivered unchanged",
            method_of(Dispatch, "_act", action_bugs.as_it_is_the_second_time), acting),
-    Mutant("D3", "a dead letter is told as acked as well",
+    Mutant("D3", "a dead letter is also reported as acked",
            method_of(QueuePipeline, "dead_lettered", _told_twice)),
-    Mutant("D3b", "an expired hand-out does not count",
+    Mutant("D3b", "an expired delivery does not count",
            all_of(stand_in(_Forgetful),
                   method_of(LeaseBook, "expired", _expiry_is_free))),
-    Mutant("D3b", "a hand-out on which an action fails does not count",
+    Mutant("D3b", "a delivery on which an action fails does not count",
            method_of(Unreported, "ended", action_bugs.error_is_free), acting),
-    Mutant("D4", "a new owner passes over the ownership records",
+    Mutant("D4", "a new owner ignores the ownership records",
            method_of(OwnershipLog, "last", _knows_nothing)),
     Mutant("D5", "a hand-over neither commits nor records",
            all_of(method_of(owned_queue, "write_end", _nothing),
                   method_of(Committer, "commit", _no_commit_at_the_end)), handed_over),
-    Mutant("R1", "retries come at once",
+    Mutant("R1", "retries are immediate",
            method_of(RetryPolicy, "delay_ns", lambda *_: 0)),
-    Mutant("R2", "extensions are answered and forgotten",
+    Mutant("R2", "extensions are confirmed and ignored",
            method_of(LeaseBook, "extend", lambda *_: None)),
-    Mutant("R3", "what stands behind a parked message is handed out",
+    Mutant("R3", "messages behind a parked one are delivered",
            all_of(method_of(JobChains, "hold", _held_in_name),
                   method_of(Dispatch, "lease", _whatever_is_ready)), parked),
     Mutant("R3", "a redrive begins at the tail",
            method_of(Jobs, "refilled", _last_first), parked),
-    Mutant("R4", "what is ready of a paused key is handed out",
+    Mutant("R4", "ready messages of a paused key are delivered",
            method_of(Dispatch, "lease", _knows_no_pause), acted),
-    Mutant("R4", "no record says what is paused",
+    Mutant("R4", "no record lists paused keys",
            property_of(QueuePipeline, "recorded_pauses", lambda *_: TrackedDict()), acted),
-    Mutant("R5", "what is done is put on no record",
+    Mutant("R5", "operations are not audited",
            method_of(Audit, "change", _off_the_record), acted),
     Mutant("N1", "nothing is read while a lease is alive",
            method_of(QueuePipeline, "room", _no_room_beside_a_lease), stuck),
     Mutant("N1", "keys are hashed to 8 bits: to their length",
            method_of(Intake, "job", _hashed)),
-    Mutant("N1", "a window that stuck keys have filled is not shared out",
+    Mutant("N1", "a window full of stuck keys is not shared among keys",
            method_of(Residency, "_share_out", lambda *_: None), crowded),
     Mutant("N2", "reading never pauses",
            all_of(method_of(FlowWindow, "room", lambda *_, **__: 256),
@@ -399,25 +401,25 @@ MUTANTS = (
            method_of(JobChains, "finish", _no_push), short),
     Mutant("N5", "a dead member keeps its share of queues",
            method_of(SteadyMembers, "counted", _with_former_ones), acting),
-    Mutant("N6", "what stands behind others of its key is never spilled",
+    Mutant("N6", "messages behind others of their key are never spilled",
            all_of(method_of(Residency, "spill", lambda *_: False),
                   method_of(Residency, "_share_out", lambda *_: None)), crowded),
     Mutant("N7", "the recorded lease length grows with every owner",
            method_of(PeriodStart, "_own_record", _longer_each_time), crashed),
-    Mutant("G1", "an owner goes on by the offsets of a former life of its topic",
+    Mutant("G1", "an owner continues with offsets of a former life of its topic",
            all_of(method_of(LastOwner, "in_life", lambda _, last, *__: last),
                   method_of(owned_queue.OwnedQueue, "lost_tail", lambda *_: None)), recreated),
-    Mutant("K1", "no record is written anew before retention reaches it",
+    Mutant("K1", "no record is rewritten before retention reaches it",
            method_of(Recorder, "watch", lambda *_: True), outlived),
-    Mutant("I1", "a hand-out drops a property",
+    Mutant("I1", "a delivery drops a property",
            method_of(requests, "user_properties", lambda *_: None), short),
-    Mutant("I1", "handlers get parked copies as they stand",
+    Mutant("I1", "handlers receive parked copies unconverted",
            method_of(copy_intake, "as_sent", lambda _original, copy: copy), parked),
-    Mutant("Q1", "each owner hands out the whole of a limit",
+    Mutant("Q1", "each owner delivers the whole of a limit",
            method_of(QueueCensus, "total", lambda original, *asked: min(1, original(*asked))),
            limited),
-    Mutant("Q1", "whoever gains a queue begins with a full bucket",
+    Mutant("Q1", "a new owner starts with a full bucket",
            method_of(TokenBucket, "change", _filled_up), limited),
-    Mutant("X1", "a repeated pull is answered afresh",
+    Mutant("X1", "a repeated pull gets a new answer",
            method_of(Replays, "find", lambda *_, **__: [])),
 )  # fmt: skip

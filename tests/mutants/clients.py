@@ -1,4 +1,4 @@
-"""A thin client with habits: it fails, it is slow, it forgets, it asks again."""
+"""A misbehaving thin client: it fails, is slow, forgets, and repeats calls."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Worker:
     batch: int = 4
     work_s: float = 0.01
     fails: Set[str] = frozenset()
-    """Keys whose messages fail, as long as they stand here."""
+    """Keys whose messages fail while listed here."""
     slow: frozenset[str] = frozenset()
     """Keys whose messages take 12 s each; their leases are extended."""
     stuck: frozenset[str] = frozenset()
     """Keys whose messages take 45 s."""
     max_run: int = 1
-    """So many messages of a key it takes at once, in order."""
+    """Maximum messages of a key at once, in order."""
     sloppy: bool = True
-    """Now and then it nacks, releases, forgets a message, or asks twice."""
+    """Sometimes it nacks, releases or forgets a message, or repeats a call."""
 
     def __post_init__(self) -> None:
         self._connection: AsyncConnection | None = None
@@ -52,7 +52,7 @@ class Worker:
         self.proxy, self._connection = proxy, None
 
     async def run(self) -> None:
-        """Until its proxy ends."""
+        """Run until its proxy ends."""
         self._pen = Pen(self.world.simulated.events, self.name, parts=("consumer",))
         acks: list[Any] = []
         while not self.proxy.dead:
@@ -87,7 +87,7 @@ class Worker:
         return await self._call(Call("pull", arguments, consumer_service.pull_result()))
 
     async def _call(self, call: Call[Any]) -> Any:
-        """Answer of the proxy; None if it fails or dies first."""
+        """Return the proxy's answer; None if it fails or dies first."""
         try:
             if self._connection is None or self._connection.closed:
                 there = Destination(parse_address(self.proxy.thrift))
@@ -99,7 +99,7 @@ class Worker:
 
     async def _handle_all(self, part: Any) -> Any:
         acked, nacked, released = [], [], []
-        failed = set()  # keys: what follows in their runs goes back
+        failed = set()  # keys whose later messages in the run go back
         for message in part.messages:
             if message.orderKey in failed:
                 released.append(message.leaseId)
@@ -120,7 +120,7 @@ class Worker:
         )
 
     async def handle(self, context: Any, message: Any) -> str:
-        """Handle one message; what becomes of its lease."""
+        """Handle one message; return the outcome for its lease."""
         queue, key = context.qid.partition("#")[0], key_text(message.orderKey)
         self._seen[queue, message.offset] += 1
         outcome = self._outcome(message, self._seen[queue, message.offset])

@@ -1,4 +1,4 @@
-"""``python -m tests.mutants.explored``: the explorer finds bugs that lie between two features.
+"""``python -m tests.mutants.explored``: the explorer finds bugs that need two features together.
 
 No scenario is made for them: plans are drawn from seed 1 on, as by ``make explore``, until one
 breaks a promise that it keeps without the bug. Prints a table of seeds and seconds; exit code 1 if
@@ -41,7 +41,9 @@ _WITHIN_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class FeatureBug:
-    """``bug`` breaks one of ``breaks`` (ids of invariants, or ``error``) where *features* meet."""
+    """A bug that breaks one of ``breaks`` (ids of invariants, or ``error``) where *features*
+    meet.
+    """
 
     what: str
     features: str
@@ -51,7 +53,7 @@ class FeatureBug:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """By which seed, after how long, as what; seed 0: not at all."""
+    """Seed, time and kind of the finding; seed 0: not found."""
 
     seed: int
     after_s: float
@@ -78,7 +80,7 @@ def _full_for_ever(original: Any, window: FlowWindow, *, demand: bool) -> int:
 
 
 async def _at_the_end(original: Any, context: Any, group: Any, queue: Any) -> tuple[int, int]:
-    """Messages of an added queue, one without a committed offset, are skipped."""
+    """Skip messages of an added queue that has no committed offset."""
     committed, start = await original(context, group, queue)
     if (
         not committed
@@ -93,7 +95,7 @@ _leases_copies = False
 
 
 def _leases_of_a_twin(original: Any, pipeline: QueuePipeline, **how: Any) -> Any:
-    """Pauses are the queue's own: its twin knows none."""
+    """Ignore the queue's pauses in its twin."""
     global _leases_copies
     if not isinstance(pipeline, TwinPipeline):
         return original(pipeline, **how)
@@ -112,7 +114,7 @@ def _copies_know_no_pause(original: Any, dispatch: Dispatch, *how: Any) -> Any:
 
 
 def _retry_is_done(original: Any, session: Session, message: Any, outcome: Any, now: int) -> Any:
-    """A client that takes runs acks what failed, so that what stands behind it goes on."""
+    """Ack failed messages of a run, so that later ones continue."""
     return original(session, message, None if session.options.max_run > 1 else outcome, now)
 
 
@@ -135,19 +137,19 @@ BUGS = (
         method_of(GroupMembers, "wanting", _all_want),
     ),
     FeatureBug(
-        "a window stays shut once the memory of all was used up",
+        "a window stays closed after the shared memory was full",
         "limits in bytes, several queues",
         frozenset({"N1", "N3", "N4", "N5", "N6", "D1", "LIVE"}),
         method_of(FlowWindow, "room", _full_for_ever),
     ),
     FeatureBug(
         "a queue that is added is read from its end",
-        "more queues, groups that are there",
+        "more queues, existing groups",
         frozenset({"D1", "C2", "LIVE"}),
         method_of(period_start, "start_offset", _at_the_end),
     ),
     FeatureBug(
-        "a redrive hands out copies of a paused key",
+        "a redrive delivers copies of a paused key",
         "parking, pauses",
         frozenset({"R4"}),
         all_of(
@@ -162,7 +164,7 @@ BUGS = (
         lambda: patch.object(lanes, "member_group", lambda group, _client: Group(f"{group}%all")),
     ),
     FeatureBug(
-        "a client that takes runs acks what failed",
+        "a client with runs acks failed messages",
         "runs, failing keys",
         frozenset({"A1", "D2", "O2"}),
         method_of(Session, "settle", _retry_is_done),
@@ -174,13 +176,13 @@ BUGS = (
         lambda: patch.object(Sync, "run", lambda _: None),
     ),
     FeatureBug(
-        "no delta says what is unfinished",
+        "no delta lists unfinished messages",
         "chains, crashes of owners",
         frozenset({"D1", "C2", "O2", "LIVE"}),
         method_of(Recording, "_delta", _delta_without_unfinished),
     ),
     FeatureBug(
-        "no record says what is paused",
+        "no record lists paused keys",
         "pauses, hand-overs",
         frozenset({"R4"}),
         property_of(QueuePipeline, "recorded_pauses", lambda *_: {}),
@@ -214,7 +216,7 @@ def _ids(outcome: Outcome) -> set[str]:
 
 
 def main() -> int:
-    """Look for all, or for those whose number is given; the exit code."""
+    """Look for all, or for those with the given numbers; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", type=int, action="append", help="number of a bug, from 1 on")
     parser.add_argument("--within-s", type=float, default=_WITHIN_S)

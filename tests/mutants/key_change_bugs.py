@@ -9,15 +9,15 @@ from tests.mutants.scenarios import rekeyed
 
 
 class _CountsNone(KeyChange):
-    """What the owner before had not finished is counted by no next one."""
+    """Counts none of the messages that the owner before had not finished."""
 
     def read(self, message: StoredMessage) -> None:
         self._keys[message.queue_offset] = None
 
 
 KEY_CHANGE_MUTANTS = (
-    Mutant("O5", "what is newer waits for nothing older",
+    Mutant("O5", "newer messages do not wait for older ones",
            method_of(KeyChange, "waits", lambda *_: False), rekeyed),
-    Mutant("O5", "the owner after a crash counts none of what is unfinished",
+    Mutant("O5", "the owner after a crash counts no unfinished messages",
            stand_in(_CountsNone), rekeyed),
 )  # fmt: skip

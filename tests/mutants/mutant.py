@@ -1,4 +1,4 @@
-"""What a bug is: a patch that takes the place of a method while a scenario is played."""
+"""Definition of a bug: a patch that replaces a method while a scenario is played."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Bug = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``bug`` must turn ``invariant`` red in a run of ``scenario``."""
+    """A bug that must violate ``invariant`` in a run of ``scenario``."""
 
     invariant: str
     what: str
@@ -25,13 +25,13 @@ class Mutant:
     scenario: Scenario = everyday
 
     def run(self) -> Events:
-        """The history of a run with the bug."""
+        """Return the history of a run with the bug."""
         with self.bug():
             return self.scenario.run()
 
 
 def method_of(owner: Any, name: str, method: Callable[..., Any]) -> Bug:
-    """*method* takes the place of a method or function, which it gets as its first argument."""
+    """Replace a method or function by *method*, which gets it as its first argument."""
     original = getattr(owner, name)
 
     def replacement(*arguments: Any, **named: Any) -> Any:
@@ -41,18 +41,18 @@ def method_of(owner: Any, name: str, method: Callable[..., Any]) -> Bug:
 
 
 def property_of(owner: type, name: str, value: Callable[[Any, Any], Any]) -> Bug:
-    """*value* takes the place of a property; it gets the object and what the property says."""
+    """Replace a property by *value*, which gets the object and the property's value."""
     getter = getattr(owner, name).fget
     return lambda: patch.object(owner, name, property(lambda self: value(self, getter(self))))
 
 
 def stand_in(broken: type) -> Bug:
-    """*broken* takes the place of the class that it extends."""
+    """Replace the base class of *broken* by it."""
     return lambda: stand_ins.stand_in(broken, "proxy")
 
 
 def all_of(*bugs: Bug) -> Bug:
-    """All of *bugs* at once."""
+    """Apply all of *bugs* at once."""
 
     def bug() -> AbstractContextManager[Any]:
         stack = ExitStack()

@@ -21,7 +21,7 @@ from tests.mutants.scenarios import moved
 
 
 class _AnyPlace(QueueReset):
-    """The place that is expected is not compared."""
+    """Does not compare the expected place."""
 
     def plan(self, place: Place) -> dict[str, Any]:
         wish, self._wish = self._wish, replace(self._wish, expect=None)
@@ -44,7 +44,7 @@ async def _offset_alone(
 
 
 async def _nowhere(*_: Any) -> None:
-    """No other proxy is known to own it."""
+    """Report no other proxy as its owner."""
 
 
 @asynccontextmanager
@@ -53,19 +53,19 @@ async def _without_lock(_original: Any, _reset: FreeReset) -> AsyncIterator[int]
 
 
 RESET_MUTANTS = (
-    Mutant("R5", "a reset asks not where the group stands",
+    Mutant("R5", "a reset ignores the expected place",
            stand_in(_AnyPlace), moved),
-    Mutant("R4", "a reset forgets what is paused",
+    Mutant("R4", "a reset forgets paused keys",
            method_of(owned_queue, "moved_to",
                      lambda original, *asked: replace(original(*asked), paused={})), moved),
-    Mutant("R3", "a reset forgets what is parked",
+    Mutant("R3", "a reset forgets parked keys",
            method_of(owned_queue, "moved_to",
                      lambda original, *asked: replace(original(*asked), parked={})), moved),
-    Mutant("D1", "a reset commits its offset, and leaves no record of it",
+    Mutant("D1", "a reset commits its offset without a record",
            all_of(method_of(owned_queue, "store_reset", _offset_alone),
                   method_of(resets, "store_reset", _offset_alone)), moved),
-    # The owner finds out by what then stands between its records, which has to be blind as well.
-    Mutant("W2", "a queue is moved by whoever is asked, without its lock",
+    # The owner notices by a foreign record between its own, so this check must be off as well.
+    Mutant("W2", "a queue is moved by any proxy, without its lock",
            all_of(method_of(OwnerBook, "refuse_elsewhere", _nowhere),
                   method_of(FreeReset, "_locked", _without_lock),
                   method_of(recorder, "later_owner", lambda *_, **__: None)), moved),

@@ -1,4 +1,4 @@
-"""What happens to a gateway in a minute or two, and by which limits it is judged."""
+"""Scenarios: a minute or two of a gateway, and the limits by which it is judged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KEYS = [f"key-{number}" for number in range(12)]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``play`` is done to a gateway whose topic has ``rules``.
+    """A scenario: ``play`` acts on a gateway whose topic has ``rules``.
 
     ``known``: ids of the invariants that the gateway itself is known to violate here.
     """
@@ -54,7 +54,7 @@ class Scenario:
     """Settings of the broker."""
 
     def run(self) -> Events:
-        """The history of one run."""
+        """Return the history of one run."""
 
         async def play(simulated: SimulatedWorld) -> Events:
             world = World(simulated, {**RULES, **self.rules}, **self.broker)
@@ -66,7 +66,7 @@ class Scenario:
 
 
 def judge(events: Events) -> Report:
-    """What the checker says of it."""
+    """Return the checker's verdict."""
     checker = HistoryChecker(limits=LIMITS)
     for event in events:
         checker.on_event(event)
@@ -74,14 +74,14 @@ def judge(events: Events) -> Report:
 
 
 class _Staff:
-    """The clients of a world, all with the same habits."""
+    """The clients of a world, all with the same behavior."""
 
     def __init__(self, world: World, **habits: Any) -> None:
         self._world, self._habits = world, habits
         self._hired = 0
 
     def hire(self, proxy: RunningProxy, how_many: int) -> None:
-        """More of them go to work."""
+        """Start more of them."""
         for _ in range(how_many):
             self._hired += 1
             habits = {"max_run": 1 + self._hired % 3, **self._habits}
@@ -124,7 +124,7 @@ async def _short(world: World) -> None:
 
 
 async def _handed_over(world: World) -> None:
-    """Nothing is slow, and nobody joins at a full second: a hand-over ends between two records."""
+    """Hand over between two records: no slow handlers, and no joins at a full second."""
     staff = _Staff(world)
     staff.hire(await world.start_proxy("left"), 3)
     await _load(world, messages=66)
@@ -142,7 +142,7 @@ async def _cut_off(world: World) -> None:
     right = await world.start_proxy("right")
     staff.hire(right, 2)
     await _load(world, messages=160)
-    world.send(*sorted(slow) * 3)  # what stands behind them is handed out during the cut
+    world.send(*sorted(slow) * 3)  # messages behind them are delivered during the cut
     await asyncio.sleep(1)
     left.cut(off=True)
     await _load(world, messages=100, every_s=0.3)
@@ -199,7 +199,7 @@ async def _parked(world: World) -> None:
 
 
 async def _crashed(world: World, *, with_broker: bool = False) -> None:
-    """Owners are killed one after the other, each soon after it took over."""
+    """Kill owners one after the other, each soon after its take-over."""
     staff = _Staff(world, sloppy=False)
     proxy = await world.start_proxy("first")
     staff.hire(proxy, 3)
@@ -215,7 +215,7 @@ async def _crashed(world: World, *, with_broker: bool = False) -> None:
 
 
 async def _recreated(world: World) -> None:
-    """The topic is deleted and created again while a proxy owns its queues."""
+    """Delete the topic and create it again while a proxy owns its queues."""
     staff = _Staff(world, sloppy=False)
     staff.hire(await world.start_proxy("left"), 3)
     await _load(world, messages=60)
@@ -226,7 +226,7 @@ async def _recreated(world: World) -> None:
 
 
 async def _rekeyed(world: World) -> None:
-    """The order key changes while a message is handled for long; then the proxy is killed."""
+    """Change the order key while a message is handled for long; then kill the proxy."""
     staff = _Staff(world, sloppy=False, slow=frozenset({"slow"}))
     left = await world.start_proxy("left")
     staff.hire(left, 3)
@@ -246,7 +246,9 @@ async def _rekeyed(world: World) -> None:
 
 
 async def _outlived(world: World) -> None:
-    """Others fill the log while a key is paused, and retention comes; then its owner is killed."""
+    """Fill the log with other messages while a key is paused, until retention runs; then kill its
+    owner.
+    """
     staff = _Staff(world, sloppy=False)
     left = await world.start_proxy("left")
     staff.hire(left, 3)
@@ -264,7 +266,7 @@ async def _outlived(world: World) -> None:
 
 
 async def _limited(world: World) -> None:
-    """More than the limit lets out, with queues going from hand to hand meanwhile."""
+    """Send more than the limit permits, while queues change owners."""
     staff = _Staff(world, sloppy=False, work_s=0.05)
     left = await world.start_proxy("left")
     staff.hire(left, 2)
@@ -283,7 +285,9 @@ async def _limited(world: World) -> None:
 
 
 async def _acting(world: World) -> None:
-    """Keys that are dropped, on which an action fails, and that also their clients fail on."""
+    """Use keys that are dropped, keys on which an action fails, and keys on which clients fail
+    too.
+    """
     staff = _Staff(world)
     left = await world.start_proxy("left")
     staff.hire(left, 3)
@@ -300,7 +304,7 @@ async def _acting(world: World) -> None:
 
 
 async def _acted(world: World) -> None:
-    """A paused key changes hands, and what blocks another is retried, then skipped."""
+    """Hand a paused key over; retry the blocking message of another key, then skip it."""
     staff = _Staff(world, fails={"poison"}, sloppy=False)
     left = await world.start_proxy("left")
     staff.hire(left, 3)
@@ -321,9 +325,9 @@ async def _acted(world: World) -> None:
 
 
 async def _moved(world: World) -> None:
-    """The group skips what stands in a queue with a parked and a paused key, and goes back in the
-    other one; that is asked for too late first. Then the owner of both is cut off, and somebody
-    moves what nobody else owns yet.
+    """Skip the content of a queue with a parked and a paused key, and go back in the other queue,
+    with one request that comes too late. Then cut the owner of both off, and move a queue before
+    it has another owner.
     """
     staff = _Staff(world, fails={"poison"}, sloppy=False)
     left = await world.start_proxy("left")
@@ -360,7 +364,7 @@ async def _moved(world: World) -> None:
 
 
 async def _try_to(proxy: RunningProxy, verb: str, key: str, **more: Any) -> None:
-    """Until it can be; a bug may keep it from ever being."""
+    """Repeat until it succeeds; a bug may prevent it forever."""
     for _ in range(300):
         if await proxy.act(verb, key, **more):
             return
@@ -386,11 +390,11 @@ cut_off = Scenario("cut off", _cut_off)
 stuck = Scenario("stuck", _stuck)
 """One message is handled for most of a minute."""
 burst = Scenario("burst", _burst, {"max_jobs_in_memory": 40})
-"""More messages at once than there is room for."""
+"""More messages at once than the window holds."""
 crowded = Scenario("crowded", _crowded, {"max_jobs_in_memory": 16, "max_jobs_per_key_in_memory": 4})
-"""Many stuck keys, and more behind them than there is room for."""
+"""Many stuck keys, with more messages behind them than the window holds."""
 parked = Scenario("parked", _parked, {"on_exhausted": "park", "max_deliveries": 2})
-"""A key fails and is parked, goes to another proxy, and is redriven there once it is mended."""
+"""A key fails and is parked, moves to another proxy, and is redriven there once it is fixed."""
 acted = Scenario("acted", _acted, {"on_exhausted": "block", "retry_intervals_ms": (2000,)})
 """An operator pauses, resumes, retries and skips."""
 moved = Scenario("moved", _moved, {"on_exhausted": "park", "max_deliveries": 2})
@@ -400,7 +404,7 @@ crashed = Scenario("crashed", _crashed)
 crashed_brokers = Scenario("crashed brokers", partial(_crashed, with_broker=True))
 """The same, each time with a restart of the broker: owners wait for the leases before them."""
 recreated = Scenario("recreated", _recreated)
-"""The topic begins a second life."""
+"""The topic has a second life."""
 rekeyed = Scenario("rekeyed", _rekeyed)
 """Another order key, and back again."""
 outlived = Scenario(
@@ -412,9 +416,9 @@ outlived = Scenario(
         "retention_bytes": 512 * 1024,
     },
 )
-"""Retention deletes what a queue's records were built on."""
+"""Retention deletes the messages that a queue's records refer to."""
 limited = Scenario("limited", _limited, {"max_rate": 6})
-"""A rate limit holds a load up, while proxies come and one is killed."""
+"""A rate limit delays a load, while proxies join and one is killed."""
 
 acting = Scenario(
     "acting",

@@ -1,7 +1,7 @@
 """A gateway in the simulated world: nameserver, broker and proxies, with clients that misbehave.
 
-Every part is the real one, in a process of its own; machines, network and clocks are simulated. All
-of them write one history, in the order of events.
+Every component is the real one, in a process of its own; machines, network and clocks are
+simulated. All of them write one history, in the order of events.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class RunningProxy:
         return self._node.thrift
 
     def kill(self) -> None:
-        """``kill -9``."""
+        """Kill it with ``kill -9``."""
         self.dead = True
         self._node.kill()
 
     async def close(self) -> None:
-        """``SIGTERM``."""
+        """Stop it with ``SIGTERM``."""
         await self._node.stop()
         self.dead = True
 
@@ -66,12 +66,12 @@ class RunningProxy:
         change(BROKER, self.name)
 
     async def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Answer to a GET, or to a POST of *body*; None if it is refused."""
+        """Return the answer to a GET, or to a POST of *body*; None if it is refused."""
         status, answer = await self._world.simulated.http(self._node, path, body)
         return answer if status == 200 else None
 
     async def parked(self) -> int:
-        """Number of parked copies here."""
+        """Return the number of parked copies here."""
         return sum(row["copies"] for row in await self.ask(f"{_KEYS}/parked") or ())
 
     async def redrive(self) -> None:
@@ -83,17 +83,17 @@ class RunningProxy:
                 await asyncio.sleep(0.2)
 
     async def act(self, verb: str, key: str, **more: Any) -> bool:
-        """Act on a key as an operator; False if refused."""
+        """Operate on a key; return False if refused."""
         why = {"by": "operator", "reason": "so"}
         return await self.ask(f"{_KEYS}/{verb}", {"key": key, **why, **more}) is not None
 
     async def base(self, queue: QueueName) -> int:
-        """Offset of the first unfinished message of the group in *queue*."""
+        """Return the offset of the first unfinished message of the group in *queue*."""
         answer = await self.ask(f"/api/groups/{GROUP}/offsets?topic={TOPIC}")
         return next(int(row["base"]) for row in answer["queues"] if row["queue"] == queue.qid)
 
     async def move(self, queue: QueueName, *, to: int, expect: int) -> bool:
-        """Reset the group to *to* as an operator, if its base is *expect*; False if refused."""
+        """Reset the group to *to* if its base is *expect*; return False if refused."""
         path = f"/api/groups/{GROUP}/topics/{TOPIC}/queues/{queue.qid}/reset"
         wish = {"to": {"offset": to}, "expect": expect, "by": "operator", "reason": "so"}
         return await self.ask(path, wish) is not None
@@ -116,7 +116,7 @@ class _Producer:
         )
 
     async def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         await self._node.do(self.client.start())
         for queue in QUEUES:
             self._node.work(self._send_all(queue))
@@ -131,14 +131,14 @@ class _Producer:
         await self._node.do(self.client.commit_offset(Group(GROUP), queue, offset))
 
     async def fill(self, queue: QueueName, messages: int) -> None:
-        """Send so many messages of 50 KB to *queue*, two a second."""
+        """Send *messages* messages of 50 KB to *queue*, two per second."""
         for _ in range(messages):
             message = OutgoingMessage(topic=queue.topic, body=bytes(50_000))
             await self._node.do(self.client.send(queue, message))
             await asyncio.sleep(0.5)
 
     async def all_committed(self) -> bool:
-        """True once everything is sent, and committed by the group."""
+        """Return whether everything is sent, and committed by the group."""
         return not self._open and await self._node.do(self._all_committed())
 
     async def _all_committed(self) -> bool:
@@ -173,8 +173,9 @@ class _Producer:
 
 
 class World:
-    """The gateway as scenarios drive it. *rules* are settings of the group's topic, *broker* those
-    of the broker.
+    """The gateway as scenarios drive it.
+
+    *rules* are settings of the group's topic, *broker* those of the broker.
     """
 
     def __init__(self, simulated: SimulatedWorld, rules: Mapping[str, Any], **broker: Any) -> None:
@@ -198,7 +199,7 @@ class World:
         self.simulated.write_settings([{"name": GROUP, "topics": [topic]}])
 
     async def restart_broker(self, *, power: bool = False) -> None:
-        """Kill the broker, by a loss of *power* perhaps, and start it again at once."""
+        """Kill the broker, optionally by a loss of *power*, and restart it at once."""
         (broker,) = self.simulated.brokers
         broker.kill(power=power)
         await broker.start()
@@ -213,7 +214,7 @@ class World:
         nemesis.write("topic", topic=TOPIC, what="created")
 
     async def commit_as_others(self, offset: int) -> None:
-        """Commit *offset* in all queues as a client of RocketMQ does."""
+        """Commit *offset* in all queues, like a client of RocketMQ."""
         for queue in QUEUES:
             await self._producer.commit(queue, offset)
 
@@ -225,7 +226,7 @@ class World:
         return self._proxies[-1]
 
     def queue_of(self, key: str) -> QueueName:
-        """Queue of the messages of *key*."""
+        """Return the queue of the messages of *key*."""
         return QUEUES[abs(java_hash(key)) % len(QUEUES)]
 
     def send(self, *keys: str) -> None:
@@ -234,7 +235,7 @@ class World:
             self._producer.send(self.queue_of(key), key)
 
     async def fill(self, *, messages: int) -> None:
-        """Others send so many of 50 KB to a topic of theirs, two a second."""
+        """Send *messages* messages of 50 KB to another topic, two per second."""
         await self.simulated.make_topic("busy", 1)
         await self._producer.fill(QueueName(Topic("busy"), BROKER, 0), messages)
 
@@ -246,7 +247,7 @@ class World:
         self._clients.append(node)
 
     async def finished(self, *, within_s: float = 120) -> None:
-        """Wait until everything is finished and committed, or for *within_s*; then stop it all."""
+        """Wait until everything is finished and committed, or for *within_s*; then stop all."""
         loop = asyncio.get_running_loop()
         end = loop.time() + within_s
         while loop.time() < end and not await self._producer.all_committed():  # noqa: ASYNC110

@@ -1,4 +1,4 @@
-"""A world for copies: a broker, a proxy, a producer of RocketMQ's kind, and one consumer."""
+"""A world for copies: a broker, a proxy, a RocketMQ producer, and one consumer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE = QueueName(TOPIC, "broker-a", 0)
 
 
 def noise(size: int) -> bytes:
-    """Text of *size* bytes that nobody can compress much."""
+    """Return incompressible text of *size* bytes."""
     chance = random.Random(size)
     return bytes(
         chance.choice(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789-") for _ in range(size)
@@ -31,13 +31,13 @@ def noise(size: int) -> bytes:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message as a client of RocketMQ sends it: encoded properties, and the body as it goes."""
+    """A message as a RocketMQ client sends it: encoded properties, and the body on the wire."""
 
     properties: bytes
     body: bytes = b"body"
     sys_flag: int = 0
     plain: bytes = field(default=b"", repr=False)
-    """What the body is when it is inflated."""
+    """The inflated body."""
 
     @property
     def shown(self) -> bytes:
@@ -49,7 +49,7 @@ Seen = tuple[bytes, str | None, bytes | None, str | None, dict[str, str]]
 
 
 class Desk:
-    """Handles what it gets, once it is mended; knows what it saw of each message by its place."""
+    """A handler that fails until it is fixed; it records each message by its place."""
 
     def __init__(self) -> None:
         self.broken = True
@@ -59,11 +59,11 @@ class Desk:
         self.done: list[Seen] = []
 
     def mend(self) -> None:
-        """Handle what comes from now on."""
+        """Handle messages successfully from now on."""
         self.broken = False
 
     def hold(self) -> None:
-        """Keep what comes in hand until ``go_on``."""
+        """Hold messages until ``go_on``."""
         self.stuck = True
 
     def go_on(self) -> None:
@@ -80,7 +80,7 @@ class Desk:
 
 
 class Site:
-    """A broker, a proxy, a producer of RocketMQ's kind and a consumer in *world*."""
+    """A broker, a proxy, a RocketMQ producer and a consumer in *world*."""
 
     def __init__(self, world: World, group: str = GROUP) -> None:
         self.world = world
@@ -118,13 +118,13 @@ class Site:
         consumer.work(made.run(self.desk, handle_signals=False))
 
     async def change(self, policy: str) -> None:
-        """Another policy for what fails from now on."""
+        """Change the policy for failing messages."""
         self.rules["on_exhausted"] = policy
         self.world.write_settings([{"name": self.group, "topics": [self.rules]}])
         await asyncio.sleep(5)
 
     async def send(self, sent: Sent) -> None:
-        """As a batch of one, whose body takes any bytes."""
+        """Send as a batch of one, whose body accepts any bytes."""
         entry = struct.pack(">iIiii", 0, 0, 0, 0, len(sent.body))
         rest = sent.body + struct.pack(">h", len(sent.properties)) + sent.properties
         entry = struct.pack(">i", len(entry) + len(rest)) + entry[4:]
@@ -142,7 +142,7 @@ class Site:
         await self.sender.do(ask)
 
     async def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The answer of the proxy; it has to be one."""
+        """Return the proxy's answer, which must not be an error."""
         if body is not None:
             body = {"by": "me", "reason": "so", **body}
         status, answer = await self.world.http(self.proxy, path, body)
@@ -150,7 +150,7 @@ class Site:
         return answer
 
     async def parked(self) -> int:
-        """Number of parked copies."""
+        """Return the number of parked copies."""
         return sum(row["copies"] for row in await self.ask(f"{self.keys}/parked"))
 
     async def redrive_parked(self) -> None:
@@ -161,15 +161,15 @@ class Site:
                 status, _ = await self.world.http(self.proxy, f"{self.keys}/redrive", wish)
                 if status == 200:
                     break
-                await asyncio.sleep(0.2)  # its records may be on their way
+                await asyncio.sleep(0.2)  # its records may be in flight
 
     async def has_letters(self, count: int = 1) -> bool:
-        """True once so many dead letters wait."""
+        """Return whether *count* dead letters wait."""
         status, answer = await self.world.http(self.proxy, f"{self.letters}?limit=50")
         return status == 200 and bool(answer["waiting"] == count)
 
     def parks(self, count: int) -> Callable[[], Awaitable[bool]]:
-        """Asks whether so many copies are parked."""
+        """Return a condition: *count* copies are parked."""
 
         async def look() -> bool:
             return await self.parked() == count
@@ -177,7 +177,7 @@ class Site:
         return look
 
     async def redrive_letters(self, *, skip: Sequence[str] = ()) -> Any:
-        """Redrive the dead letters to their end; what became of it."""
+        """Redrive the dead letters to the end; return the result."""
         await self.ask(f"{self.letters}/redrive", {"skip": list(skip)})
         for _ in range(300):
             shown = (await self.ask(f"{self.letters}?limit=1"))["redrive"]
@@ -187,7 +187,7 @@ class Site:
         raise AssertionError("the redrive does not end")
 
     async def stored(self, topic: str) -> list[StoredMessage]:
-        """What stands in the first queue of *topic*."""
+        """Return the messages in the first queue of *topic*."""
         queue = QUEUE._replace(topic=Topic(topic))
         pull = self.client.pull(queue, group=Group(GROUP), offset=0, max_messages=32, suspend_ms=0)
         return list((await self.sender.do(pull)).messages)

@@ -1,8 +1,8 @@
 """Digests of the histories of some worlds: ``python -m tests.world.digests [--write]``.
 
-A world depends on its plan, its seed and the code alone, so every interpreter gets these digests.
-Run with ``--write`` after a change of behaviour; without it the exit code is 1 if a digest differs
-from the recorded one. The plans are files: changes in how plans are drawn do not matter here.
+A world depends only on its plan, its seed and the code, so every interpreter gets these digests.
+Run with ``--write`` after a change of behavior; without it the exit code is 1 if a digest differs
+from the recorded one. The plans are files, so changes of the generator do not matter here.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from testkit.simulation.history import digest
 
 _FOLDER = Path(__file__).parent
 RECORDED = _FOLDER / "digests.json"
-#: Small worlds, in which brokers and proxies are killed and lose their power.
+#: Small worlds, in which brokers and proxies are killed and lose power.
 SEEDS = tuple(sorted(int(path.stem) for path in (_FOLDER / "plans").glob("*.json")))
 
 
 def plan_of(seed: int) -> Plan:
-    """The recorded plan of *seed*."""
+    """Return the recorded plan of *seed*."""
     return Plan.from_json((_FOLDER / "plans" / f"{seed}.json").read_bytes())
 
 
@@ -36,13 +36,13 @@ def digest_of(seed: int) -> str:
 
 
 def recorded() -> dict[str, str]:
-    """Digests by seed."""
+    """Return the digests by seed."""
     digests: dict[str, str] = orjson.loads(RECORDED.read_bytes())
     return digests
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compare or record; the exit code."""
+    """Compare or record; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.world.digests")
     parser.add_argument("--write", action="store_true", help="record the digests of this code")
     options = parser.parse_args(arguments)

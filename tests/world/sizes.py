@@ -1,4 +1,4 @@
-"""A broker that goes on with other limits, and what was handled."""
+"""A broker that continues with other limits, and the handled messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from testkit.simulation.world import BrokerNode, World
 
 
 async def restarted(world: World, **settings: Any) -> None:
-    """The broker goes on with other settings."""
+    """Restart the broker with other settings."""
     (broker,) = world.brokers
     assert isinstance(broker, BrokerNode)
     await broker.stop()
@@ -17,5 +17,5 @@ async def restarted(world: World, **settings: Any) -> None:
 
 
 def numbers(seen: list[Any], key: str) -> list[int]:
-    """Which messages of *key* were handled, in order."""
+    """Return the handled messages of *key*, in order."""
     return [int(each[0][:3]) for each in seen if each[1] == key]

@@ -1,4 +1,4 @@
-"""A small world with few parts, which a test starts, drives step by step, and has judged."""
+"""A small world that a test starts, drives step by step, and has judged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testkit.simulation.world import ProxyNode, World, simulate
 
 
 class Stage:
-    """What stands in it; ``events`` is its history."""
+    """The nodes of the world; ``events`` is its history."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -21,7 +21,7 @@ class Stage:
         self._tasks: list[asyncio.Task[None]] = []
 
     def background(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Have it done beside the test; it ends with the world."""
+        """Run a coroutine beside the test; it ends with the world."""
         self._tasks.append(asyncio.get_running_loop().create_task(coroutine))
 
     async def start(
@@ -52,7 +52,7 @@ class Stage:
         return self.world.events
 
     def of(self, name: str, **fields: Any) -> list[Event]:
-        """The events of that name with these *fields*."""
+        """Return the events of that name with these *fields*."""
         return [
             each
             for each in self.events
@@ -62,7 +62,7 @@ class Stage:
     def consume(
         self, name: str, group: str, topics: Sequence[str] | None = None, *, proxy: int = 0
     ) -> ConsumerNode:
-        """A consumer begins to work."""
+        """Start a consumer."""
         node = self.world.nodes.get(name)
         if node is None:
             node = self.world.add(ConsumerNode, name)
@@ -79,7 +79,7 @@ class Stage:
         await self.producer.send(Flow(topic, tuple(keys), 0.01, count, body_bytes=body_bytes))
 
     async def act(self, path: str, *, proxy: int = 0, **body: Any) -> Any:
-        """Ask a proxy to do something; its answer."""
+        """Send an operation to a proxy; return its answer."""
         status, answer = await self.world.http(
             self.world.proxies[proxy], path, {"reason": "a test", **body}, timeout_s=30
         )
@@ -87,14 +87,14 @@ class Stage:
         return answer
 
     async def until(self, true: Callable[[], Any], *, within_s: float = 60) -> None:
-        """Wait until it is *true*."""
+        """Wait until *true* holds."""
         async with asyncio.timeout(within_s):
             while not true():  # noqa: ASYNC110  # virtual time costs nothing
                 await asyncio.sleep(0.1)
 
 
 def play(main: Callable[[Stage], Coroutine[Any, Any, None]], *, seed: int = 1) -> dict[str, str]:
-    """Run *main* in a world of its own; return what the history checker finds, by id."""
+    """Run *main* in a world of its own; return the history checker's findings, by id."""
     stages: list[Stage] = []
 
     async def run(world: World) -> None:

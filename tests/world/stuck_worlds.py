@@ -1,4 +1,4 @@
-"""Worlds in which keys are stuck, and what becomes of the others meanwhile."""
+"""Worlds with stuck keys, which check the progress of the other keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = "billing"
 
 
 def group(name: str = GROUP, /, **topics: dict[str, Any]) -> dict[str, Any]:
-    """A group that consumes *topics*, each ordered by KEY, with those settings."""
+    """Return a group that consumes *topics*, each ordered by KEY, with those settings."""
     fixed = {"order_key": "KEY", "on_exhausted": "block", "retry_intervals_ms": [100, 500]}
     return {
         "name": name,
@@ -24,14 +24,14 @@ def group(name: str = GROUP, /, **topics: dict[str, Any]) -> dict[str, Any]:
 
 
 def keys_of_queue(prefix: str, queue: int, *, of: int, count: int) -> list[str]:
-    """So many keys that stand in *queue* of so many."""
+    """Return *count* keys that a producer sends to *queue* of *queues*."""
     keys = (f"{prefix}{number}" for number in range(100 * count))
     return [key for key in keys if abs(java_hash(key)) % of == queue][:count]
 
 
 @dataclass(slots=True)
 class StuckWorld:
-    """One broker and one proxy, and handlers that never come to an end with some keys."""
+    """One broker and one proxy, and handlers that never return for some keys."""
 
     topics: dict[str, int]
     groups: list[dict[str, Any]]
@@ -43,28 +43,28 @@ class StuckWorld:
     actions: list[Action] = field(default_factory=list)
 
     def client(self, topics: list[str] | None = None, /, *, of: str = GROUP, **how: Any) -> None:
-        """A client that pulls *topics* (None: all of its group)."""
+        """Start a client that pulls *topics* (None: all of its group)."""
         self.consumers.append(ConsumerPlan(of, topics, 0, **how))
 
     def send(
         self, topic: str, keys: Sequence[str | None], count: int, *, at_s: float = 1.0, **how: Any
     ) -> None:
-        """*count* messages of *keys* by chance, one every five milliseconds unless told."""
+        """Send *count* messages of random *keys*, by default one every five milliseconds."""
         how = {"every_s": 0.005, "native": True, **how}
         self.flows.append(FlowPlan(at_s, 0, topic, list(keys), count, **how))
 
     def stick(self, *keys: str, of: str = GROUP, how: str = "stick") -> None:
-        """Handlers of these keys never end (or *how* else they behave) until all is healed."""
+        """Let handlers of these keys never return (or behave as *how*) until all is healed."""
         for key in keys:
             args = {"group": of, "key": key, "for_s": self.seconds}
             self.actions.append(Action(0.0, how, args))
 
     def act(self, at_s: float, kind: str, **args: Any) -> None:
-        """Something else happens."""
+        """Add another action."""
         self.actions.append(Action(at_s, kind, args))
 
     def play(self, seed: int = 1) -> Played:
-        """All of it."""
+        """Play the plan."""
         memory = {} if self.memory_bytes is None else {"limits.memory_bytes": self.memory_bytes}
         plan = Plan(
             seed=seed,
@@ -84,20 +84,20 @@ class StuckWorld:
 
 @dataclass(slots=True)
 class Played:
-    """What was to be seen in such a world."""
+    """The result of such a world."""
 
     outcome: Outcome
 
     def kept(self) -> None:
-        """Raise AssertionError if a promise was broken, by the checker of histories."""
+        """Raise AssertionError if the history checker found a broken promise."""
         assert self.outcome.violations == {}
         assert self.outcome.errors == []
 
     def handled(
         self, topic: str, prefix: str = "", *, before_s: float = 1e9, group: str = GROUP
     ) -> int:
-        """Messages of *topic* whose keys begin with *prefix* that a handler of *group* had begun
-        with before that time.
+        """Return the messages of *topic* whose keys begin with *prefix* that handlers of *group*
+        started before that time.
         """
         return len(
             {
@@ -111,7 +111,7 @@ class Played:
         )
 
     def most_memory(self) -> int:
-        """The most bytes that the proxy held, as far as its histories say."""
+        """Return the most bytes that the proxy held, according to its histories."""
         return max(
             (e.get("memory", 0) for e in self.outcome.events if e["e"] == "window"), default=0
         )

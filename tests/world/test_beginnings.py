@@ -1,4 +1,4 @@
-"""Where a group begins holds, also over a crash of everything before its first records."""
+"""The first offset of a group is kept, even if everything crashes before its first records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def _owned(world: World, queues: int) -> None:
 
 def _all_die(power: bool, queues: int) -> Play:
     async def play(world: World) -> None:
-        world.send(*KEYS, *KEYS)  # before the group: none of its business
+        world.send(*KEYS, *KEYS)  # before the group existed
         await asyncio.sleep(5)
         left = await world.start_proxy("left")
         hire(world, left)

@@ -1,4 +1,4 @@
-"""Blanks around a key are no part of it: whoever wrote them, its messages are one chain."""
+"""Blanks around a key are no part of it: with or without them, its messages form one chain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPELLINGS = ("k", "k ", " k", "\tk", "k\r\n")
 def run(
     seed: int, *, keys: tuple[str, ...] = SPELLINGS, native: bool = False, order_key: str = "KEY"
 ) -> list[dict[str, Any]]:
-    """The history of 40 messages of *keys*, sent by two producers to eight queues."""
+    """Return the history of 40 messages of *keys*, sent by two producers to eight queues."""
 
     async def main(world: World) -> list[dict[str, Any]]:
         await begin(world, order_key)
@@ -49,7 +49,7 @@ async def begin(world: World, order_key: str) -> None:
 
 
 def places(events: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    """The queues and chains of what was handed out."""
+    """Return the queues and chains of the deliveries."""
     return {(each["queue"], each["order"]) for each in events if each["e"] == "deliver"}
 
 
@@ -86,7 +86,7 @@ def test_blanks_inside_and_those_of_other_scripts_belong_to_a_key() -> None:
 def test_a_key_of_blanks_alone_is_none() -> None:
     events = run(4, keys=(" ", "\t "))
     assert {order for _, order in places(events)} == {"0xff"}  # by the queue
-    assert len(places(events)) > 1  # queues take turns
+    assert len(places(events)) > 1  # queues alternate
     assert judge(events) == {}
 
 

@@ -1,4 +1,4 @@
-"""Copies of messages: whatever a message looks like, a redrive gives back what was sent."""
+"""Copies of messages: a redrive returns exactly the message that was sent, whatever its form."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def _send_all(site: Site, messages: Mapping[str, Sent]) -> None:
 
 
 def _check(site: Site, messages: Mapping[str, Sent]) -> None:
-    """Handlers saw of each message the same before its copy and after, and what was sent."""
+    """Check that handlers saw the same message before its copy and after, as it was sent."""
     assert _seen(site.desk.done) == _seen(site.desk.rejected[: len(messages)])
     bodies = sorted(each[0] for each in site.desk.done)
     assert bodies == sorted(sent.shown for sent in messages.values())
@@ -126,7 +126,7 @@ async def _dead_lettered(world: World, names: list[str]) -> None:
         return await site.has_letters(len(messages))
 
     await until(all_there, what="every message to be dead-lettered")
-    # Once more: what is redriven and fails again is as it was, too.
+    # Repeated: a redriven message that fails again is unchanged, too.
     assert (await site.redrive_letters())["state"] == "done"
     await until(lambda: len(site.desk.rejected) >= 2 * len(messages), what="all to come again")
     await until(all_there, what="every message to be dead-lettered again")
@@ -157,7 +157,7 @@ async def _copied_often(world: World, names: list[str]) -> None:
     await until(site.parks(count), what="all to be parked")
     await site.redrive_parked()
     await again(3)
-    await site.change("dead_letter")  # a copy that fails waits where it stands
+    await site.change("dead_letter")  # a copy that fails waits in its place
     await site.redrive_parked()
     await again(4)
     assert await site.parked() == count

@@ -1,4 +1,4 @@
-"""What retention deletes before its group has read it came to its end, and is said (D1)."""
+"""Messages that retention deletes unread are finished, and reported as such (D1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.world.stage import Stage, play
 
 
 async def begin(stage: Stage, *, max_jobs: int = 1000) -> None:
-    """Two messages are handled; then handlers of all keys fail."""
+    """Handle two messages; then let handlers of all keys fail."""
     topic = {"name": "orders", "order_key": "KEY", "max_jobs_in_memory": max_jobs}
     await stage.start(
         groups=[{"name": "billing", "topics": [{**topic, "on_exhausted": "block"}]}],
@@ -24,7 +24,7 @@ async def begin(stage: Stage, *, max_jobs: int = 1000) -> None:
 
 
 async def go_on(stage: Stage) -> None:
-    """A consumer comes to the other proxy; what is sent from now on is handled."""
+    """Add a consumer at the other proxy; messages sent from now on are handled."""
     stage.habits.cure()
     stage.consume("consumer", "billing", proxy=1)
     stage.producer.send_by([stage.world.proxies[1].thrift])
@@ -58,7 +58,7 @@ def test_messages_that_were_sent_while_nobody_served_the_group(killed: bool) -> 
 
 
 def test_messages_that_a_former_owner_had_handed_out() -> None:
-    """It was killed, and no record says that they had finished."""
+    """It was killed, and no record lists them as finished."""
 
     async def main(stage: Stage) -> None:
         await begin(stage)
@@ -74,7 +74,7 @@ def test_messages_that_a_former_owner_had_handed_out() -> None:
 
 
 def test_messages_behind_a_window_that_is_full() -> None:
-    """One owner all the time."""
+    """With one owner all the time."""
 
     async def main(stage: Stage) -> None:
         await begin(stage, max_jobs=4)

@@ -1,4 +1,6 @@
-"""Messages of a topic are where clients want that topic, whatever else their group consumes."""
+"""Messages of a topic reach the proxies whose clients want that topic, independent of the group's
+other topics.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ KEYS = tuple(f"k{number}" for number in range(12))
 
 
 class Scene:
-    """A world with one broker, some proxies and a producer; clients come and go."""
+    """A world with one broker, some proxies and a producer; clients connect and leave."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -49,13 +51,13 @@ class Scene:
         self.producer.begin(self._servers(0))
 
     def _servers(self, first: int) -> list[str]:
-        """Clients go to one proxy and stay there."""
+        """Return the only proxy of a client."""
         return [self.world.proxies[first].thrift]
 
     def pull(
         self, name: str, topics: list[str] | None, proxy: int, *, group: str = GROUP, **more: Any
     ) -> None:
-        """The client *name* pulls *topics* at *proxy* from now on, and nothing elsewhere."""
+        """Let the client *name* pull *topics* at *proxy* from now on, and nothing elsewhere."""
         if (node := self.clients.get(name)) is None:
             node = self.clients[name] = self.world.add(ConsumerNode, name)
             self.habits[name] = Habits()
@@ -65,28 +67,28 @@ class Scene:
         )
 
     def leave(self, name: str) -> None:
-        """The client *name* drains, and ends."""
+        """Drain and stop the client *name*."""
         self.clients[name].stop()
 
     def send(self, topic: str, count: int, *, every_s: float = 0.1) -> None:
-        """Begin to send *count* messages."""
+        """Start sending *count* messages."""
         flow = Flow(topic, KEYS, every_s, count)
         task = asyncio.get_running_loop().create_task(self.producer.send(flow))
         self._tasks.append(task)
 
     async def sent(self) -> None:
-        """All is sent."""
+        """Wait until all is sent."""
         await asyncio.gather(*self._tasks)
 
     def of(self, event: str) -> list[Any]:
         return [each for each in self.world.events if each["e"] == event]
 
     def moves(self, topic: str) -> int:
-        """How often a queue of *topic* was taken over."""
+        """Return the number of take-overs of queues of *topic*."""
         return sum(each["topic"] == topic for each in self.of("own+"))
 
     def owners(self, topic: str) -> set[str]:
-        """Proxies that own queues of *topic* now."""
+        """Return the proxies that own queues of *topic* now."""
         owner = {}
         for each in self.world.events:
             if each["e"] in ("own+", "own-") and each["topic"] == topic:
@@ -94,7 +96,7 @@ class Scene:
         return {node for node in owner.values() if node}
 
     def waits_s(self, *, groups: int = 1) -> list[float]:
-        """Of each message that was sent OK, once for each of *groups*: from then to its handler."""
+        """Return the times from each message sent OK to its handler, once for each of *groups*."""
         sent = {each["msg"]: each["t_ns"] for each in self.of("send_ok")}
         begun: dict[tuple[str, str], int] = {}
         for each in self.of("handle_start"):
@@ -104,7 +106,7 @@ class Scene:
 
 
 def group(*topics: str, name: str = GROUP, **more: Any) -> dict[str, Any]:
-    """A group with *topics*, each with *more*."""
+    """Return a group with *topics*, each with *more*."""
     return {
         "name": name,
         "topics": [{"name": topic, "order_key": "KEY", **more} for topic in topics or TOPICS],
@@ -120,7 +122,7 @@ def run(
     settings: dict[str, Any] | None = None,
     seed: int = 1,
 ) -> Scene:
-    """Have *act* play in a world, and judge its history."""
+    """Play *act* in a world, and judge its history."""
     scenes: list[Scene] = []
 
     async def main(world: World) -> None:
@@ -235,7 +237,7 @@ def test_one_client_of_a_broadcast_group_pulls_each_topic_at_another_proxy() -> 
 
 
 class Receiver:
-    """An HTTP server that takes whatever comes."""
+    """An HTTP server that accepts any request."""
 
     def __init__(self, world: World) -> None:
         self._node = world.add(ClientNode, "receiver")
@@ -329,14 +331,14 @@ def test_clients_change_what_they_pull_and_where() -> None:
         await asyncio.sleep(20)
 
     scene = run(act)
-    # A client that left is waited for; then come a look and a hand-over.
+    # The wait for a client that left, then a look and a hand-over.
     assert max(scene.waits_s()) < 30
     assert scene.owners("orders") == {"proxy-1"}
     assert scene.owners("payments") == {"proxy-0", "proxy-1"}
 
 
 def test_demand_that_ends_with_leases_alive_leaves_only_their_queues_behind() -> None:
-    """A handler that is busy for long keeps its lease, and its client has no place for more."""
+    """A long-running handler keeps its lease, and its client has no room for more."""
 
     async def act(scene: Scene) -> None:
         scene.pull("a", ["orders"], 0, concurrency=1)

@@ -1,6 +1,6 @@
-"""Plans that ``make explore`` found and shrank: each still does what its file says.
+"""Plans that ``make explore`` found and shrank: each still has the result in its file.
 
-``breaks`` names all promises that a plan breaks today, by the ids of ``docs/history.md``. A change
+``breaks`` lists all promises that a plan breaks today, by the ids of ``docs/history.md``. A change
 that fixes one empties the list.
 """
 
@@ -31,7 +31,7 @@ def test_a_plan_breaks_what_its_file_says_and_nothing_else(path: Path) -> None:
 
 
 def test_a_world_of_all_kinds_of_faults_and_acts_keeps_its_promises() -> None:
-    """One plan that was drawn, whole: no rule finds anything where nothing is wrong."""
+    """One complete drawn plan: no rule reports a violation where there is none."""
     outcome = play(Plan.from_json((ROOT / "tests/world/kept.json").read_bytes()))
     assert outcome.violations == {}
     assert outcome.errors == []

@@ -1,4 +1,4 @@
-"""The explorer: plans are data, drawn by seed, shrunk to what matters."""
+"""The explorer: plans are data, drawn by seed, shrunk to the essential actions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_some_worlds_are_calm() -> None:
 
 
 def test_shrinking_keeps_what_the_failure_needs() -> None:
-    """A plan is broken as long as it stops proxy-1 after a message for payments was sent."""
+    """A plan fails here if it stops proxy-1 after a message for payments was sent."""
     plan = next(
         each
         for each in map(draw, range(500))

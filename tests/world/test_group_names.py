@@ -1,4 +1,4 @@
-"""Names of groups as long as any: refused wherever a group is made, or all of it works."""
+"""Group names of any length are either refused when a group is created, or work everywhere."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _refused(world: World, name: str) -> None:
 
     with pytest.raises(Refused, match=why):
         await client.do(asyncio.wait_for(consumer.run(ignore, handle_signals=False), 30))
-    # In the settings of a proxy that starts, and of one that runs, which keeps those it has.
+    # In the settings of a starting proxy, and of a running one, which keeps its groups.
     world.write_settings([{"name": name, "topics": topics}])
     await asyncio.sleep(5)
     assert (await site.ask("/api/groups/billing"))["source"] == "file"

@@ -1,4 +1,4 @@
-"""What is paused, parked, counted or finished outlives retention, whoever owns the queue (K1)."""
+"""Paused, parked, counted and finished state outlives retention, with any next owner (K1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Act = Callable[[Stage], Coroutine[Any, Any, None]]
 
 
 async def begin(stage: Stage, **rules: Any) -> None:
-    """Six messages of three keys are handled by a consumer at the first of two proxies."""
+    """Let a consumer at the first of two proxies handle six messages of three keys."""
     await stage.start(
         groups=[{"name": "billing", "topics": [{**ORDERS, **rules}]}],
         topics={"orders": 2, "busy": 1},
@@ -56,7 +56,7 @@ async def crashed_and_nobody_pulled(stage: Stage) -> None:
 
 
 async def deleted_before_anybody_looked(stage: Stage) -> None:
-    """The owner knows it all still when it hands over."""
+    """Let the owner hand over while it still has the whole state."""
     await stage.producer.send_natively(Flow("busy", ("k",), 0.01, 60, body_bytes=50_000))
     (broker,) = stage.world.brokers
     assert isinstance(broker, BrokerNode)
@@ -75,7 +75,7 @@ each_way = pytest.mark.parametrize("way", [pytest.param(way, id=way.__name__) fo
 
 
 def second_begins(stage: Stage) -> None:
-    """A consumer comes to the other proxy, and producers send by it."""
+    """Add a consumer at the other proxy, which producers use too."""
     stage.consume("consumer", "billing", proxy=1)
     stage.producer.send_by([stage.world.proxies[1].thrift])
 
@@ -84,7 +84,7 @@ def second_begins(stage: Stage) -> None:
 
 
 async def send_more(stage: Stage) -> None:
-    """Two messages of each key."""
+    """Send two messages of each key."""
     for key in "abc":
         await stage.send("orders", [key], 2)
     await asyncio.sleep(30)
@@ -132,7 +132,7 @@ def test_a_parked_key_stays_parked(way: Act) -> None:
         await stage.until(lambda: stage.of("ack_ok", outcome="retry"))
         await stage.act(f"{KEYS}/park", key="a")
         await stage.until(lambda: len(stage.of("finish", outcome="parked")) == 3)
-        await asyncio.sleep(2)  # the records of the twin say which copies there are
+        await asyncio.sleep(2)  # the twin's records list the copies
         stage.habits.cure()
         await way(stage)
         second_begins(stage)
@@ -174,7 +174,7 @@ async def fill(stage: Stage, messages: int) -> None:
 
 
 async def snapshot_deleted(stage: Stage, way: Act) -> None:
-    """The first snapshot is deleted, what was sent since is not."""
+    """Delete the first snapshot, but not the messages sent since."""
     await fill(stage, 4)
     await asyncio.sleep(75)
     await way(stage)
@@ -215,7 +215,7 @@ def test_what_had_finished_behind_a_paused_key_is_not_handed_out_again(way: Act)
 
 @stopped_or_killed
 def test_a_change_of_the_order_key_goes_on(way: Act) -> None:
-    """A newer message waits for an older one, which is paused, at the next owner too."""
+    """A newer message waits for an older, paused one at the next owner too."""
 
     async def main(stage: Stage) -> None:
         await begin(stage)

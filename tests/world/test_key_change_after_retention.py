@@ -20,7 +20,7 @@ KEYS = "/api/groups/billing/topics/orders/keys"
 
 
 async def old_and_gone(stage: Stage, *, messages: int = 2, **rules: Any) -> None:
-    """Messages of the key a wait, which is paused, and the broker has them no more."""
+    """Let messages of the paused key a wait until the broker has deleted them."""
     await stage.start(
         groups=[{"name": "billing", "topics": [{**RULES, **rules}]}],
         topics={"orders": 1, "busy": 1},
@@ -37,7 +37,7 @@ async def old_and_gone(stage: Stage, *, messages: int = 2, **rules: Any) -> None
 
 
 def change_to_id(stage: Stage, **rules: Any) -> None:
-    """Bodies are {"id": the message's key, …}."""
+    """Change the order key; bodies are {"id": the message's key, …}."""
     topic = {**RULES, **rules, "order_key": "$.id", "order_key_version": 1}
     stage.world.write_settings([{"name": "billing", "topics": [topic]}])
 

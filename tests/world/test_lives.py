@@ -1,7 +1,8 @@
-"""A topic that is deleted and created again begins at its first message, whoever knew the old one.
+"""A topic that is deleted and created again begins at its first message, for clients of its former
+life too.
 
-A gateway of real parts in simulated worlds. The history checker judges each run: D1 and C2 find
-messages of the next life that nobody gets, G1 what is left of the former one.
+A gateway of real components in simulated worlds. The history checker judges each run: D1 and C2
+find undelivered messages of the next life, G1 remains of the former one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Play = Callable[[World], Coroutine[Any, Any, None]]
 
 
 def history_of(play: Play, *, seed: int = 1, **rules: Any) -> Events:
-    """The events of one run; *rules* are settings of the topic."""
+    """Return the events of one run; *rules* are settings of the topic."""
 
     async def run(simulated: SimulatedWorld) -> Events:
         world = World(simulated, {**RULES, **rules})
@@ -39,28 +40,28 @@ def history_of(play: Play, *, seed: int = 1, **rules: Any) -> Events:
 
 
 def violations(events: Events) -> dict[str, list[str]]:
-    """What the checker finds."""
+    """Return the checker's findings."""
     return {name: each.examples for name, each in judge(events).violations.items()}
 
 
 def stored(events: Events) -> int:
-    """Number of messages that were sent for sure."""
+    """Return the number of messages that were certainly sent."""
     return sum(event["e"] == "send_ok" for event in events)
 
 
 def last_life(events: Events) -> set[str]:
-    """Messages of the topic's last life."""
+    """Return the messages of the topic's last life."""
     begun = max(at for at, event in enumerate(events) if event.get("what") == "created")
     return {event["msg"] for event in events[begun:] if event["e"] == "send_ok"}
 
 
 def handled(events: Events) -> set[str]:
-    """Messages that a handler saw."""
+    """Return the messages that a handler saw."""
     return {event["msg"] for event in events if event["e"] == "handle_end"}
 
 
 def begun_since(events: Events, *, settle_s: float = 8) -> set[str]:
-    """Messages whose handling began a while after the last life did."""
+    """Return the messages whose handling began some time after the start of the last life."""
     created_ns = max(event["t_ns"] for event in events if event.get("what") == "created")
     return {
         event["msg"]
@@ -70,7 +71,7 @@ def begun_since(events: Events, *, settle_s: float = 8) -> set[str]:
 
 
 def twins() -> tuple[Topic, Topic]:
-    """The topics of ownership records and of parked messages."""
+    """Return the topics of ownership records and of parked messages."""
     group = Group(GROUP)
     parked = parked_topic(group, TOPIC)
     return parked, ownership_topic(group, TOPIC)
@@ -87,7 +88,7 @@ async def until_parked(proxy: RunningProxy, copies: int, *, within_s: int = 60) 
 
 @contextmanager
 def stopped(world: World, proxy: RunningProxy) -> Iterator[None]:
-    """SIGSTOP, then SIGCONT."""
+    """Send SIGSTOP, then SIGCONT."""
     node = world.simulated.nodes[proxy.name]
     world.simulated.nemesis.write("nemesis", what="stop", target=proxy.name, phase="begin")
     node.pause()
@@ -99,14 +100,14 @@ def stopped(world: World, proxy: RunningProxy) -> Iterator[None]:
 
 
 def hire(world: World, proxy: RunningProxy, how_many: int = 3, **habits: Any) -> None:
-    """Clients of *proxy*."""
+    """Start clients of *proxy*."""
     for number in range(how_many):
         worker = Worker(world, proxy, f"{proxy.name}-{number}", sloppy=False, **habits)
         world.start_client(worker.name, worker.run())
 
 
 def send(world: World, messages: int) -> None:
-    """One message of a key after the other."""
+    """Send messages of a key one after the other."""
     world.send(*(KEYS[number % len(KEYS)] for number in range(messages)))
 
 
@@ -130,7 +131,7 @@ def test_all_messages_of_the_next_life_come_however_many_the_former_one_had(
 
 
 async def _restarted(world: World) -> None:
-    """Nobody owns the queues while the topic changes: the next owner has only the records."""
+    """Change the topic while its queues have no owner: the next owner has only the records."""
     left = await world.start_proxy("left")
     hire(world, left)
     send(world, 10)
@@ -143,7 +144,7 @@ async def _restarted(world: World) -> None:
 
 
 async def _killed(world: World) -> None:
-    """As before, and the last owner left no word."""
+    """Do the same after the last owner was killed."""
     left = await world.start_proxy("left")
     hire(world, left)
     send(world, 10)
@@ -156,7 +157,9 @@ async def _killed(world: World) -> None:
 
 
 async def _cut_off(world: World) -> None:
-    """The owner hears nothing of it, another one takes over, and the first comes back."""
+    """Change the topic while the owner is cut off; another one takes over, and the first
+    returns.
+    """
     left = await world.start_proxy("left")
     hire(world, left)
     send(world, 24)
@@ -173,7 +176,7 @@ async def _cut_off(world: World) -> None:
 
 
 async def _paused(world: World) -> None:
-    """The owner stands still over it, and finds as many messages as there were."""
+    """Pause the owner meanwhile; it finds as many messages as before."""
     left = await world.start_proxy("left")
     hire(world, left)
     send(world, 12)
@@ -186,7 +189,7 @@ async def _paused(world: World) -> None:
 
 
 async def _joined(world: World) -> None:
-    """Queues go from hand to hand meanwhile."""
+    """Change owners of the queues meanwhile."""
     hire(world, await world.start_proxy("left"))
     send(world, 24)
     await asyncio.sleep(8)
@@ -198,7 +201,7 @@ async def _joined(world: World) -> None:
 
 
 async def _often(world: World) -> None:
-    """Several lives, each with fewer messages than the one before."""
+    """Create several lives, each with fewer messages than the one before."""
     left = await world.start_proxy("left")
     hire(world, left)
     for messages in (30, 18, 12, 6):
@@ -228,7 +231,7 @@ def test_the_next_life_is_whole_whatever_its_owners_went_through(play: Play, sen
 
 
 async def _parked(world: World) -> None:
-    """Copies of the former life's messages are nobody's, also once their key is parked again."""
+    """Ignore copies of the former life's messages, also once their key is parked again."""
     fails = {"poison"}
     left = await world.start_proxy("left")
     hire(world, left, fails=fails)
@@ -245,7 +248,7 @@ async def _parked(world: World) -> None:
 
 
 async def _redriven(world: World) -> None:
-    """A redrive is under way, and clients have copies."""
+    """Change the topic during a redrive, with copies at clients."""
     fails = {"poison"}
     left = await world.start_proxy("left")
     hire(world, left, fails=fails, work_s=1.5)
@@ -261,7 +264,7 @@ async def _redriven(world: World) -> None:
 
 
 async def _killed_with_parked(world: World) -> None:
-    """The next owner finds a parked key in the records of the former life alone."""
+    """Let the next owner find a parked key only in the records of the former life."""
     fails = {"poison"}
     left = await world.start_proxy("left")
     hire(world, left, fails=fails)
@@ -276,7 +279,7 @@ async def _killed_with_parked(world: World) -> None:
 
 
 async def _leased(world: World) -> None:
-    """Clients handle messages for longer than the topic is away, and ack them then."""
+    """Let clients handle messages for longer than the topic is away, and ack them then."""
     left = await world.start_proxy("left")
     hire(world, left, slow=frozenset(KEYS[:4]), batch=1)
     send(world, 12)
@@ -287,7 +290,7 @@ async def _leased(world: World) -> None:
 
 
 async def _spilled(world: World) -> None:
-    """More of a stuck key than memory holds, and no room to read on."""
+    """Let a stuck key exceed the memory, with no room to read further."""
     left = await world.start_proxy("left")
     hire(world, left, stuck=frozenset({"stuck"}), batch=1)
     world.send(*(["stuck"] * 80))
@@ -298,7 +301,7 @@ async def _spilled(world: World) -> None:
 
 
 async def _without_twins(world: World) -> None:
-    """Its topics of records and of parked messages are deleted as well."""
+    """Delete its topics of records and of parked messages as well."""
     fails = {"poison"}
     left = await world.start_proxy("left")
     hire(world, left, fails=fails)
@@ -316,7 +319,7 @@ async def _without_twins(world: World) -> None:
 
 
 async def _committed_late(world: World) -> None:
-    """Another client of the group, which knows no lives, commits an offset of the former one."""
+    """Let another client of the group, which knows no lives, commit an offset of the former one."""
     left = await world.start_proxy("left")
     hire(world, left)
     send(world, 24)
@@ -355,11 +358,13 @@ def test_nothing_of_the_former_life_counts_wherever_it_stood(
 def test_brokers_that_tell_no_life_from_the_next_are_seen_through(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Apache's: by places in their log."""
+    """Like Apache's: lives are distinguished by places in the log."""
     monkeypatch.setattr(TopicDirectory, "life", lambda *_: None)
     events = history_of(play)
     assert last_life(events) <= handled(events)
-    assert violations(events).keys() <= {"G1"}  # they take what an owner commits before it looks
+    assert violations(events).keys() <= {
+        "G1"
+    }  # they accept an owner's commit from before its check
 
 
 @pytest.mark.parametrize("again", [5, 10, 15])

@@ -1,4 +1,4 @@
-"""A bulk reader holds offsets of one life of a topic, and gets no row of the next one for them."""
+"""A bulk reader has offsets of one life of a topic, and gets no row of the next one for them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_slice_of_a_former_life_is_lost_however_long_the_next_one_is(
         assert state.life is not None
         part = Slice(TOPIC, queue.qid, 0, state.end, state.life)
         chunks = spark.records(part, batch_bytes=1)
-        if begun:  # and the next chunk, asked for ahead, may be of the old life still
+        if begun:  # and the next chunk, requested ahead, may still be of the old life
             assert await asyncio.to_thread(next_bodies, chunks) == [b"old 0"]
         await recreate(cluster, client, again)
         found: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Topics that the gateway made itself, deleted and created again while operators are at work."""
+"""The gateway's own topics, deleted and created again while operators work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.redriven import DEAD_LETTERS, PATIENT, ask, bodies, until_sen
 
 
 async def die(gateway: Gateway, *numbers: int) -> None:
-    """Dead letters with these numbers, as the gateway makes them, without the way there."""
+    """Store dead letters with these numbers, as the gateway writes them."""
     queue = QueueName(gateway.dead_letter_topic, gateway.cluster.broker_name, 0)
     await gateway.client.create_topic(queue.topic, queues=1, broker=queue.broker)
     about: dict[str, Any] = {"DLQ_ORIGIN_TOPIC": gateway.topic, "ORDERLANE_QUEUE": "broker-a_0"}
@@ -29,7 +29,7 @@ async def die(gateway: Gateway, *numbers: int) -> None:
 
 
 async def ended(at: Addresses, gateway: Gateway) -> None:
-    """Return when the redrive is done; one that failed is asked for again."""
+    """Return when the redrive is done; a failed one is requested again."""
     async with asyncio.timeout(60):
         while (shown := (await ask(at, gateway, "?limit=1"))["redrive"])["state"] != "done":
             if shown["state"] == "failed":
@@ -41,7 +41,7 @@ async def ended(at: Addresses, gateway: Gateway) -> None:
 async def test_a_redrive_passes_over_no_dead_letter_of_a_topic_that_was_created_again(
     tmp_path: Path, sent: int, again: int
 ) -> None:
-    """However far it was in the former one: it begins anew, or fails and the next one does."""
+    """Whatever its progress in the former life: it starts over, or fails and the next one does."""
     async with run_gateway(tmp_path, queues=1, topic=DEAD_LETTERS, lock=PATIENT) as gateway:
         _, at = await gateway.start_proxy()
         await die(gateway, *range(64))
@@ -70,7 +70,7 @@ async def test_who_follows_the_audit_topic_sees_what_is_written_after_it_was_cre
             await change(f"old {number}")
         page = await audit.read(AuditWish(limit=100))
         assert len(page.records) == 5
-        await change("nobody reads this")
+        await change("unread")
         await gateway.client.deletions.delete_topic(AUDIT_TOPIC)
         await change("new 0")
         await change("new 1")

@@ -1,4 +1,4 @@
-"""Topics that are created again while several groups, brokers and proxies have to do with them."""
+"""Topics that are created again while several groups, brokers and proxies use them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def _flow(at_s: float, topic: str, count: int, *, native: bool = False) -> FlowP
 
 
 def _plan(*actions: Action, flows: list[FlowPlan], queues: int = 6, seed: int = 1) -> Plan:
-    """Two brokers, two proxies, two groups of one topic and a third one of another."""
+    """Return a plan of two brokers, two proxies, two groups of one topic and a third one of
+    another.
+    """
     groups = [
         _group("billing", "orders"),
         _group("audit", "orders", on_exhausted="dead_letter"),
@@ -108,7 +110,7 @@ def test_several_deletions_in_a_row_leave_every_life_whole() -> None:
     ("queues", "for_s"), [(6, 0.5), (6, 15.0), (3, 1.0)], ids=["at once", "later", "fewer queues"]
 )
 def test_a_topic_deleted_at_one_broker_goes_on_at_the_other(queues: int, for_s: float) -> None:
-    """``mqadmin deleteTopic -b``: the other's queues go on, and these begin anew."""
+    """``mqadmin deleteTopic -b``: the other broker's queues continue, and these start over."""
     action = _recreate(20, queues, for_s=for_s)
     action.args["broker"] = "broker-b"
     flows = [_flow(1, "orders", 160), _flow(60, "orders", 160), _flow(1, "letters", 100)]

@@ -1,7 +1,7 @@
-"""What a broker keeps for later belongs to the life of its topic in which it was stored.
+"""A broker's deferred messages belong to the life of the topic in which they were stored.
 
-Delayed messages, half messages of transactions, and copies for a retry stand in topics of the
-broker's own, which no deletion of theirs takes away. None may come out in the next life.
+Delayed messages, half messages of transactions, and copies for a retry are in topics of the
+broker's own, which are not deleted with theirs. None may appear in the next life.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPIC, OTHER = Topic("invoices"), Topic("refunds")
 GROUP = Group("billing")
 RETRY = QueueName(Topic("%RETRY%billing"), "broker-a", 0)
 DEAD = QueueName(Topic("%DLQ%billing"), "broker-a", 0)
-#: How the broker goes on between the deletion and what is due.
+#: The broker's restart between the deletion and the due time.
 RESTARTS = ["none", "clean", "crash"]
 
 
@@ -96,7 +96,7 @@ async def test_a_delayed_message_of_an_unknown_future_does_not_come_after_severa
 async def test_what_is_sent_while_its_topic_is_being_deleted_does_not_come_in_the_next_life(
     cluster: Cluster,
 ) -> None:
-    """It would stand behind the deletion, which is on its way to the disk."""
+    """It would be stored behind the deletion, which is being written to disk."""
     queue = (await cluster.create_topic(TOPIC))[0]
     client = await cluster.client()
     sends = []
@@ -116,7 +116,7 @@ async def test_what_is_sent_while_its_topic_is_being_deleted_does_not_come_in_th
 
 
 async def test_retention_carries_nothing_into_the_next_life(tmp_path: Path) -> None:
-    """It writes what waits to the end of the log, behind the deletion."""
+    """It copies waiting messages to the end of the log, behind the deletion."""
     sizes = {"segment_bytes": 200_000, "max_message_bytes": 100_000, "retention_bytes": 1}
     async with run_broker(tmp_path, auto_create_topics=False, **sizes) as cluster:
         queue = (await cluster.create_topic(TOPIC))[0]
@@ -158,7 +158,9 @@ async def test_a_half_message_of_a_former_life_is_not_committed(
 
 
 async def test_nobody_is_asked_about_a_half_message_of_a_former_life(cluster: Cluster) -> None:
-    """Nor is it stored anew, behind the deletion: it is rolled back, and given up nowhere."""
+    """It is not stored again behind the deletion either: it is rolled back, and given up
+    nowhere.
+    """
     queues = await cluster.create_topic(TOPIC)
     desk = Desk(answer=lambda _: COMMIT)
     client, transactions = await producer(cluster, desk)
@@ -222,7 +224,7 @@ async def test_what_waits_for_its_retry_does_not_come_in_the_next_life(
 
 
 async def test_what_stands_in_the_retry_topic_does_not_come_back_again(cluster: Cluster) -> None:
-    """It is of that topic, and is handled once more; that it failed does not bring it back."""
+    """It belongs to that topic, and is handled once more; its failure does not bring it back."""
     client = await cluster.client()
     await send_back(client, await _old_message(cluster, client))
     await asyncio.sleep(10)

@@ -1,7 +1,7 @@
-"""Lock, unlock and renewal of one queue form one sequence, however late a request comes.
+"""Lock, unlock and renewal of one queue form one sequence, however late a request arrives.
 
-Real brokers and clients in a simulated world, with links that hold requests back. W1 and W2 of the
-history checker find what two owners of a queue would do.
+Real brokers and clients in a simulated world, with links that delay requests. W1 and W2 of the
+history checker find the effects of two owners of a queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Play = Callable[["_Two"], Coroutine[Any, Any, None]]
 
 
 class _Client(BrokerClient):
-    """Can give up its connections without an end of what is under way."""
+    """Can drop its connections without ending the requests in progress."""
 
     def reconnect(self) -> list[RemotingChannel]:
         return self._pool.renew()
@@ -75,7 +75,7 @@ def played(play: Play) -> None:
 
 
 async def _late(two: _Two, request: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    """Have *request* of ours come 3 s late, over a connection that is replaced meanwhile."""
+    """Let *request* of ours arrive 3 s late, over a connection that is replaced meanwhile."""
     network = two.world.loop.network
     network.delay("us", BROKER, 3_000_000_000)
     assert not await request()
@@ -86,7 +86,7 @@ async def _late(two: _Two, request: Callable[[], Coroutine[Any, Any, bool]]) -> 
 
 async def _close(channels: list[RemotingChannel]) -> None:
     for channel in channels:
-        spawn(channel.close(), name="close")  # it waits for what is under way
+        spawn(channel.close(), name="close")  # it waits for requests in progress
 
 
 async def _unlock_behind_a_lock(two: _Two) -> None:
@@ -109,7 +109,7 @@ async def _renewal_behind_an_unlock(two: _Two) -> None:
 
 
 async def _unlock_behind_lock_and_unlock(two: _Two) -> None:
-    """It finds the lock with another process, which keeps it."""
+    """Send an unlock that finds the lock with another process, which keeps it."""
     assert await two.lock(two.us)
     await _late(two, lambda: two.unlock(two.us))
     while not await two.lock(two.us):  # noqa: ASYNC110

@@ -1,7 +1,8 @@
-"""Ownership records that a broker lost, and that grew again before their owner was back.
+"""Ownership records that a broker lost, and that grew again before their owner returned.
 
-An epoch is an offset of these records, so it belongs to one life of them. A gateway of real parts
-in simulated worlds; D1, C1 and A1 of the history checker find what a stale epoch or lease would do.
+An epoch is an offset of these records, so it belongs to one life of them. A gateway of real
+components in simulated worlds; D1, C1 and A1 of the history checker find the effects of a stale
+epoch or lease.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def send(world: World, messages: int) -> None:
 
 
 async def second_owner(world: World) -> RunningProxy:
-    """A proxy that owns the queues in an epoch well above 0."""
+    """Start a proxy that owns the queues in an epoch well above 0."""
     first = await world.start_proxy("first")
     hire(world, first)
     for _ in range(8):
@@ -64,7 +65,7 @@ async def second_owner(world: World) -> RunningProxy:
 
 
 async def _deleted(world: World) -> None:
-    """A person deletes the topic of the records while the queues are owned."""
+    """Delete the topic of the records while the queues are owned."""
     await second_owner(world)
     await world.simulated.delete_topic(RECORDS)
     send(world, 24)
@@ -74,7 +75,7 @@ async def _deleted(world: World) -> None:
 
 
 async def _deleted_before_a_take_over(world: World) -> None:
-    """The next owner has an epoch below that of the commits before."""
+    """Give the next owner an epoch below that of earlier commits."""
     second = await second_owner(world)
     second.kill()
     await world.simulated.delete_topic(RECORDS)
@@ -84,7 +85,7 @@ async def _deleted_before_a_take_over(world: World) -> None:
 
 
 async def _deleted_while_cut_off(world: World) -> None:
-    """The owner comes back once there are as many records of others as there were of its own."""
+    """Let the owner return once there are as many records of others as there were of its own."""
     second = await second_owner(world)
     second.cut(off=True)
     await world.simulated.delete_topic(RECORDS)
@@ -98,7 +99,7 @@ async def _deleted_while_cut_off(world: World) -> None:
 
 
 async def _lost_with_the_power(world: World) -> None:
-    """The owner is cut off while the tail goes, and comes back once others wrote as much."""
+    """Cut the owner off while the tail is lost; it returns once others wrote as much."""
     second = await second_owner(world)
     send(world, 24)
     await asyncio.sleep(1.2)
@@ -114,8 +115,8 @@ async def _lost_with_the_power(world: World) -> None:
 
 
 async def _lost_with_its_owner(world: World) -> None:
-    """Not even the record that began a period is left: the next one has the same epoch, and clients
-    come to it with verdicts on leases of the one before.
+    """Lose even the record that began a period: the next one has the same epoch, and receives
+    verdicts on leases of the one before.
     """
     first = await world.start_proxy("first")
     hire(world, first)
@@ -144,7 +145,7 @@ def handed_out(world: World, proxy: RunningProxy) -> bool:
 
 @pytest.mark.parametrize("play", [_deleted, _deleted_before_a_take_over, _deleted_while_cut_off])
 def test_a_queue_goes_on_where_its_records_begin_anew(play: Play) -> None:
-    """Epochs begin anew, which no history can tell: only what comes of it is judged."""
+    """Epochs start over, which no history can show: only the effects are judged."""
     events = history_of(play)
     sent = {event["msg"] for event in events if event["e"] == "send_ok"}
     assert sent == {event["msg"] for event in events if event["e"] == "handle_end"}
@@ -158,4 +159,4 @@ def test_a_queue_goes_on_where_its_records_begin_anew(play: Play) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_tail_that_is_lost_and_grows_again_moves_nothing(play: Play, seed: int) -> None:
     events = history_of(play, flush="async", seed=seed)
-    assert judge(events).violations.keys() <= {"W1"}  # an epoch that was lost is granted again
+    assert judge(events).violations.keys() <= {"W1"}  # a lost epoch is granted again

@@ -1,4 +1,4 @@
-"""What many parked keys cost a proxy, in calls: as much for each as a few of them do."""
+"""Cost of many parked keys for a proxy, in calls: the same per key as for a few."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEW, _MANY = 150, 900
 
 
 class CountingLoop(SimulatedLoop):
-    """Counts calls of functions, those of C and steps of generators included, in the proxy."""
+    """Counts function calls in the proxy, including those of C and steps of generators."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -48,7 +48,7 @@ class CountingLoop(SimulatedLoop):
 
 
 def calls(keys: int, *, messages: int, queues: int) -> int:
-    """Of the proxy, while *keys* are parked and redriven."""
+    """Return the proxy's calls while *keys* are parked and redriven."""
 
     async def play(world: World) -> int:
         loop = world.loop

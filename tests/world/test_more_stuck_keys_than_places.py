@@ -1,4 +1,6 @@
-"""More keys than a window has places wait for a retry, or are paused: they hold up no other key."""
+"""More keys than a window has places wait for a retry, or are paused, without delaying other
+keys.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def pause(world: StuckWorld, keys: list[str], *, at_s: float = 0.5, for_s: float
 
 
 def each_once(world: StuckWorld, keys: list[str], *, at_s: float, **how: object) -> None:
-    """One message of each of *keys*."""
+    """Send one message of each of *keys*."""
     for number, key in enumerate(keys):
         world.send("orders", [key], 1, at_s=at_s + number * 0.01, **how)
 
@@ -39,7 +41,7 @@ def test_keys_that_wait_for_their_retry() -> None:
 
 
 def test_messages_without_a_key_that_wait_for_their_retry() -> None:
-    """They fill a window as keys do."""
+    """They fill a window like keys."""
     world = StuckWorld({"orders": 1}, [group(orders=SLOW)], seconds=60.0)
     world.client(concurrency=8)
     failing = [f"bad{n}" for n in range(10)]
@@ -138,7 +140,7 @@ def test_keys_that_are_retried_skipped_and_parked_by_hand_meanwhile() -> None:
 
 
 def test_an_owner_that_is_killed_meanwhile() -> None:
-    """What records say of a message does not depend on whether it is set down."""
+    """The recorded state of a message does not depend on whether it is in memory."""
     world = StuckWorld({"orders": 1}, [group(orders=SLOW)], seconds=60.0, proxies=2)
     world.client(concurrency=8)
     failing = [f"bad{n}" for n in range(60)]
@@ -153,7 +155,7 @@ def test_an_owner_that_is_killed_meanwhile() -> None:
 
 
 def test_keys_that_wait_for_older_messages_while_the_order_key_changes() -> None:
-    """Clients have the older ones, for long; behind these stand others."""
+    """Clients hold the older ones for long, with others behind them."""
     few = {**SLOW, "order_key": "$.n"}
     world = StuckWorld({"orders": 1}, [group(orders=few)], seconds=60.0)
     world.client(concurrency=24)

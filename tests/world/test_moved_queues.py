@@ -1,4 +1,6 @@
-"""Sends to a topic that was made again, moved or lost queues: stored, or known not to be."""
+"""Sends to a topic that was created again, moved or lost queues: stored, or reported as not
+stored.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ async def shrunk(world: World) -> None:
 
 
 def sends(change: Change, *, native: bool = False, **parts: Any) -> list[dict[str, Any]]:
-    """The history of sends before *change* and at once after it."""
+    """Return the history of sends before *change* and immediately after it."""
 
     async def main(world: World) -> list[dict[str, Any]]:
         await begin(world, **parts)

@@ -1,4 +1,4 @@
-"""A key that is parked while a client handles its first message (D1: all of it comes back)."""
+"""A key that is parked while a client handles its first message (D1: all messages come back)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Queues that a person removes from a topic, and adds again: handed over, not lost.
+"""Queues that an operator removes from a topic, and adds again: handed over, not lost.
 
-D5 of the history checker finds what is repeated after a clean end, D1 what is passed over.
+D5 of the history checker finds repetitions after a clean end, D1 skipped messages.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def _removed(world: World) -> None:
 
 
 async def _removed_at_work(world: World) -> None:
-    """Clients have messages of it; what they finish counts."""
+    """Remove it while clients hold messages of it; finished ones count."""
     hire(world, await world.start_proxy("left"), work_s=1.5, batch=1)
     world.send(*KEYS, *KEYS)
     await asyncio.sleep(3.2)
@@ -64,7 +64,7 @@ async def _removed_at_work(world: World) -> None:
 
 
 async def _removed_for_another(world: World) -> None:
-    """It comes back to a proxy that did not have it."""
+    """Add it again at a proxy that did not own it."""
     left = await world.start_proxy("left")
     hire(world, left)
     world.send(*KEYS, *KEYS)

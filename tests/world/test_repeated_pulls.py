@@ -1,4 +1,4 @@
-"""An answer that was lost is found again by whoever names the topics, as clients name them (X1)."""
+"""A lost answer is found again by a client that lists the topics, in the clients' form (X1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = "/api/groups/billing/topics/orders/keys"
 
 
 async def pull(stage: Stage, request: str, *, proxy: int = 0, **fields: Any) -> Any:
-    """The answer to a pull on a connection of its own, as if the one before had been lost."""
+    """Return the answer to a pull on a new connection, as if the previous answer had been lost."""
     host, _, port = stage.world.proxies[proxy].thrift.partition(":")
 
     async def ask() -> Any:
@@ -37,7 +37,7 @@ async def pull(stage: Stage, request: str, *, proxy: int = 0, **fields: Any) -> 
 
 
 def leases(answer: Any) -> list[tuple[str, str, int]]:
-    """Topic, queue and lease of each message."""
+    """Return topic, queue and lease of each message."""
     return [
         (part.context.topic, part.context.qid, message.leaseId)
         for part in (answer, *(answer.more or ()))
@@ -46,7 +46,7 @@ def leases(answer: Any) -> list[tuple[str, str, int]]:
 
 
 async def redriven(stage: Stage, *, copies: int = 3) -> None:
-    """Copies of one key of orders may be had, and messages of three keys of payments."""
+    """Prepare copies of one key of orders, and messages of three keys of payments."""
     await stage.start(groups=[GROUP], topics={"orders": 1, "payments": 1}, proxies=2)
     await pull(stage, "0", topics=["payments"])
     await stage.until(lambda: len(stage.of("own+")) == 2)

@@ -1,4 +1,4 @@
-"""A person moves a group in a queue while parked keys of that queue are redriven."""
+"""An operator moves a group in a queue while parked keys of that queue are redriven."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ async def until_parked(proxy: RunningProxy, copies: int) -> None:
 
 
 def history_of(after_s: float, *, more: bool, killed: bool, seed: int = 1) -> Events:
-    """The queue of the redriven key is moved to its end, *after_s* the redrive began."""
+    """Return a history in which the redriven key's queue is moved to its end, *after_s* after the
+    start of the redrive.
+    """
 
     async def play(world: World) -> None:
         fails = {"poison"}

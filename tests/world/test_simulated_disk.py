@@ -1,4 +1,4 @@
-"""The simulated disk: what survives a power loss, and what does not."""
+"""The simulated disk: surviving and lost writes after a power loss."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from broker_core.store.files import sync_file, sync_folder, write_at
 from broker_core.store.tables import JsonTable
 from testkit.simulation.disk import Disk
 
-#: A power loss keeps a part by chance: each claim is looked at with many seeds.
+#: The surviving part is random, so each claim is checked with many seeds.
 SEEDS = range(40)
 
 
 def lost(tmp_path: Path, before: Callable[[Path], None], seed: int) -> Path:
-    """A host's folder after *before* was done there and the power went."""
+    """Return a host's folder after *before* ran there and the power failed."""
     disk = Disk(tmp_path / f"world-{seed}", random.Random(seed))
     host = disk.folder / "host"
     host.mkdir()
@@ -99,7 +99,7 @@ def test_a_table_is_the_old_or_the_new_one(tmp_path: Path) -> None:
 
 
 def test_a_renamed_file_that_was_never_synced_may_be_torn(tmp_path: Path) -> None:
-    """What a table would be that is saved without a sync: the disk finds such a bug."""
+    """A table saved without a sync would be torn: the disk finds such a bug."""
 
     def save(host: Path) -> None:
         (host / "fresh").write_bytes(b"0123456789")

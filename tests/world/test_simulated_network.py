@@ -1,4 +1,4 @@
-"""The simulated network: what protocols may rely on, and what faults do to them."""
+"""The simulated network: guarantees for protocols, and effects of faults."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Recorder(asyncio.Protocol):
 
 
 async def pair(world: World) -> tuple[Recorder, Recorder, ClientNode, ClientNode]:
-    """A connection from the client's process to the server's, with both nodes."""
+    """Return a connection from the client's process to the server's, with both nodes."""
     client, server = world.add(ClientNode, "client"), world.add(ClientNode, "server")
     far, near = Recorder(), Recorder()
     loop = asyncio.get_running_loop()
@@ -134,7 +134,7 @@ def test_a_machine_without_power_is_silent_until_it_is_back() -> None:
         world: World, near: Recorder, far: Recorder, client: ClientNode, server: ClientNode
     ) -> None:
         server.kill(power=True)
-        with pytest.raises(TimeoutError):  # nothing there refuses a connection
+        with pytest.raises(TimeoutError):  # no process there refuses a connection
             async with asyncio.timeout(5):
                 await client.do(world.loop.create_connection(Recorder, server.host, 7000))
         assert near.lost == []

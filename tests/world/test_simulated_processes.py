@@ -1,4 +1,4 @@
-"""Simulated processes: they start, heed signals, and die."""
+"""Simulated processes: they start, handle signals, and die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_signal_to_a_proxy_that_still_starts_kills_it(steps: int) -> None:
 
 
 def test_a_second_signal_stops_a_proxy_at_once() -> None:
-    """As ``orderlane proxy`` does: it does not wait for its clients any more."""
+    """Like ``orderlane proxy``: it no longer waits for its clients."""
 
     async def main(stage: Stage) -> None:
         await stage.start(

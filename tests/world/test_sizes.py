@@ -1,4 +1,6 @@
-"""What a broker takes at once: batches follow it, and what it takes no copy of ends."""
+"""Size limits of brokers: batches follow them, and messages whose copies exceed them are
+finished.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _SMALL = {"max_message_bytes": 65_536}
 
 
 def of_key(key: str, number: int, size: int) -> Sent:
-    """Message *number* of *key*; nobody can compress it to much less than *size*."""
+    """Return message *number* of *key*, which compresses to no less than *size*."""
     properties = f"KEYS\x01{key}\x02UNIQ_KEY\x01ID-{key}-{number}\x02".encode()
     return Sent(properties, b"%03d" % number + noise(size))
 
@@ -138,7 +140,7 @@ async def _too_long(world: World, policy: str) -> None:
     assert "1 given-up message exceeded the broker's size limit, the last at offset 0" in asked
     shown = await site.ask(f"{site.letters}/show?dead_letter=broker-a_0@0")
     assert (shown["origin"], shown["key"]) == ("broker-a_0@0", "k")
-    await asyncio.sleep(60)  # nobody tries it again and again
+    await asyncio.sleep(60)  # without repeated attempts
     site.desk.mend()
     wish = {"by": "me", "reason": "so"}
     _, answer = await world.http(site.proxy, f"{site.letters}/redrive", wish)
@@ -158,7 +160,7 @@ def test_a_message_of_which_no_copy_can_be_stored_ends_and_is_told_of(policy: st
 
 
 async def _shorter(world: World, policy: str) -> None:
-    """Zeros take no bytes once they are compressed."""
+    """Return a shorter message: zeros compress to almost nothing."""
     site = Site(world)
     await site.start(policy, {"max_message_bytes": 65_536})
     site.desk.hold()

@@ -1,4 +1,4 @@
-"""A broker that is slow, or does not answer, delays nothing at the others."""
+"""A slow or silent broker delays nothing at the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ KEYS = tuple(f"k{number}" for number in range(20))
 
 
 async def two_brokers(stage: Stage, **settings: object) -> None:
-    """Each has two queues of a topic that is sent to and consumed all the time. Who sends to one of
-    the brokers sends to no other.
+    """Start two brokers with two queues each of a topic with constant traffic; each producer uses
+    one broker.
     """
     await stage.start(
         groups=[GROUP, {"name": "late", "topics": [{"name": "late", "order_key": "KEY"}]}],
@@ -38,7 +38,7 @@ async def two_brokers(stage: Stage, **settings: object) -> None:
 
 
 def longest_gap_s(stage: Stage, name: str, broker: str, since_ns: int) -> float:
-    """The longest time without such an event of a queue of *broker*, over its queues."""
+    """Return the longest time without such an event in any queue of *broker*."""
     longest = 0
     for queue in (f"{broker}_0", f"{broker}_1"):
         times = [each["t_ns"] for each in stage.of(name, queue=queue) if each["t_ns"] >= since_ns]
@@ -48,7 +48,9 @@ def longest_gap_s(stage: Stage, name: str, broker: str, since_ns: int) -> float:
 
 
 def slow_b(stage: Stage) -> int:
-    """Broker B takes 2 s for each write from now on, which is in time; returns when that is."""
+    """Slow broker B down to 2 s per write, which is within limits; return when that is in
+    effect.
+    """
     process = stage.world.nodes["broker-b"].process
     assert process is not None
     process.slow_disk(2)
@@ -85,7 +87,7 @@ def test_the_rounds_of_a_broker_go_on_while_another_does_not_answer(
 
 
 def test_a_group_begins_at_a_broker_while_another_does_not_answer() -> None:
-    """Heartbeats to that one are under way all the time."""
+    """Heartbeats to that broker are always in progress."""
 
     async def main(stage: Stage) -> None:
         await two_brokers(stage)

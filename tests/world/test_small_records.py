@@ -1,4 +1,4 @@
-"""Brokers that take little at once: ownership records follow what they take, and none is lost."""
+"""Brokers with low size limits: ownership records respect them, and none is lost."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LONG = [chr(ord("a") + number) + noise(30_000).decode() for number in range(6)]
 
 
 def of_key(key: str, number: int, size: int) -> Sent:
-    """Message *number* of *key*, however long that is."""
+    """Return message *number* of *key*, whatever its length."""
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     properties = f"KEYS\x01{key}\x02UNIQ_KEY\x01ID-{name}-{number}\x02".encode()
     return Sent(properties, b"%03d" % number + noise(size))
 
 
 async def recorded(site: Site, topic: str | None = None) -> list[tuple[int, Record]]:
-    """The ownership records of the queue, or of that of *topic*, with the size of each."""
+    """Return the ownership records of the queue, or of that of *topic*, with the size of each."""
     name = ownership_topic(Group(site.group), TOPIC if topic is None else parked_topic_of(site))
     queue, found, at = QUEUE._replace(topic=name), [], 0
     while True:
@@ -42,12 +42,12 @@ async def recorded(site: Site, topic: str | None = None) -> list[tuple[int, Reco
 
 
 def parked_topic_of(site: Site) -> Any:
-    """The topic of the parked copies."""
+    """Return the topic of the parked copies."""
     return parked_topic(Group(site.group), TOPIC)
 
 
 async def crash(site: Site) -> None:
-    """The proxy dies and comes back: whoever owns the queue next has nothing but the records."""
+    """Kill and restart the proxy: the next owner of the queue has only the records."""
     site.proxy.kill()
     await asyncio.sleep(1)
     await site.proxy.start()
@@ -97,7 +97,7 @@ async def _many_keys(world: World, limit: int, keys: list[str]) -> None:
     await until(site.parks(len(keys)), what="all to be parked")
     await asyncio.sleep(5)
     reset = f"/api/groups/{GROUP}/topics/{TOPIC}/queues/{QUEUE.qid}/reset"
-    await site.ask(reset, {"to": {"end": True}})  # says it all once more
+    await site.ask(reset, {"to": {"end": True}})  # it writes everything again
     before = len(site.desk.rejected)
     await crash(site)
     await until(site.parks(len(keys)), what="all to be known as parked")
@@ -121,7 +121,7 @@ def test_the_records_of_many_parked_keys_are_cut(limit: int, length: int) -> Non
 
 
 async def _much_unfinished(world: World, limit: int, count: int) -> None:
-    """Every key is blocked by a message that fails, and one has more messages than are kept."""
+    """Block every key by a failing message, one of them with more messages than are kept."""
     site = Site(world)
     await site.start("block", {"max_message_bytes": limit})
     rules = {**site.rules, "max_jobs_in_memory": 300, "max_jobs_per_key_in_memory": 2}
@@ -209,7 +209,7 @@ async def _none_at_all(world: World) -> None:
     async def told() -> bool:
         return "its ownership record cannot be stored" in str(await site.ask("/api/groups"))
 
-    await until(told, what="the proxy to tell of it")
+    await until(told, what="the proxy to report it")
     await restarted(world, max_message_bytes=65_536)
     await until(site.parks(10), what="all to be parked")
     assert not await told()

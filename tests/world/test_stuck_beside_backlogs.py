@@ -1,4 +1,4 @@
-"""A full window is read past for whoever wants that queue, whatever else there is for them."""
+"""A full window is read past for clients that want that queue, whatever else is ready for them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SMALL = {"max_jobs_in_memory": 400, "max_jobs_per_key_in_memory": 16}
 
 
 def beside(world: StuckWorld, *, backlog: str) -> StuckWorld:
-    """Behind 500 messages of a stuck key of ``orders`` stand 20 others; *backlog* has enough for
-    all clients all the time.
+    """Put 20 other messages behind 500 of a stuck key of ``orders``; *backlog* always has enough
+    for all clients.
     """
     world.stick("stuck")
     world.act(0.0, "work", seconds=0.2)
@@ -36,7 +36,7 @@ def test_a_client_of_both_topics_gets_what_stands_behind_a_full_window() -> None
 
 @pytest.mark.slow
 def test_clients_of_one_topic_do_not_depend_on_those_of_another() -> None:
-    """Nobody pulls the backlog of payments, but at once."""
+    """Its client has one handler, so the backlog of payments lasts."""
     world = StuckWorld(
         {"orders": 1, "payments": 1}, [group(orders=SMALL, payments={})], seconds=40.0
     )
@@ -67,7 +67,7 @@ def test_another_queue_of_the_same_topic_has_a_backlog() -> None:
 
 @pytest.mark.slow
 def test_a_busy_key_beside_the_stuck_one_does_not_hide_those_behind() -> None:
-    """It has something ready all the time, for clients whose hands are full."""
+    """The busy key always has a ready message, for clients at full capacity."""
     world = StuckWorld(
         {"orders": 1, "payments": 1}, [group(orders=SMALL, payments={})], seconds=60.0
     )
@@ -85,7 +85,9 @@ def test_a_busy_key_beside_the_stuck_one_does_not_hide_those_behind() -> None:
 
 @pytest.mark.slow
 def test_a_client_with_one_hand_and_long_handlers() -> None:
-    """It asks once in some seconds, and a queue is read past for it in time for the next one."""
+    """It pulls once in some seconds, and the queue is read past the key in time for the next
+    pull.
+    """
     world = StuckWorld(
         {"orders": 1, "payments": 1}, [group(orders=SMALL, payments={})], seconds=120.0
     )

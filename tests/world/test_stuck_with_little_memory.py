@@ -1,4 +1,4 @@
-"""Where bytes are the limit, too, a stuck key holds up no other key, queue, topic or group."""
+"""With a byte limit too, a stuck key delays no other key, queue, topic or group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGE = {"body_bytes": 40_000, "every_s": 0.02}
 
 
 def bounded(played: Played, *, beyond: int = LIMIT // 4) -> None:
-    """What is held stays near the limit."""
+    """Check that the held bytes stay near the limit."""
     assert LIMIT // 2 < played.most_memory() < LIMIT + beyond
 
 
@@ -95,7 +95,7 @@ def test_a_message_larger_than_the_limit_holds_up_its_key_alone() -> None:
 
 @pytest.mark.slow
 def test_keys_that_wait_for_their_retry_hold_up_no_other() -> None:
-    """Each of them has one message in memory, and together more than fit."""
+    """Each has one message in memory, and together they exceed the limit."""
     slow = {"retry_intervals_ms": [20_000], "max_deliveries": 99}
     world = StuckWorld({"orders": 2}, [group(orders=slow)], seconds=60.0, memory_bytes=LIMIT)
     world.client(concurrency=8)

@@ -1,4 +1,6 @@
-"""What a world's history says of its topics happened there, also at a broker that was away."""
+"""The history of a world records changes of topics where they happened, also at a broker that was
+away.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ BROKERS = ("broker-a", "broker-b")
 
 
 def plan(*actions: Action, brokers: int = 1, queues: int = 2) -> Plan:
-    """Messages are sent in the first seconds, and again from second 45 on."""
+    """Return a plan in which messages are sent in the first seconds, and again from second 45
+    on.
+    """
     return Plan(
         seed=5,
         seconds=60.0,
@@ -30,7 +34,7 @@ def plan(*actions: Action, brokers: int = 1, queues: int = 2) -> Plan:
 
 
 def recreate(at_s: float, for_s: float = 5.0, queues: int = 2) -> Action:
-    """The topic is deleted 8 s after *at_s*, once sends have ended."""
+    """Delete the topic 8 s after *at_s*, once sends have ended."""
     return Action(at_s, "recreate", {"topic": "orders", "queues": queues, "for_s": for_s})
 
 
@@ -43,7 +47,7 @@ def away(kind: str, at_s: float, for_s: float, broker: str = "broker-a") -> Acti
 
 
 def said(outcome: Outcome, what: str) -> dict[str, float]:
-    """When the topic was *what* at each broker, in seconds of the world."""
+    """Return when the topic was *what* at each broker, in seconds of the world."""
 
     def at_s(event: Event) -> float:
         return float(event["t_ns"] - outcome.events[0]["t_ns"]) / 1e9
@@ -56,14 +60,14 @@ def said(outcome: Outcome, what: str) -> dict[str, float]:
 
 
 def all_sent_and_kept(outcome: Outcome) -> bool:
-    """Nothing is broken, and the topic was there for every send."""
+    """Check that nothing is broken, and the topic existed for every send."""
     assert (outcome.violations, outcome.errors) == ({}, [])
     return not any(each["e"] in ("send_fail", "send_info") for each in outcome.events)
 
 
 @pytest.mark.parametrize("kind", ["kill", "power", "stop", "freeze"])
 def test_a_topic_is_not_deleted_where_the_broker_is_away(kind: str) -> None:
-    """Its queues come back with the broker, and go on in the same life."""
+    """Its queues return with the broker, and continue in the same life."""
     outcome = play(plan(recreate(2), away(kind, 8, for_s=10)))
     assert all_sent_and_kept(outcome)
     assert said(outcome, "deleted")["broker-a"] >= 18
@@ -98,7 +102,7 @@ def test_a_life_begins_at_each_broker_when_that_has_created_the_topic(kind: str)
 
 
 def test_a_topic_that_somebody_makes_again_too_early_has_a_life_of_its_own() -> None:
-    """It is deleted at one broker, not yet at the other, and made with more queues meanwhile."""
+    """It is deleted at one broker, not yet at the other, and created with more queues meanwhile."""
     acts = (recreate(2), away("freeze", 8, 12, "broker-b"), queues(14, 3))
     outcome = play(plan(*acts, brokers=2))
     assert all_sent_and_kept(outcome)
@@ -114,7 +118,7 @@ def test_a_topic_that_somebody_makes_again_too_early_has_a_life_of_its_own() -> 
 @pytest.mark.parametrize("kind", ["kill", "freeze"])
 def test_queues_that_were_taken_away_are_read_again_once_their_broker_is_back(kind: str) -> None:
     fewer = {"topic": "orders", "read": 1, "write": 1, "all": 4, "for_s": 8.0}
-    slow = Action(0.0, "work", {"seconds": 3.0})  # so messages stand there unread
+    slow = Action(0.0, "work", {"seconds": 3.0})  # leaves unread messages there
     acts = (slow, Action(3.0, "fewer queues", fewer), away(kind, 10, for_s=15))
     assert play(plan(*acts, queues=4)).violations == {}
 
@@ -130,6 +134,6 @@ def test_queues_are_read_again_also_if_a_broker_does_not_answer_that_they_are_ta
 
 @pytest.mark.parametrize("before", [queues(1, 4), recreate(2, queues=4)], ids=lambda act: act.kind)
 def test_more_queues_are_never_fewer_than_the_topic_has(before: Action) -> None:
-    """What stands in those that are taken away would never be read."""
+    """Messages in removed queues would never be read."""
     slow = Action(40.0, "work", {"seconds": 3.0})
     assert play(plan(before, slow, queues(50, 2), queues=1)).violations == {}

@@ -1,4 +1,4 @@
-"""A run of ``make chaos`` that comes to no end still has a report."""
+"""A run of ``make chaos`` that is interrupted still writes a report."""
 
 from __future__ import annotations
 

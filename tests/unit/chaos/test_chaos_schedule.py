@@ -76,7 +76,7 @@ def test_in_a_lane_one_fault_ends_before_the_next_begins(lane: tuple[str, ...]) 
 
 
 def test_a_key_is_sent_by_one_sender_only() -> None:
-    """Else nobody could say in which order its messages were sent."""
+    """With two senders the order of its messages would be unknown."""
     senders = [Sender(number, 12, 16) for number in range(12)]
     keys = [{body["key"] for body in itertools.islice(each.messages(1), 200)} for each in senders]
 
