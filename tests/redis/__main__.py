@@ -1,4 +1,5 @@
-"""``make test-redis``: the sink on redis-server itself; further arguments go to pytest.
+"""``make test-redis``: tests of the Redis sink on a real redis-server; pass further arguments to
+pytest.
 
 ``--part`` runs the tests of ``PART``.
 """
@@ -12,19 +13,17 @@ from tests.support.suites import pytest_suite
 
 #: Order, TLS, several commands at once, a killed server, and Redis's own errors.
 PART = (
-    "tests/redis/test_redis_sink.py::test_each_message_goes_there_in_the_order_of_its_key",
-    "tests/redis/test_redis_sink.py::test_over_tls_the_servers_certificate_is_asked_for",
+    "tests/redis/test_redis_sink.py::test_messages_are_stored_in_the_order_of_their_keys",
+    "tests/redis/test_redis_sink.py::test_tls_verifies_the_servers_certificate",
+    "tests/redis/test_redis_sink.py::test_several_commands_are_one_transaction",
+    "tests/redis/test_redis_sink.py::test_a_killed_server_costs_no_attempt_and_keeps_order",
     "tests/redis/test_redis_sink.py"
-    "::test_several_commands_are_one_transaction_with_what_a_message_has",
-    "tests/redis/test_redis_sink.py"
-    "::test_a_killed_server_costs_no_message_an_attempt_and_order_holds",
-    "tests/redis/test_redis_sink.py"
-    "::test_a_key_of_another_type_fails_with_redis_own_words_and_follows_the_policy",
+    "::test_a_key_of_another_type_fails_with_the_error_of_redis_and_follows_the_policy",
 )
 
 
 def missing() -> str | None:
-    """What this machine lacks, as a sentence; None if all is there."""
+    """Return a sentence that names the missing program; None if all are installed."""
     if shutil.which("redis-server") is None:
         return "redis-server not found: install Redis (on Debian the package redis-server)"
     return None

@@ -1,4 +1,4 @@
-"""A redis-server of its own for a test: what it stored survives its kills."""
+"""A redis-server for one test, whose stored data survives its kills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 @dataclass(slots=True)
 class RedisServer:
-    """A process on a port of loopback, and with *tls* (options of its command line) on another."""
+    """A process on a loopback port, and with *tls* (command-line options) on a second one."""
 
     folder: Path
     port: int
@@ -38,7 +38,7 @@ class RedisServer:
         return f"rediss://127.0.0.1:{self.tls_port}/0"
 
     async def start(self) -> None:
-        """Return once it answers."""
+        """Start the server and wait until it answers."""
         asked = ["--requirepass", self.password] if self.password else []
         place = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
         durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
@@ -54,19 +54,19 @@ class RedisServer:
                 await asyncio.sleep(0.01)
 
     async def kill(self) -> None:
-        """As by the kernel: nothing is said to anybody."""
+        """Kill the server with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
             self._process = None
 
     def stand_still(self) -> None:
-        """It answers nothing until it goes on."""
+        """Stop answering until ``go_on``."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """After ``stand_still``."""
+        """Continue after ``stand_still``."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -81,7 +81,7 @@ class RedisServer:
 async def redis_server(
     folder: Path, *, password: str | None = None, tls: Sequence[str] = ()
 ) -> AsyncIterator[RedisServer]:
-    """One that ends with the test."""
+    """Return a server that ends with the test."""
     folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # nothing else runs yet
     with socket.socket() as one, socket.socket() as another:
         ports = []

@@ -1,4 +1,6 @@
-"""A proxy is killed while it writes to Redis: another one goes on, in order, without a loss."""
+"""When a proxy is killed while it writes to Redis, another one continues in order and without a
+loss.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.sockets
 KEYS = [f"k{number % 20}" for number in range(200)]
 
 
-async def test_the_queues_of_a_killed_proxy_go_on_in_order_elsewhere(tmp_path: Path) -> None:
+async def test_the_queues_of_a_killed_proxy_continue_in_order_at_another_proxy(
+    tmp_path: Path,
+) -> None:
     async with redis_server(tmp_path / "redis") as server:
         commands = [["RPUSH", "seen:${key}", "${body.n}"]]
         topic = {"actions": [{"redis": {"url": server.url, "commands": commands}}]}
@@ -37,7 +41,8 @@ async def test_the_queues_of_a_killed_proxy_go_on_in_order_elsewhere(tmp_path: P
             numbers = []
             for key in set(KEYS):
                 of_key = list(map(int, await server.client.lrange(f"seen:{key}", 0, -1)))
-                # What the killed one had written and could not say any more comes again, in order.
+                # Messages that the killed proxy wrote but did not record are written again, in
+                # order.
                 firsts = list(dict.fromkeys(of_key))
                 assert firsts == sorted(firsts)
                 numbers += firsts
@@ -56,6 +61,6 @@ async def _start(gateway: Gateway, children: Children) -> Child:
 
 
 def _owners(gateway: Gateway) -> set[str]:
-    """Proxies that have a queue."""
+    """Return the proxies that own a queue."""
     held = {each["queue"]: each["owner"] for each in gateway.events("own+")}
     return set(held.values())

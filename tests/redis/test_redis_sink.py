@@ -1,4 +1,4 @@
-"""A topic that ends in Redis: what stands there, and what happens when Redis has trouble."""
+"""A topic delivered to Redis: stored values, and behaviour when Redis fails."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
 
 
 def sink(server: RedisServer, commands: list[list[str]], **others: Any) -> dict[str, Any]:
-    """Settings of a topic that goes there."""
+    """Return the settings of a topic delivered to that server."""
     settings: dict[str, Any] = {"url": server.url, "commands": commands, **others}
     return {"actions": [{"redis": settings}], "retry_intervals_ms": [20]}
 
 
 def judged(gateway: Gateway) -> None:
-    """All histories, which must hold nothing against the run."""
+    """Assert that all histories are free of violations."""
     assert gateway.verify().violations == {}
 
 
 async def seen(server: RedisServer, keys: set[str]) -> dict[str, list[int]]:
-    """What stands in the lists, by key."""
+    """Return the stored lists by key."""
     found = {}
     for key in keys:
         found[key] = [int(each) for each in await server.client.lrange(f"seen:{key}", 0, -1)]
@@ -51,7 +51,7 @@ def without_repeats(numbers: list[int]) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-async def test_each_message_goes_there_in_the_order_of_its_key(
+async def test_messages_are_stored_in_the_order_of_their_keys(
     tmp_path: Path, redis: RedisServer
 ) -> None:
     keys = random.Random(7).choices([f"k{n}" for n in range(12)], k=600)
@@ -66,7 +66,7 @@ async def test_each_message_goes_there_in_the_order_of_its_key(
         judged(gateway)
 
 
-async def test_two_proxies_share_the_queues_and_hand_them_over_without_a_repeat(
+async def test_two_proxies_share_and_hand_over_queues_without_duplicates(
     tmp_path: Path, redis: RedisServer
 ) -> None:
     keys = random.Random(8).choices([f"k{n}" for n in range(12)], k=400)
@@ -87,7 +87,7 @@ async def test_two_proxies_share_the_queues_and_hand_them_over_without_a_repeat(
         judged(gateway)
 
 
-async def test_actions_before_it_decide_what_arrives_and_how(
+async def test_actions_filter_and_transform_before_the_sink(
     tmp_path: Path, redis: RedisServer
 ) -> None:
     topic = sink(redis, [["RPUSH", "seen:${key}", "${body}"]])
@@ -104,7 +104,7 @@ async def test_actions_before_it_decide_what_arrives_and_how(
         judged(gateway)
 
 
-async def test_over_tls_the_servers_certificate_is_asked_for(tmp_path: Path) -> None:
+async def test_tls_verifies_the_servers_certificate(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
     files = ["--tls-cert-file", str(made.server), "--tls-key-file", str(made.server_key)]
     async with redis_server(tmp_path / "redis", tls=files) as server:
@@ -124,9 +124,7 @@ async def test_over_tls_the_servers_certificate_is_asked_for(tmp_path: Path) -> 
             judged(gateway)
 
 
-async def test_several_commands_are_one_transaction_with_what_a_message_has(
-    tmp_path: Path, redis: RedisServer
-) -> None:
+async def test_several_commands_are_one_transaction(tmp_path: Path, redis: RedisServer) -> None:
     commands = [
         ["SET", "${topic}:${key}", "${text}", "EX", "600"],
         ["HSET", "last", "${key}", "${offset}", "whole", "${body}"],
@@ -152,7 +150,7 @@ async def test_several_commands_are_one_transaction_with_what_a_message_has(
         assert published[1]["data"] == text
 
 
-async def test_a_killed_server_costs_no_message_an_attempt_and_order_holds(
+async def test_a_killed_server_costs_no_attempt_and_keeps_order(
     tmp_path: Path, redis: RedisServer
 ) -> None:
     keys = random.Random(9).choices([f"k{n}" for n in range(8)], k=300)
@@ -179,7 +177,7 @@ async def test_a_killed_server_costs_no_message_an_attempt_and_order_holds(
         judged(gateway)
 
 
-async def test_a_key_of_another_type_fails_with_redis_own_words_and_follows_the_policy(
+async def test_a_key_of_another_type_fails_with_the_error_of_redis_and_follows_the_policy(
     tmp_path: Path, redis: RedisServer
 ) -> None:
     topic = {**sink(redis, LISTS), "max_deliveries": 2, "on_exhausted": "dead_letter"}
@@ -200,10 +198,8 @@ async def test_a_key_of_another_type_fails_with_redis_own_words_and_follows_the_
         judged(gateway)
 
 
-async def test_retries_in_between_keep_the_order_of_the_key(
-    tmp_path: Path, redis: RedisServer
-) -> None:
-    """The list is of another type until somebody mends it: meanwhile its key fails and waits."""
+async def test_retries_keep_the_order_of_the_key(tmp_path: Path, redis: RedisServer) -> None:
+    """The list has another type until an operator fixes it: meanwhile its key fails and waits."""
     async with run_gateway(tmp_path, queues=1, topic=sink(redis, LISTS)) as gateway:
         await redis.client.set("seen:late", "a text")
         await gateway.start_proxy()
@@ -220,7 +216,7 @@ async def test_retries_in_between_keep_the_order_of_the_key(
         judged(gateway)
 
 
-async def test_a_server_that_stands_still_is_a_failed_delivery_after_the_time_out(
+async def test_a_stalled_server_fails_the_delivery_after_the_timeout(
     tmp_path: Path, redis: RedisServer
 ) -> None:
     topic = sink(redis, LISTS, timeout_s=0.3)
@@ -245,7 +241,7 @@ async def test_a_server_that_stands_still_is_a_failed_delivery_after_the_time_ou
         judged(gateway)
 
 
-async def test_a_wrong_password_is_the_targets_trouble_and_costs_no_attempt(
+async def test_a_wrong_password_marks_the_target_down_and_costs_no_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDIS_PASSWORD", "wrong")
@@ -265,7 +261,7 @@ async def test_a_wrong_password_is_the_targets_trouble_and_costs_no_attempt(
             judged(gateway)
 
 
-async def test_a_message_without_what_a_command_needs_is_given_up_at_once(
+async def test_a_message_without_a_required_value_is_given_up_at_once(
     tmp_path: Path, redis: RedisServer
 ) -> None:
     topic = {
@@ -283,9 +279,7 @@ async def test_a_message_without_what_a_command_needs_is_given_up_at_once(
         judged(gateway)
 
 
-async def test_thin_clients_are_told_that_the_topic_is_not_for_them(
-    tmp_path: Path, redis: RedisServer
-) -> None:
+async def test_thin_clients_cannot_pull_the_topic(tmp_path: Path, redis: RedisServer) -> None:
     async with run_gateway(tmp_path, queues=1, topic=sink(redis, LISTS)) as gateway:
         _, addresses = await gateway.start_proxy()
         port = int(addresses.thrift.rpartition(":")[2])
@@ -297,6 +291,6 @@ async def test_thin_clients_are_told_that_the_topic_is_not_for_them(
 
 
 def _delivery(proxy: Any) -> dict[str, Any]:
-    """How it goes, as the HTTP port shows it."""
+    """Return the delivery state from the HTTP port."""
     (view,) = proxy.console.overview()["groups"]["billing"]["deliveries"]
     return dict(view)

@@ -1,4 +1,4 @@
-"""``make test-spark``: what needs Spark itself, hence Java; further arguments go to pytest.
+"""``make test-spark``: tests that need Spark and Java; pass further arguments to pytest.
 
 ``--full`` runs the long form: more kills, more rows. ``--part`` runs the tests of ``PART``.
 """
@@ -12,26 +12,25 @@ import sys
 
 from tests.support.suites import pytest_suite
 
-#: A batch, a stream, a job that writes, the archive, and the options that Spark hands over.
+#: A batch, a stream, a job that writes, the archive, and the options that Spark passes on.
 PART = (
     "tests/spark/test_session.py",
     "tests/spark/test_batch_reading.py::test_a_topic_is_read_with_all_its_columns",
-    "tests/spark/test_batch_reading.py::test_every_message_of_all_queues_comes_once",
-    "tests/spark/test_batch_reading.py::test_filters_decide_what_is_read_if_they_are_asked_to",
-    "tests/spark/test_batch_reading.py::test_a_task_that_runs_again_reads_the_same",
+    "tests/spark/test_batch_reading.py::test_every_message_of_all_queues_is_read_once",
+    "tests/spark/test_batch_reading.py::test_pushed_filters_reduce_the_fetched_messages",
+    "tests/spark/test_batch_reading.py::test_a_repeated_task_reads_the_same_messages",
     "tests/spark/test_batch_reading.py::test_tls_and_a_token_reach_the_tasks",
     "tests/spark/test_stream_reading.py"
-    "::test_a_query_goes_on_from_its_checkpoint_and_reads_a_lost_batch_again",
+    "::test_a_query_continues_from_its_checkpoint_and_repeats_a_lost_batch",
     "tests/spark/test_progress.py",
     "tests/spark/test_writing.py::test_rows_become_messages_in_the_queues_of_their_keys",
-    "tests/spark/test_backfill.py"
-    "::test_a_key_keeps_its_order_over_queues_and_a_clock_that_steps_back",
+    "tests/spark/test_backfill.py::test_a_key_keeps_its_order_across_queues_and_clock_steps",
 )
 _OLDEST_JAVA = 17
 
 
 def missing() -> str | None:
-    """What Spark needs and this machine lacks, as a sentence; None if all is there."""
+    """Return a sentence that names a missing requirement of Spark; None if all are installed."""
     if (java := shutil.which("java")) is None:
         return f"java not found: install a Java runtime of version {_OLDEST_JAVA} or newer"
     said = subprocess.run(

@@ -1,6 +1,6 @@
-"""What the tests submit to a cluster: as a user's program, it imports nothing of the tests.
+"""The program that the tests submit to a cluster. Like a user's program, it imports no test code.
 
-Its first argument is the file for what it finds, its second what it is told, as JSON.
+Arguments: the file for the results, and the parameters as JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 
 def where(_: Iterator[Any]) -> Iterator[tuple[str, str, bool]]:
-    """In an executor: which process it is, where our package came from, and with which codec."""
+    """Return, from an executor, its process, the location of our package, and its codec."""
     import os
 
     import thin_client

@@ -1,4 +1,4 @@
-"""One gateway and one Spark session for all tests here: each costs seconds to start."""
+"""One gateway and one Spark session for all tests here, since each takes seconds to start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
-    """Whether the long form was asked for."""
+    """Whether ``--full`` was given."""
     return bool(request.config.getoption("--full"))
 
 

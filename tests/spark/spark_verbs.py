@@ -1,4 +1,6 @@
-"""Verbs of ``orderlane spark`` in the session that all tests share: a new one takes seconds."""
+"""Verbs of ``orderlane spark`` run in the session shared by all tests, since a new one takes
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from proxy.cli.spark_judging import app
 
 
 def run_verb(spark: Any, *arguments: str, code: int = 0) -> Any:
-    """What the verb prints, as JSON; its exit code is *code*. Raises what the verb raises."""
+    """Return the verb's output, parsed as JSON; its exit code must be *code*. Raises the verb's
+    errors.
+    """
 
     @contextmanager
     def job_session(*_: Any, **__: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Topics in Parquet: every message once, whatever happens to the job."""
+"""Topics archived as Parquet contain every message once, also after crashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def options(gateway: SparkGateway, topic: str, group: str, **more: str) -> dict[
 
 
 def places(spark: Any, path: Path) -> list[tuple[str, int]]:
-    """The places of archived messages, as any reader of Parquet finds them."""
+    """Return the queue and offset of archived messages, as any Parquet reader finds them."""
     rows = spark.read.parquet(str(path)).select("qid", "offset").collect()
     return sorted((row.qid, row.offset) for row in rows)
 
@@ -30,14 +30,14 @@ def expected(*ends: int) -> list[tuple[str, int]]:
     return [(f"broker-a_{n}", offset) for n, end in enumerate(ends) for offset in range(end)]
 
 
-def test_an_archive_has_each_message_once_and_goes_on_where_it_was(
+def test_an_archive_has_each_message_once_and_continues_at_its_end(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     topic, group = gateway.a_topic(), gateway.a_group()
     given = options(gateway, topic, group, maxOffsetsPerTrigger="8")
     gateway.send(topic, [b"%d" % n for n in range(20)], key="k", tag="t", properties={"a": "1"})
     done = archive(spark, given, str(tmp_path / "archive"))
-    assert (done.rows, done.batches) == (20, 4)  # the first one notes where it began
+    assert (done.rows, done.batches) == (20, 4)  # the first run records its start
     assert places(spark, tmp_path / "archive") == expected(10, 10)
     assert gateway.committed(group, topic) == {"broker-a_0": 10, "broker-a_1": 10}
 
@@ -51,10 +51,10 @@ def test_an_archive_has_each_message_once_and_goes_on_where_it_was(
     assert row.date == datetime.now(UTC).date() or row.date == row.timestamp.date()
 
 
-def test_a_batch_that_runs_again_replaces_what_it_wrote(
+def test_a_repeated_batch_replaces_its_output(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    """The crash between a batch and Spark's note of it, which makes Spark run it again."""
+    """A crash between a batch and Spark's commit of it makes Spark run the batch again."""
     topic, path = gateway.a_topic(), tmp_path / "archive"
     given = options(gateway, topic, gateway.a_group(), maxOffsetsPerTrigger="6")
     gateway.send(topic, [b"%d" % n for n in range(12)])
@@ -69,7 +69,7 @@ def test_a_batch_that_runs_again_replaces_what_it_wrote(
     assert before - after, "the batch was not written again"
 
 
-def test_what_killed_jobs_left_unfinished_is_swept_after_a_day(
+def test_unfinished_files_of_killed_jobs_are_deleted_after_a_day(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     old, new = (tmp_path / "archive" / f".spark-staging-{age}" for age in ("old", "new"))
@@ -93,7 +93,7 @@ def test_what_killed_jobs_left_unfinished_is_swept_after_a_day(
         ({"subscribe": "nothing-here"}, {}, r"^127\.0\.0\.1:\d+ refused ranges: "),
     ],
 )
-def test_an_archive_that_cannot_be_is_refused_in_a_sentence(
+def test_invalid_archive_options_are_refused_in_a_sentence(
     spark: Any,
     gateway: SparkGateway,
     tmp_path: Path,
@@ -107,7 +107,7 @@ def test_an_archive_that_cannot_be_is_refused_in_a_sentence(
     assert "\n" not in str(refused.value)
 
 
-def test_an_archive_that_begins_anew_loses_nothing_of_the_old_one(
+def test_a_restarted_archive_keeps_all_earlier_messages(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     topic, path = gateway.a_topic(), tmp_path / "archive"

@@ -1,4 +1,4 @@
-"""The archive's driver is killed at random points; the archive has every message once."""
+"""Killing the archive's driver at random points leaves every message in the archive once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.spark.process_tree import kill_tree
 
 KILLS, KILLS_IN_FULL = 3, 10
 MESSAGES = 900
-BATCH = 60  # so many batches that the next one is never far
-MOMENT_S = 1.5  # less than they take
+BATCH = 60  # small batches, so that the next one is always near
+MOMENT_S = 1.5  # shorter than a batch takes
 
 
 def command(gateway: SparkGateway, topic: str, group: str, path: Path) -> list[object]:
@@ -40,7 +40,7 @@ def offsets(receipts: Sequence[SendReceipt]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.timeout(1800)
-def test_an_archive_bears_its_driver_killed(
+def test_an_archive_survives_kills_of_its_driver(
     spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
 ) -> None:
     seed = random.randrange(2**32)
@@ -62,7 +62,7 @@ def test_an_archive_bears_its_driver_killed(
             within_s=120,
             what="a batch",
         )
-        time.sleep(chance.uniform(0, MOMENT_S))  # any point of this batch, or of one of the next
+        time.sleep(chance.uniform(0, MOMENT_S))  # any point of this batch or a later one
         assert driver.running, driver.err
         kill_tree(driver.process.pid)
         driver.kill()

@@ -1,4 +1,4 @@
-"""Histories judged by Spark: the verdict is that of ``orderlane verify-history``."""
+"""Spark's verdict on histories equals that of ``orderlane verify-history``."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from tests.support.history_parts import counted
 from thin_client.spark.jobs.audit import audit
 from thin_client.spark.options import OptionError
 
-#: Whoever comes first waits for the session as well.
+#: The first test also waits for the session.
 pytestmark = pytest.mark.timeout(600)
 
 _BUG = "the next of a key is pushed before the one before has finished"
 
 
 def clean() -> Events:
-    """A proxy that hands its queues over."""
+    """Return histories of a proxy that hands its queues over."""
     (scenario,) = (each for each in SCENARIOS if each.name == "handed over")
     return scenario.run()
 
 
 def broken() -> Events:
-    """Order, leases and answers: also X1, of which no queue knows alone."""
+    """Return histories that violate order, leases and verdicts, and X1, which spans queues."""
     (mutant,) = (each for each in MUTANTS if each.what == _BUG)
     return mutant.run()
 
 
 def astray() -> Events:
-    """Messages that stand in two queues, or in none, or were never sent; a broken order; an act
-    that is not on record.
+    """Return histories with messages in two queues or in none, messages that were never sent, a
+    broken order, and an action without audit record.
     """
     story = Story()
     for offset in range(4):
@@ -66,7 +66,7 @@ def astray() -> Events:
         (broken, LIMITS, {"O1", "O2", "O3", "W3", "X1"}),
     ],
 )
-def test_the_verdict_is_that_of_one_process(
+def test_the_verdict_equals_that_of_one_process(
     spark: Any,
     tmp_path: Path,
     history: Callable[[], Events],
@@ -82,7 +82,7 @@ def test_the_verdict_is_that_of_one_process(
     assert ids <= set(expected.violations)
     assert expected.clean is not bool(ids)
 
-    # The files are small: as much of them in a task as would be of large ones.
+    # The files are small: this puts as many into a task as there would be of large files.
     spark.conf.set("spark.sql.files.maxPartitionBytes", "128k")
     try:
         report, verdicts = audit(spark, [str(tmp_path)], limits=limits)
@@ -94,7 +94,7 @@ def test_the_verdict_is_that_of_one_process(
     assert len([part for part in verdicts if part.kind == QUEUE]) > 1
 
 
-def test_the_verb_keeps_the_verdict_also_on_parts(spark: Any, tmp_path: Path) -> None:
+def test_the_verb_keeps_the_verdict_when_histories_are_split(spark: Any, tmp_path: Path) -> None:
     story = tmp_path / "story.jsonl"
     story.write_bytes(b"\n".join(map(orjson.dumps, astray())))
     out = tmp_path / "audit"
@@ -127,7 +127,7 @@ def test_the_verb_keeps_the_verdict_also_on_parts(spark: Any, tmp_path: Path) ->
         ([], "the histories contain no delivery"),
     ],
 )
-def test_what_is_no_history_is_refused_in_the_words_of_one_process(
+def test_invalid_histories_are_refused_with_the_error_of_one_process(
     spark: Any, tmp_path: Path, lines: list[bytes], sentence: str
 ) -> None:
     path = tmp_path / "x y.jsonl"

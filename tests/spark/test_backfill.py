@@ -1,4 +1,4 @@
-"""Parquet to a topic: each key in its order, at a rate, and on after an end."""
+"""Parquet to a topic: per-key order, rate limit, and continuation after a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARCHIVED = "key string, value binary, topic string, qid string, offset long, tim
 
 
 def values(spark: Any, gateway: SparkGateway, topic: str) -> dict[str | None, list[str]]:
-    """What stands in *topic*: the values of each key, in the order of its queue."""
+    """Return the values of each key in *topic*, in the order of its queue."""
     options = {"servers": gateway.servers, "group": "look", "subscribe": topic}
     found: dict[str | None, list[str]] = {}
     for row in (
@@ -34,7 +34,7 @@ def send(spark: Any, gateway: SparkGateway, path: Path, topic: str, **plan: Any)
     return backfill(spark, options, str(path), topic=topic, plan=Plan(**plan))
 
 
-def test_a_key_keeps_its_order_over_queues_and_a_clock_that_steps_back(
+def test_a_key_keeps_its_order_across_queues_and_clock_steps(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     def row(key: str | None, value: str, qid: str, offset: int, second: float) -> tuple[Any, ...]:
@@ -46,7 +46,7 @@ def test_a_key_keeps_its_order_over_queues_and_a_clock_that_steps_back(
         row("k", "k2", "broker-a_1", 901, 1),
         row("k", "k3", "broker-a_0", 5, 2),
         row("k", "k4", "broker-a_0", 6, 2),
-        # Between l1 and l2 the broker's clock stepped back.
+        # Between l1 and l2 the broker's clock was set back.
         row("l", "l1", "broker-a_0", 7, 9),
         row("l", "l2", "broker-a_0", 8, 3),
         row("l", "l3", "broker-a_0", 9, 4),
@@ -88,7 +88,7 @@ def test_a_table_becomes_messages_by_sql_ordered_by_a_column(
         assert len(ids) == 9
 
 
-def test_a_job_that_failed_goes_on_with_the_day_that_was_not_whole(
+def test_a_failed_job_continues_with_the_incomplete_day(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     rows = [
@@ -116,7 +116,7 @@ def test_a_job_that_failed_goes_on_with_the_day_that_was_not_whole(
         send(spark, gateway, source, topic, **{**plan, "order_by": ("value",)})
 
 
-def test_a_rate_holds_for_all_tasks_together(
+def test_a_rate_limits_all_tasks_together(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     rows = [(f"{n}", n) for n in range(100)]

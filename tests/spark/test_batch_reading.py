@@ -1,4 +1,4 @@
-"""``spark.read.format("orderlane")``: whole topics, slices of them, and what is refused."""
+"""``spark.read.format("orderlane")``: whole topics, ranges of them, and refused options."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_topic_is_read_with_all_its_columns(spark: Any, gateway: SparkGateway)
     assert bare.bornTimestamp.astimezone(UTC) == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
 
-def test_every_message_of_all_queues_comes_once(spark: Any, gateway: SparkGateway) -> None:
-    """In as many tasks as were asked for, each message in one of them."""
+def test_every_message_of_all_queues_is_read_once(spark: Any, gateway: SparkGateway) -> None:
+    """Uses the requested number of tasks, with each message in exactly one."""
     topic = gateway.a_topic(queues=3)
     sent = gateway.send(topic, [b"%d" % number for number in range(3000)])
     rows = frame(spark, gateway, topic, minPartitions=5, batchBytes="64k")
@@ -87,7 +87,7 @@ def test_a_view_reads_between_offsets(spark: Any, gateway: SparkGateway) -> None
     ]
 
 
-def test_times_bound_what_is_read(spark: Any, gateway: SparkGateway) -> None:
+def test_times_bound_the_messages_that_are_read(spark: Any, gateway: SparkGateway) -> None:
     topic = gateway.a_topic(queues=1)
     gateway.send(topic, [b"a"])
     time.sleep(0.01)  # stored times are whole milliseconds
@@ -100,7 +100,7 @@ def test_times_bound_what_is_read(spark: Any, gateway: SparkGateway) -> None:
     assert [bytes(row.value) for row in rows.collect()] == [b"b"]
 
 
-def test_a_topic_with_nothing_in_it_has_no_rows(spark: Any, gateway: SparkGateway) -> None:
+def test_an_empty_topic_has_no_rows(spark: Any, gateway: SparkGateway) -> None:
     assert frame(spark, gateway, gateway.a_topic()).count() == 0
 
 
@@ -122,10 +122,10 @@ def optimized_plan(rows: Any, capsys: pytest.CaptureFixture[str]) -> str:
     return plan.partition("== Physical Plan ==")[0]
 
 
-def test_filters_decide_what_is_read_if_they_are_asked_to(
+def test_pushed_filters_reduce_the_fetched_messages(
     spark: Any, gateway: SparkGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The rows are the same as without; and only what may pass is fetched."""
+    """The rows equal those without push-down, and only matching messages are fetched."""
     topic = gateway.a_topic(queues=2)
     gateway.send(topic, [b"x"] * 20)
     condition = (
@@ -143,12 +143,12 @@ def test_filters_decide_what_is_read_if_they_are_asked_to(
         assert nothing.count() == 0
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    # What is exact is Spark's business no more; of times it looks again.
+    # Spark does not check exact filters again; it rechecks times.
     assert "2020-01-01" in plan
     assert "broker-a_1" not in plan
 
 
-def test_a_task_that_runs_again_reads_the_same(spark: Any, gateway: SparkGateway) -> None:
+def test_a_repeated_task_reads_the_same_messages(spark: Any, gateway: SparkGateway) -> None:
     topic = gateway.a_topic(queues=1)
     gateway.send(topic, [b"x"] * 100)
     options = ReadOptions.parse(options_of(gateway, topic), streaming=False)
@@ -164,7 +164,7 @@ def test_a_task_that_runs_again_reads_the_same(spark: Any, gateway: SparkGateway
 
 
 def refusal(of: Any) -> str:
-    """The sentence that Spark prints, without the name of the error's class."""
+    """Return the error that Spark prints, without the name of its class."""
     with pytest.raises(AnalysisException) as caught:
         of()
     text = str(caught.value)
@@ -195,26 +195,26 @@ def test_wrong_options_are_refused_before_anything_runs(
     assert refusal(lambda: frame(spark, gateway, "t", **options)).startswith(sentence)
 
 
-def test_what_counts_in_streams_alone_is_refused_when_a_batch_is_planned(
+def test_options_of_streams_are_refused_when_a_batch_is_planned(
     spark: Any, gateway: SparkGateway
 ) -> None:
     rows = frame(spark, gateway, "t", maxOffsetsPerTrigger=10)
     assert refusal(rows.collect).startswith("maxOffsetsPerTrigger does not apply to read")
 
 
-def test_columns_of_ones_own_are_refused(spark: Any, gateway: SparkGateway) -> None:
+def test_a_user_defined_schema_is_refused(spark: Any, gateway: SparkGateway) -> None:
     reader = spark.read.format("orderlane").schema("value string")
     rows = reader.options(**options_of(gateway, "t")).load()
     assert refusal(rows.collect).startswith("the columns of orderlane are given")
 
 
-def test_a_topic_that_is_not_there_is_named(spark: Any, gateway: SparkGateway) -> None:
+def test_a_missing_topic_is_named(spark: Any, gateway: SparkGateway) -> None:
     with pytest.raises(AnalysisException, match=r"refused ranges: .*nothing-here"):
         frame(spark, gateway, "nothing-here").collect()
 
 
 def test_tls_and_a_token_reach_the_tasks(spark: Any, gateway: SparkGateway, tmp_path: Path) -> None:
-    """Tasks connect in processes of their own; without the token the query ends with a sentence."""
+    """Tasks connect from other processes; without the token the query fails with one sentence."""
     topic, files = gateway.a_topic(), make_certificates(tmp_path)
     gateway.send(topic, [b"x"] * 4)
     known = hashlib.sha256(b"let-me-in").hexdigest()

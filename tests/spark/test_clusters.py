@@ -1,4 +1,4 @@
-"""Executors on other machines, as far as one machine has them: nothing of ours is installed."""
+"""Executors without our packages, like those on other machines, simulated on one machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MESSAGES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A topic, and what a machine has where only Spark is installed."""
+    """A topic, and an interpreter with only Spark installed."""
 
     options: dict[str, str]
     python: Path
@@ -43,10 +43,10 @@ def bare(gateway: SparkGateway, tmp_path: Path) -> Bare:
 
 
 @pytest.mark.timeout(400)
-def test_a_program_reads_on_a_cluster_that_gets_the_package_as_a_zip(
-    bare: Bare, tmp_path: Path
-) -> None:
-    """A batch and a stream, in the executors of two workers, with the source found by itself."""
+def test_a_program_reads_on_a_cluster_with_the_package_as_a_zip(bare: Bare, tmp_path: Path) -> None:
+    """Run a batch and a stream in the executors of two workers, with the source found
+    automatically.
+    """
     archive = str(tmp_path / "archive")
     options = bare.options | {"startingOffsets": "earliest"}
     with processes(tmp_path / "cluster") as running:
@@ -69,7 +69,7 @@ def test_a_program_reads_on_a_cluster_that_gets_the_package_as_a_zip(
 
 @pytest.mark.full
 @pytest.mark.timeout(400)
-def test_a_job_runs_on_a_cluster_that_gets_the_package_as_a_zip(
+def test_a_job_runs_on_a_cluster_with_the_package_as_a_zip(
     spark: Any, bare: Bare, tmp_path: Path
 ) -> None:
     archive = str(tmp_path / "archive")

@@ -1,4 +1,4 @@
-"""docs/spark.md works as it is printed."""
+"""The code of docs/spark.md works as printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def code_of(section: str) -> list[str]:
 def test_the_guide_works_as_printed(
     spark: Any, gateway: SparkGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Against this gateway instead of one at the usual port, in a session that is there."""
+    """Uses this gateway's address and the existing session."""
     for topic in ("orders", "payments"):
         gateway.create_topic(topic)
     sections = [code_of(name) for name in ("Quick start", "Guarantees", "Writing")]

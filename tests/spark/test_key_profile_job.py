@@ -1,4 +1,4 @@
-"""Candidate order keys over a whole topic: the same figures as a count by hand."""
+"""Candidate order keys over a whole topic: the figures equal an independent count."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.spark.spark_verbs import run_verb
 from thin_client.spark.jobs.key_profile import Plan, key_profile, profile_rows
 from thin_client.spark.options import OptionError
 
-#: Whoever comes first waits for the session as well.
+#: The first test also waits for the session.
 pytestmark = pytest.mark.timeout(600)
 
 _QUEUES = 4
 
 
-def test_flights_are_profiled_as_the_file_counts(
+def test_the_profile_of_flights_equals_counts_of_the_file(
     spark: Any, gateway: SparkGateway, tmp_path: Path, full: bool
 ) -> None:
     """January; in the long form the whole year."""
@@ -75,10 +75,8 @@ def _compare(figures: dict[str, Any], counts: Counter[str], missing: int) -> Non
 
 
 @pytest.mark.parametrize("missing", [MissingKey.BY_QUEUE, MissingKey.UNORDERED])
-def test_spark_counts_what_one_process_counts(
-    spark: Any, tmp_path: Path, missing: MissingKey
-) -> None:
-    """Odd keys among them: of several types, of no UTF-8, missing, and bodies that are no JSON."""
+def test_spark_counts_like_one_process(spark: Any, tmp_path: Path, missing: MissingKey) -> None:
+    """Covers odd keys: several types, invalid UTF-8, missing keys, and bodies that are not JSON."""
     bodies = [b'{"id": 1}', b'{"id": "1"}', b'{"id": null}', b"no json", b'{"id": [2]}', b"{}"]
     stored = [
         (
@@ -117,9 +115,7 @@ class _Message:
         self.key, self.body, self.properties = key, body, properties
 
 
-def test_a_candidate_that_is_no_rule_is_refused_before_anything_is_read(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_an_invalid_candidate_is_refused_before_reading(spark: Any, tmp_path: Path) -> None:
     options = {"servers": "127.0.0.1:1", "group": "nobody"}
     with pytest.raises(OptionError, match="order key 'tailnum' is neither QID nor KEY"):
         key_profile(spark, options, "flights", plan=Plan(["tailnum"]), out=str(tmp_path))

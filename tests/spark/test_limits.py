@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: limits that Spark itself keeps to, and the end of AvailableNow."""
+"""The size of micro-batches: limits that Spark enforces, and the end of AvailableNow."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def stream(spark: Any, options: dict[str, str]) -> Any:
     return spark.readStream.format("orderlane").options(**options).load().select("qid", "offset")
 
 
-def test_available_now_takes_its_snapshot_once_in_batches_of_the_limit(
+def test_available_now_reads_its_snapshot_once_in_limited_batches(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    """Messages that come while it runs are for the next run, which finds them."""
+    """Messages sent during the run are left for the next run."""
     topic = gateway.a_topic(queues=2)
     options = options_of(gateway, topic, maxOffsetsPerTrigger="10")
     gateway.send(topic, [b"x"] * 30, queue=0)
@@ -65,7 +65,7 @@ def test_a_micro_batch_waits_for_its_minimum(
     sizes: list[int] = []
 
     def take(rows: Any, _number: int) -> None:
-        if size := rows.count():  # a new query begins with a batch of its own, of nothing
+        if size := rows.count():  # a new query begins with an empty batch
             sizes.append(size)
 
     writer = stream(spark, options).writeStream.foreachBatch(take)
@@ -83,7 +83,7 @@ def test_a_micro_batch_waits_for_its_minimum(
         query.stop()
 
 
-def test_spark_is_told_the_limit_and_may_ask_for_all(gateway: SparkGateway) -> None:
+def test_spark_receives_the_limit_and_may_request_all(gateway: SparkGateway) -> None:
     topic = gateway.a_topic(queues=1)
     gateway.send(topic, [b"x"] * 9)
     for given, limit in (
@@ -103,8 +103,8 @@ def test_spark_is_told_the_limit_and_may_ask_for_all(gateway: SparkGateway) -> N
         reader.stop()
 
 
-def test_topics_are_put_on_the_list_and_taken_off_between_runs(gateway: SparkGateway) -> None:
-    """As Spark asks after a restart: with the checkpoint's offsets, and options of today."""
+def test_topics_may_be_added_and_removed_between_runs(gateway: SparkGateway) -> None:
+    """As after a restart: the checkpoint's offsets with changed options."""
     old, new = gateway.a_topic(queues=1), gateway.a_topic(queues=1)
     group = gateway.a_group()
 

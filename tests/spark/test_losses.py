@@ -1,4 +1,6 @@
-"""Messages that retention deletes before they are read: told, or passed over, as was asked for."""
+"""Messages that retention deletes before they are read fail the query or are skipped, as
+configured.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortMemory]
 
 
 class Lake:
-    """A stream into files, run by run, as far as there is something."""
+    """A stream into files that runs until no messages are left."""
 
     def __init__(self, spark: Any, folder: Path, options: dict[str, str]) -> None:
         self._spark = spark
@@ -33,7 +35,7 @@ class Lake:
         self._options = {**options, "startingOffsets": "earliest"}
 
     def run(self, **more: str) -> list[int]:
-        """The offsets that are there after one more run."""
+        """Run the query once more and return its offsets."""
         rows = self._spark.readStream.format("orderlane").options(**self._options, **more).load()
         query = (
             rows.select("offset")
@@ -47,7 +49,7 @@ class Lake:
         return sorted(row.offset for row in found)
 
     def move(self, position: int) -> None:
-        """Pretend that the last run came to *position*."""
+        """Pretend that the last run ended at *position*."""
         last = max(
             (self._folder / "checkpoint/offsets").glob("[0-9]*"), key=lambda it: int(it.name)
         )
@@ -73,7 +75,7 @@ async def _oldest(client: Any, topic: str) -> int:
     return int(await client.min_offset(queue))
 
 
-def test_a_stream_ends_where_messages_are_gone_or_goes_on_with_what_is_there(
+def test_a_stream_fails_at_deleted_messages_or_skips_them(
     spark: Any, forgetful: ShortMemory, tmp_path: Path
 ) -> None:
     options = options_of(forgetful)
@@ -95,10 +97,10 @@ def test_a_stream_ends_where_messages_are_gone_or_goes_on_with_what_is_there(
     assert "Traceback" not in str(caught.value)
 
     assert lake.run(failOnDataLoss="false") == [0, 1, 2, *range(oldest, 23)]
-    assert lake.run() == [0, 1, 2, *range(oldest, 23)], "what is told once is over"
+    assert lake.run() == [0, 1, 2, *range(oldest, 23)], "reported losses are skipped"
 
 
-def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
+def test_a_recreated_topic_fails_the_query_or_is_read_from_its_beginning(
     spark: Any, forgetful: ShortMemory, tmp_path: Path
 ) -> None:
     options = options_of(forgetful)
@@ -111,7 +113,7 @@ def test_a_topic_that_was_made_anew_is_told_or_read_from_its_beginning(
     assert lake.run(failOnDataLoss="false") == [0, 0, 1, 1]
 
 
-def test_a_batch_says_what_of_its_range_is_gone(spark: Any, forgetful: ShortMemory) -> None:
+def test_a_batch_reports_the_deleted_part_of_its_range(spark: Any, forgetful: ShortMemory) -> None:
     options = options_of(forgetful)
     topic = options["subscribe"]
     forgetful.fill(topic, 20)
@@ -126,7 +128,7 @@ def test_a_batch_says_what_of_its_range_is_gone(spark: Any, forgetful: ShortMemo
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_is_deleted_between_planning_and_reading_is_told_by_the_task(
+def test_a_task_reports_messages_deleted_after_planning(
     forgetful: ShortMemory, fails: bool
 ) -> None:
     given = options_of(forgetful, failOnDataLoss=str(fails))
@@ -145,7 +147,7 @@ def test_what_is_deleted_between_planning_and_reading_is_told_by_the_task(
     assert found == list(range(oldest, 20))
 
 
-def test_a_micro_batch_that_is_planned_again_tells_what_was_deleted_meanwhile(
+def test_a_replanned_micro_batch_reports_messages_deleted_meanwhile(
     forgetful: ShortMemory,
 ) -> None:
     given = options_of(forgetful, startingOffsets="earliest")
@@ -166,10 +168,12 @@ def test_a_micro_batch_that_is_planned_again_tells_what_was_deleted_meanwhile(
         reader.stop()
 
 
-def test_what_is_deleted_while_a_first_batch_is_tried_again_is_told(
+def test_a_retried_first_batch_reports_messages_deleted_meanwhile(
     forgetful: ShortMemory,
 ) -> None:
-    """Spark asks then where the query begins, and notes only where its batches end."""
+    """On a retry Spark asks for the start again, since its log contains only the ends of
+    batches.
+    """
     given = options_of(forgetful, startingOffsets="earliest")
     topic = given["subscribe"]
     forgetful.fill(topic, 20)

@@ -1,4 +1,4 @@
-"""What the listener makes of what Spark tells it; no session is needed for that."""
+"""The progress listener acks offsets that Spark reports; no session is needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDED = {"orders": {"broker-a_0": 7, "broker-a_1": 0}}
 
 @pytest.fixture
 def acked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Mapping[str, int]]]:
-    """What the proxy was told."""
+    """Return the acks that the proxy received."""
     found: list[Mapping[str, Mapping[str, int]]] = []
 
     def ack(_: BulkClient, offsets: Mapping[str, Mapping[str, int]]) -> bool:
@@ -65,7 +65,7 @@ def test_other_sources_of_the_query_are_not_our_progress(acked: list[Any], end: 
     assert acked == [ENDED]
 
 
-def test_a_proxy_that_cannot_be_told_ends_no_query(
+def test_an_unreachable_proxy_does_not_end_the_query(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lost(*_: Any) -> bool:
@@ -81,7 +81,7 @@ def test_a_proxy_that_cannot_be_told_ends_no_query(
     assert listener.batches == 2
 
 
-def test_a_query_without_a_name_gets_one_of_its_own() -> None:
+def test_a_query_without_a_name_gets_a_unique_one() -> None:
     names = {ProgressListener(OPTIONS).query for _ in range(2)}
     assert len(names) == 2
     assert all(name.startswith("orderlane-lake-") for name in names)

@@ -1,4 +1,4 @@
-"""What the other tests stand on."""
+"""The session and the gateway on which the other tests rely."""
 
 from __future__ import annotations
 

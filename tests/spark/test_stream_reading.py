@@ -1,4 +1,6 @@
-"""``spark.readStream.format("orderlane")``: what a query reads, restarts and failures or not."""
+"""``spark.readStream.format("orderlane")``: streams read each message across restarts and
+failures.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ Places = list[tuple[str, int]]
 
 
 class Seen:
-    """A sink in the test's own process: what each batch brought, the last time that it came."""
+    """A sink in the test process that keeps the last output of each batch."""
 
     def __init__(self) -> None:
         self.batches: dict[int, Places] = {}
@@ -28,7 +30,7 @@ class Seen:
 
     @property
     def places(self) -> Places:
-        """Of all batches; what comes twice stands here twice."""
+        """Return the places of all batches, with duplicates."""
         return sorted(place for batch in self.batches.values() for place in batch)
 
 
@@ -48,7 +50,7 @@ def start(
 
 
 def run(spark: Any, seen: Callable[[Any, int], None], checkpoint: Path, **options: Any) -> None:
-    """To the end of what is there."""
+    """Run the query until all stored messages are read."""
     query = start(spark, seen, checkpoint, now=True, **options)
     assert query.awaitTermination(90), "the query did not end"
 
@@ -57,10 +59,10 @@ def places(*receipts: list[Any]) -> Places:
     return sorted((each.queue.qid, each.offset) for some in receipts for each in some)
 
 
-def test_a_stream_goes_on_with_a_proxy_that_comes_back_and_with_new_queues(
+def test_a_stream_survives_a_proxy_restart_and_reads_new_queues(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    """Killed without a word, its port taken again by the next one, queues added in between."""
+    """The proxy is killed and its port reused by the next one; queues are added in between."""
     topic, group = gateway.a_topic(queues=1), gateway.a_group()
     proxy, ready = gateway.start_proxy()
     first = gateway.send(topic, [b"x"] * 10)
@@ -87,10 +89,10 @@ def test_a_stream_goes_on_with_a_proxy_that_comes_back_and_with_new_queues(
     }
 
 
-def test_a_query_goes_on_from_its_checkpoint_and_reads_a_lost_batch_again(
+def test_a_query_continues_from_its_checkpoint_and_repeats_a_lost_batch(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    """The batch that it had planned, not what came since; another server serves as well."""
+    """It repeats the planned batch without newer messages, also with another server address."""
     topic, group = gateway.a_topic(queues=2), gateway.a_group()
     options = {"servers": gateway.servers, "group": group, "subscribe": topic}
     first = gateway.send(topic, [b"x"] * 20)
@@ -102,16 +104,16 @@ def test_a_query_goes_on_from_its_checkpoint_and_reads_a_lost_batch_again(
     (tmp_path / "checkpoint/commits/3").unlink()
     (tmp_path / "checkpoint/commits/.3.crc").unlink(missing_ok=True)
     second = gateway.send(topic, [b"y"] * 5)
-    options["servers"] = f"127.0.0.1:1,{gateway.servers}"  # nobody listens at the first
+    options["servers"] = f"127.0.0.1:1,{gateway.servers}"  # no proxy listens at the first address
     run(spark, after, tmp_path / "checkpoint", **options)
     assert after.batches == {3: before.batches[3], 4: places(second)}
     assert gateway.committed(group, topic) == {"broker-a_0": 13, "broker-a_1": 12}
 
 
-def test_progress_is_reported_after_the_last_batch_and_by_a_run_that_finds_nothing_new(
+def test_progress_is_reported_after_the_last_batch_and_by_a_run_without_new_messages(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    """Of those batches Spark itself tells a source nothing."""
+    """Spark does not notify a source of these batches itself."""
     topic, group = gateway.a_topic(queues=1), gateway.a_group()
     options = {"servers": gateway.servers, "group": group, "subscribe": topic}
     gateway.send(topic, [b"x"] * 6)
@@ -128,10 +130,10 @@ def test_progress_is_reported_after_the_last_batch_and_by_a_run_that_finds_nothi
     assert (nothing.places, gateway.committed(group, topic)) == ([], {"broker-a_0": 6})
 
 
-def test_a_query_that_failed_in_its_first_batch_begins_where_it_first_began(
+def test_a_query_that_failed_in_its_first_batch_keeps_its_start(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    """The end of the topic was then elsewhere: what came meanwhile is read."""
+    """The topic grew since then: the messages sent meanwhile are read."""
     topic = gateway.a_topic(queues=2)
     options = {"servers": gateway.servers, "group": gateway.a_group(), "subscribe": topic}
     options["startingOffsets"] = "latest"
@@ -148,7 +150,7 @@ def test_a_query_that_failed_in_its_first_batch_begins_where_it_first_began(
     assert seen.places == places(meanwhile)
 
 
-def test_a_query_that_has_read_nothing_reports_nothing(
+def test_a_query_without_messages_reports_no_progress(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     topic, group = gateway.a_topic(queues=1), gateway.a_group()
@@ -158,13 +160,13 @@ def test_a_query_that_has_read_nothing_reports_nothing(
     assert gateway.committed(group, topic) == {"broker-a_0": None}
 
 
-def test_a_refused_report_of_progress_harms_nothing(
+def test_a_refused_progress_report_does_not_end_the_query(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     topic, group = gateway.a_topic(queues=1), gateway.a_group()
     sent = gateway.send(topic, [b"x"] * 4)
     other = BulkClient(Connecting(servers=(gateway.servers,), group=group, consumer_id="other"))
-    other.ranges([topic])  # which makes the group
+    other.ranges([topic])  # creates the group
     assert other.ack({topic: {"broker-a_0": 1}})
     other.close()
     seen = Seen()
@@ -182,7 +184,7 @@ def test_a_refused_report_of_progress_harms_nothing(
         ({"subscribe": "nothing-here"}, "refused ranges: "),
     ],
 )
-def test_what_a_stream_cannot_serve_ends_it_with_a_sentence(
+def test_an_invalid_stream_ends_with_a_sentence(
     spark: Any, gateway: SparkGateway, tmp_path: Path, options: dict[str, str], sentence: str
 ) -> None:
     given = {"servers": gateway.servers, "group": gateway.a_group(), **options}

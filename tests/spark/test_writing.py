@@ -1,4 +1,4 @@
-"""The sink: what rows become, in which order, under which names."""
+"""The sink: content, order and names of the messages made of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = "value binary, key string, tag string, properties map<string,string>"
 
 
 def stored(spark: Any, gateway: SparkGateway, topic: str) -> list[Any]:
-    """What stands in *topic*, queue by queue in its order."""
+    """Return the messages of *topic*, queue by queue in order."""
     options = {"servers": gateway.servers, "group": "look", "subscribe": topic}
     found = spark.read.format("orderlane").options(**options).load().collect()
     return sorted(found, key=lambda row: (row.qid, row.offset))
@@ -43,7 +43,7 @@ def test_rows_become_messages_in_the_queues_of_their_keys(
     assert len({row.messageId for row in found}) == 40
 
 
-def test_rows_written_again_under_the_name_of_their_job_are_told_as_repeats(
+def test_rows_written_again_under_the_same_job_name_are_recognized_as_repeats(
     spark: Any, gateway: SparkGateway
 ) -> None:
     topic = gateway.a_topic()
@@ -56,10 +56,10 @@ def test_rows_written_again_under_the_name_of_their_job_are_told_as_repeats(
     assert all(name.startswith("nightly/2026-01-31/") for name in names)
 
 
-def test_a_stream_that_runs_a_batch_again_gives_its_messages_their_names_again(
+def test_a_repeated_batch_gives_its_messages_the_same_names(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
-    """The crash between a batch and Spark's note of it, which makes Spark run it again."""
+    """A crash between a batch and Spark's commit of it makes Spark run the batch again."""
     here, there = gateway.a_topic(), gateway.a_topic()
     gateway.send(here, [b"%d" % n for n in range(10)], key="k")
     source = {"servers": gateway.servers, "group": gateway.a_group(), "subscribe": here}
@@ -90,7 +90,7 @@ def test_a_stream_that_runs_a_batch_again_gives_its_messages_their_names_again(
         ("'x' AS value", {"topic": "orders", "group": "g"}, "group does not apply to write"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_any_task(
+def test_invalid_writes_are_refused_before_any_task(
     spark: Any, gateway: SparkGateway, columns: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Exception, match=sentence):
@@ -103,7 +103,7 @@ def test_a_topic_is_not_overwritten(spark: Any, gateway: SparkGateway) -> None:
         sink.options(servers=gateway.servers, topic="orders").mode("overwrite").save()
 
 
-def test_a_row_without_a_value_ends_the_job_with_its_place(
+def test_a_row_without_a_required_value_ends_the_job_and_names_its_place(
     spark: Any, gateway: SparkGateway
 ) -> None:
     topic = gateway.a_topic()

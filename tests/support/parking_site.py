@@ -316,7 +316,7 @@ class ParkingSite:
                     max_jobs=1, max_bytes=1000, now_ns=self.now_ns, holder=HOLDER
                 ):
                     if pipeline is self.twin:
-                        assert lease.job.key in self.asked, f"{lease}: nobody asked for it"
+                        assert lease.job.key in self.asked, f"{lease}: not redriven"
                     self._judge(pipeline, lease)
                     self.leases.append((pipeline, lease))
                 self.apply_effects(pipeline, pipeline.take_unreported() or Effects())
