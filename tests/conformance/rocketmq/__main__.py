@@ -67,7 +67,7 @@ PART = (
     "::test_a_committed_message_is_seen_once_and_a_rolled_back_one_never",
     f"{_THEIRS}broker/test_bad_requests_codes.py::test_bad_requests_get_the_codes_of_rocketmq",
     f"{_THEIRS}cli/test_processes.py"
-    f"::test_the_queues_of_a_proxy_that_ends_go_to_the_other[{VERSIONS[0]}-SIGKILL]",
+    f"::test_the_queues_of_an_ended_proxy_move_to_the_other[{VERSIONS[0]}-SIGKILL]",
 )
 _BUILD = ROOT / "build/rocketmq"
 

@@ -1,4 +1,4 @@
-"""The HTTP port where it is not on loopback: tokens, rules, other sites, and who is on record."""
+"""The HTTP port outside loopback: tokens, rules, cross-site requests, and audited callers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def ask(
     method: str | None = None,
     **headers: str,
 ) -> tuple[int, Any, bytes]:
-    """Status, headers and body of the answer."""
+    """Return status, headers and body of the answer."""
     shown = {} if token is None else {"Authorization": f"Bearer {token}"}
     sent = {"Content-Type": "application/json", **shown}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -66,7 +66,7 @@ async def ask(
     return await asyncio.to_thread(asked)
 
 
-async def test_who_shows_no_token_sees_probes_and_metrics_alone(tmp_path: Path) -> None:
+async def test_requests_without_a_token_see_only_probes_and_metrics(tmp_path: Path) -> None:
     async with everywhere(tmp_path) as http:
         for path in ("/healthz", "/readyz", "/metrics"):
             assert (await ask(http, path))[0] == 200
@@ -81,7 +81,7 @@ async def test_who_shows_no_token_sees_probes_and_metrics_alone(tmp_path: Path) 
         assert b"orderlane_refused_calls_total 10.0" in metrics
 
 
-async def test_a_token_without_the_right_is_refused_and_one_with_it_is_on_record(
+async def test_a_token_needs_the_permission_and_its_name_is_audited(
     tmp_path: Path,
 ) -> None:
     async with everywhere(tmp_path) as http:
@@ -97,7 +97,7 @@ async def test_a_token_without_the_right_is_refused_and_one_with_it_is_on_record
         assert {row["actor"] for row in orjson.loads(audit)["records"]} == {"ops", "ops (anna)"}
 
 
-async def test_a_deletion_is_on_record_under_the_name_of_its_token(tmp_path: Path) -> None:
+async def test_a_deletion_is_audited_under_the_name_of_its_token(tmp_path: Path) -> None:
     async with everywhere(tmp_path, group_store="nameserver") as http:
         settings = {"topics": [{"name": TOPIC}]}
         put = orjson.dumps({"reason": "new", "settings": settings, "by": "anna"})
@@ -110,14 +110,14 @@ async def test_a_deletion_is_on_record_under_the_name_of_its_token(tmp_path: Pat
         assert told == [("groups create", "ops (anna)"), ("groups delete", "ops (anna)")]
 
 
-async def test_pages_of_other_sites_are_refused_whoever_shows_a_token(tmp_path: Path) -> None:
+async def test_pages_of_other_sites_are_refused_even_with_a_token(tmp_path: Path) -> None:
     async with everywhere(tmp_path) as http:
         for headers in ({"Origin": "https://evil.test"}, {"Sec_Fetch_Site": "cross-site"}):
             status, _, body = await ask(http, DRAIN, token="ops", body=CHANGE, **headers)
             assert (status, b"another site" in body) == (403, True)
 
 
-async def test_every_answer_has_the_headers_that_keep_browsers_out(tmp_path: Path) -> None:
+async def test_every_answer_has_headers_that_protect_browsers(tmp_path: Path) -> None:
     async with everywhere(tmp_path) as http:
         for path, token in (
             ("/healthz", None),
@@ -129,7 +129,7 @@ async def test_every_answer_has_the_headers_that_keep_browsers_out(tmp_path: Pat
             assert {name: headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
 
 
-async def test_verbs_take_the_token_from_the_environment(
+async def test_verbs_read_the_token_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with everywhere(tmp_path) as http:

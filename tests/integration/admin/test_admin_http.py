@@ -27,7 +27,7 @@ MESSAGES = [keyed(offset, key) for offset, key in enumerate(KEYS)]
 
 
 class Admin:
-    """A running AdminHttp; ``reason`` is why the proxy is not ready."""
+    """A running AdminHttp. ``reason``: why the proxy is not ready."""
 
     def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
         self.reason: str | None = None
@@ -35,14 +35,14 @@ class Admin:
         self._http = http
 
     async def get(self, path: str) -> tuple[int, str, str]:
-        """Status, content type and text."""
+        """Return status, content type and text."""
         async with self._http.get(f"http://127.0.0.1:{self.port}{path}") as response:
             return response.status, response.headers["Content-Type"], await response.text()
 
 
 @asynccontextmanager
 async def admin() -> AsyncIterator[Admin]:
-    """One group with a queue of three messages, one of them leased."""
+    """Return one group with a queue of three messages, one of them leased."""
     lane, memory = make_lane(), Budget(10_000)
     owned = pipeline(
         rules_of(lane.settings.topics[0]),
@@ -73,20 +73,20 @@ async def admin() -> AsyncIterator[Admin]:
             await http.close()
 
 
-async def test_a_process_that_answers_is_healthy() -> None:
+async def test_a_running_process_is_healthy() -> None:
     async with admin() as proxy:
         proxy.reason = "it is draining"
         assert await proxy.get("/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
 
 
-async def test_readiness_says_why_not() -> None:
+async def test_readiness_reports_the_reason() -> None:
     async with admin() as proxy:
         assert (await proxy.get("/readyz"))[::2] == (200, "ready\n")
         proxy.reason = "it is draining"
         assert (await proxy.get("/readyz"))[::2] == (503, "not ready: it is draining\n")
 
 
-async def test_metrics_are_those_of_the_registry_in_prometheus_text() -> None:
+async def test_metrics_are_the_registry_in_prometheus_text() -> None:
     async with admin() as proxy:
         status, content_type, text = await proxy.get("/metrics")
         assert (status, content_type.partition(";")[0]) == (200, "text/plain")
@@ -169,12 +169,12 @@ async def test_the_groups_are_frozen_statistics_as_json() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/api", "/api/groups/billing", "/metrics/../etc/passwd"])
-async def test_other_paths_are_not_there(path: str) -> None:
+async def test_other_paths_are_not_found(path: str) -> None:
     async with admin() as proxy:
         assert (await proxy.get(path))[0] == 404
 
 
-async def test_bytes_that_are_no_http_end_their_connection_alone() -> None:
+async def test_invalid_http_ends_only_its_connection() -> None:
     async with admin() as proxy:
         for garbage in (
             b"\x82\x21\x01\x04pull\r\n\r\n",
@@ -190,7 +190,7 @@ async def test_bytes_that_are_no_http_end_their_connection_alone() -> None:
         assert (await proxy.get("/healthz"))[0] == 200
 
 
-async def test_a_flood_of_what_is_no_http_is_one_line_of_the_log() -> None:
+async def test_a_flood_of_invalid_http_logs_one_line() -> None:
     async with admin() as proxy:
         with structlog.testing.capture_logs() as logs:
             for _ in range(5):
@@ -201,7 +201,7 @@ async def test_a_flood_of_what_is_no_http_is_one_line_of_the_log() -> None:
     assert [line["event"] for line in logs] == ["malformed HTTP request"]
 
 
-async def test_a_port_that_is_taken_is_an_os_error() -> None:
+async def test_a_port_in_use_is_an_os_error() -> None:
     async with admin() as proxy:
         other = AdminHttp(
             registry=CollectorRegistry(), not_ready=_never, groups=dict, guard=open_guard()

@@ -1,4 +1,4 @@
-"""Operations over HTTP: what is malformed gets one sentence as JSON, whatever is asked."""
+"""Operations over HTTP: malformed requests get one sentence as JSON."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ OPERATIONS: list[Operation] = [
 
 
 class Asking:
-    """Asks a server of OPERATIONS."""
+    """Sends requests to a server of OPERATIONS."""
 
     def __init__(self, http: aiohttp.ClientSession, port: int) -> None:
         self.http, self.port = http, port
@@ -101,7 +101,7 @@ async def asking() -> AsyncIterator[Asking]:
         await runner.cleanup()
 
 
-async def test_what_is_asked_reaches_the_handler_checked() -> None:
+async def test_handlers_receive_validated_requests() -> None:
     async with asking() as it:
         assert await it.ask("GET", "/api/a%2Fb") == (200, {"said": "a/b 5 False None"})
         expected = (200, {"said": "g 9 True 2.5"})
@@ -138,7 +138,7 @@ REASON = "reason should be a one-line reason for the audit topic"
         ("zzz=1", "unknown field 'zzz': known fields: limit, all, pace"),
     ],
 )
-async def test_a_wrong_query_is_refused(query: str, sentence: str) -> None:
+async def test_an_invalid_query_is_refused(query: str, sentence: str) -> None:
     async with asking() as it:
         assert await it.ask("GET", f"/api/g?{query}") == (400, {"error": sentence})
 
@@ -158,7 +158,7 @@ async def test_a_wrong_query_is_refused(query: str, sentence: str) -> None:
         (None, "the request should be a JSON object"),
     ],
 )
-async def test_a_wrong_body_is_refused(body: Any, sentence: str) -> None:
+async def test_an_invalid_body_is_refused(body: Any, sentence: str) -> None:
     async with asking() as it:
         headers = {"Content-Type": "application/json"}
         more: dict[str, Any] = {"data": b"null", "headers": headers} if body is None else {}
@@ -166,7 +166,7 @@ async def test_a_wrong_body_is_refused(body: Any, sentence: str) -> None:
         assert answer == (400, {"error": sentence})
 
 
-async def test_bytes_that_are_no_json_object_are_refused() -> None:
+async def test_bodies_other_than_json_objects_are_refused() -> None:
     headers = {"Content-Type": "application/json"}
     async with asking() as it:
         for data in (b"", b"{", b"\xff\x00", b"[" * 5000, b'{"reason": "\\ud800"}'):
@@ -178,7 +178,7 @@ async def test_bytes_that_are_no_json_object_are_refused() -> None:
         assert (status, answer) == (413, {"error": "the request body exceeds 1,048,576 bytes"})
 
 
-async def test_a_form_or_a_text_that_a_page_could_send_is_refused() -> None:
+async def test_content_types_that_pages_can_send_are_refused() -> None:
     async with asking() as it:
         for more in ({"data": {"times": "1"}}, {"data": "{}"}, {"data": b"{}"}):
             assert await it.ask("POST", "/api/g/turn", **more) == (
@@ -187,7 +187,7 @@ async def test_a_form_or_a_text_that_a_page_could_send_is_refused() -> None:
             )
 
 
-async def test_wrong_methods_and_paths_are_told_as_json() -> None:
+async def test_wrong_methods_and_paths_are_answered_as_json() -> None:
     async with asking() as it:
         expected = {"error": "/api/g/turn supports POST, not PUT"}
         assert await it.ask("PUT", "/api/g/turn") == (405, expected)
@@ -219,7 +219,7 @@ async def test_errors_have_a_status_and_one_sentence(
             assert it.headers["Orderlane-Owners"] == "h:1, h:2"
 
 
-async def test_a_stream_is_sent_piece_by_piece_or_fails_as_any_other() -> None:
+async def test_a_stream_is_sent_in_pieces_or_fails_like_other_operations() -> None:
     async with asking() as it:
         place = f"http://127.0.0.1:{it.port}/api"
         async with it.http.get(f"{place}/g/export") as got:
@@ -229,7 +229,7 @@ async def test_a_stream_is_sent_piece_by_piece_or_fails_as_any_other() -> None:
         assert await it.ask("GET", "/api/state/export") == (409, {"error": "it is not parked"})
 
 
-async def test_bytes_on_the_wire_that_name_no_path_do_not_harm() -> None:
+async def test_invalid_paths_on_the_wire_do_no_harm() -> None:
     async with asking() as it:
         for path in (b"/api/%zz", b"/api/%", b"/api/%C0%80?limit=%", b"/%2e%2e/%2e%2e"):
             reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
@@ -240,7 +240,7 @@ async def test_bytes_on_the_wire_that_name_no_path_do_not_harm() -> None:
             assert status < 500, path
 
 
-def test_the_document_says_what_is_served() -> None:
+def test_the_openapi_document_lists_all_operations() -> None:
     made = document(OPERATIONS, version="1")
     assert made["openapi"] == "3.1.0"
     look = made["paths"]["/api/{group}"]["get"]
@@ -260,7 +260,7 @@ def test_the_document_says_what_is_served() -> None:
     assert (body["required"], body["additionalProperties"]) == (["reason", "times"], False)
 
 
-def test_each_field_says_how_a_sentence_ends() -> None:
-    """What the sentence on a wrong value is made of."""
+def test_each_field_completes_the_error_sentence() -> None:
+    """The parts of the error about a wrong value."""
     for model in (LookQuery, Turn):
         assert all(field.description for field in model.model_fields.values())

@@ -1,4 +1,4 @@
-"""Connections to the HTTP port that send too slowly, or are too many."""
+"""HTTP connections that send too slowly or are too many are closed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Client:
         self.writer = writer
 
     async def healthy(self) -> bool:
-        """Ask, on this connection, and read the whole answer."""
+        """Send a request over this connection and read the whole answer."""
         self.writer.write(HEALTH)
         async with asyncio.timeout(30):
             head = await self.reader.readuntil(b"\r\n\r\n")
@@ -46,7 +46,7 @@ class Client:
         return head.startswith(b"HTTP/1.1 200 ")
 
     async def rest(self) -> bytes:
-        """What comes until the server ends the connection."""
+        """Return all bytes received until the server closes the connection."""
         try:
             async with asyncio.timeout(40):
                 return await self.reader.read()
@@ -56,7 +56,7 @@ class Client:
 
 @asynccontextmanager
 async def running(**limits: float) -> AsyncIterator[tuple[HttpConnections, Load, int]]:
-    """The port, with an operation that takes a body."""
+    """Start the port with an operation that accepts a body."""
 
     async def say(call: Call) -> dict[str, Any]:
         return call.body.model_dump()  # type: ignore[union-attr]
@@ -90,10 +90,10 @@ async def connect(port: int) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("sent", [b"", HEALTH[:-2]], ids=["nothing", "half a head"])
-async def test_a_head_that_does_not_end_costs_its_connection(sent: bytes) -> None:
-    """A header line now and then does not help; others are served meanwhile."""
+async def test_an_unfinished_header_closes_its_connection(sent: bytes) -> None:
+    """Header lines sent now and then do not extend the limit; others are served meanwhile."""
     began_s = asyncio.get_running_loop().time()
-    # Others ask in time, though the machine stands still for a moment.
+    # Other requests arrive in time, even if the machine stalls for a moment.
     async with running(slow_request_s=3.0) as (_, load, port), connect(port) as slow:
         slow.writer.write(sent)
         ended = spawn(slow.rest(), name="rest")
@@ -108,8 +108,10 @@ async def test_a_head_that_does_not_end_costs_its_connection(sent: bytes) -> Non
         assert load.dropped["slow_request_s"] == 1
 
 
-async def test_a_connection_that_had_a_request_may_have_another_and_is_ended_in_silence() -> None:
-    """By aiohttp, half a second head or none: counted are those that never asked."""
+async def test_an_idle_connection_accepts_another_request_and_is_closed_silently() -> None:
+    """aiohttp closes these, with an incomplete header or none; only connections without any request
+    are counted.
+    """
     async with running(slow_request_s=2.5) as (_, load, port), connect(port) as client:
         for _ in range(8):
             assert await client.healthy()
@@ -121,7 +123,7 @@ async def test_a_connection_that_had_a_request_may_have_another_and_is_ended_in_
         assert load.dropped["slow_request_s"] == 0
 
 
-async def test_a_body_that_does_not_end_is_answered_408_and_its_connection_ends() -> None:
+async def test_an_unfinished_body_is_answered_408_and_its_connection_closed() -> None:
     head = (
         b"POST /api/say HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nContent-Length: 1000\r\n\r\n"
@@ -131,11 +133,11 @@ async def test_a_body_that_does_not_end_is_answered_408_and_its_connection_ends(
         async with asyncio.timeout(30):
             answer = await client.reader.readuntil(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 408 ")
-        client.writer.write(b" " * 993)  # what aiohttp would wait for a while
+        client.writer.write(b" " * 993)  # aiohttp would wait longer
         assert b"the request body was not complete within 2.8 s" in await client.rest()
 
 
-async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> None:
+async def test_connections_over_the_limit_are_closed_and_others_continue() -> None:
     async with running(max_http_connections=2) as (connections, _, port):
         async with connect(port) as one, connect(port) as two:
             assert await one.healthy()
@@ -151,7 +153,7 @@ async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> N
 
 
 @pytest.mark.sockets
-async def test_the_system_looks_for_those_that_are_gone() -> None:
+async def test_keepalive_detects_dead_connections() -> None:
     async with running(dead_peer_s=45) as (connections, _, port), connect(port) as client:
         assert await client.healthy()
         [handler] = connections.open

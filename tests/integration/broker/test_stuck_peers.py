@@ -128,7 +128,7 @@ async def test_a_reader_that_reads_in_time_stays() -> None:
         assert await peer.echoed()
 
 
-async def test_connections_over_the_limit_are_closed_and_the_others_go_on() -> None:
+async def test_connections_over_the_limit_are_closed_and_others_continue() -> None:
     async with serving(max_connections=2) as (server, port):
         async with connect(port) as one, connect(port) as two:
             assert await one.echoed()

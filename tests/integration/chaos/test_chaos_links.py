@@ -1,4 +1,6 @@
-"""The relay by which ``make chaos`` cuts connections: it must cut them, or chaos proves nothing."""
+"""The relay of ``make chaos`` must really cut, delay and reset connections, or chaos proves
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def framed(body: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Ends:
-    """One connection through a link to a server that sends every frame back."""
+    """One connection through a link to a server that echoes every frame."""
 
     link: Link
     reader: asyncio.StreamReader
@@ -41,7 +43,7 @@ class Ends:
         return await self.reader.readexactly(size)
 
     async def silent(self) -> bool:
-        """Nothing comes for a while."""
+        """Assert that nothing arrives for a while."""
         try:
             async with asyncio.timeout(SHORT_S):
                 await self.answer()
@@ -85,14 +87,14 @@ async def linked(seen_as: Mapping[bytes, bytes] | None = None) -> AsyncIterator[
             await closed(writer)
 
 
-async def test_it_passes_frames_and_shows_its_own_address_for_the_one_behind_it() -> None:
+async def test_a_link_forwards_frames_and_substitutes_its_address() -> None:
     async with linked({b"127.0.0.1:11111": b"127.0.0.1:22222"}) as it:
         assert await it.ask(b"home is 127.0.0.1:11111.") == b"home is 127.0.0.1:22222."
         assert it.served == [b"home is 127.0.0.1:11111."]
 
 
 @pytest.mark.parametrize("action", ["hold", "hold-requests", "hold-answers"])
-async def test_what_is_held_arrives_when_the_link_is_healed(action: str) -> None:
+async def test_held_frames_arrive_when_the_link_is_healed(action: str) -> None:
     async with linked() as it:
         await it.ask(b"before")
         await it.link.begin(action)
@@ -105,7 +107,7 @@ async def test_what_is_held_arrives_when_the_link_is_healed(action: str) -> None
         assert await it.answer() == b"held"
 
 
-async def test_a_reset_ends_connections_and_lets_none_in_until_it_is_healed() -> None:
+async def test_a_reset_closes_connections_and_refuses_new_ones_until_healed() -> None:
     async with linked() as it:
         await it.ask(b"before")
         await it.link.begin("reset")
@@ -120,14 +122,14 @@ async def test_a_reset_ends_connections_and_lets_none_in_until_it_is_healed() ->
         assert it.served == [b"before", b"after"]
 
 
-async def test_a_lost_answer_was_given_and_its_connection_ends() -> None:
-    """Every other time half of it arrives."""
+async def test_a_lost_reply_was_sent_and_its_connection_closes() -> None:
+    """Every second time, half of the reply arrives."""
     async with linked() as it:
         await it.link.begin("lose-answers")
         with pytest.raises(asyncio.IncompleteReadError) as torn:
             await it.ask(b"twelve bytes")
         assert it.served == [b"twelve bytes"]
-        assert torn.value.partial == b"twel"  # with its length, half of it
+        assert torn.value.partial == b"twel"  # half of the frame, including its length
 
 
 async def test_a_delayed_link_keeps_the_order() -> None:

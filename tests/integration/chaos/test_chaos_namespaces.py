@@ -1,4 +1,4 @@
-"""Networks of their own for the processes of a long chaos run, and clocks that jump."""
+"""Network namespaces for the processes of a long chaos run, and clocks that jump."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testkit.processes import ROOT
 from tests.chaos import namespaces
 from tests.chaos.clocks import Clocks
 
-#: Runs inside: two hosts, a connection between them, and what can be done to it.
+#: Runs inside the namespaces: two hosts, a connection between them, and faults on it.
 _INSIDE = """
 import asyncio, socket
 from contextlib import suppress
@@ -43,7 +43,7 @@ async def main():
         await link.begin(action)
         source.sendall(b"held")
         assert silent(sink), action
-        sink.sendall(b"not held")  # arrives, though nobody hears that it did
+        sink.sendall(b"not held")  # arrives, but the acknowledgement does not
         source.settimeout(20)
         assert source.recv(9) == b"not held", action
         await link.heal()
@@ -103,7 +103,7 @@ def test_the_wall_clock_of_one_process_jumps_and_no_other_clock(tmp_path: Path) 
         assert process.stdout is not None
 
         def seen() -> tuple[float, float]:
-            """How far its clocks are ahead of ours, in seconds."""
+            """Return how far its clocks are ahead of ours, in seconds."""
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write("\n")
@@ -111,7 +111,7 @@ def test_the_wall_clock_of_one_process_jumps_and_no_other_clock(tmp_path: Path) 
             wall, monotonic = map(float, process.stdout.readline().split())
             return wall - wall_ms() / 1000, monotonic - time.monotonic()
 
-        # Of jumps of ten minutes and more; either process may be slow to look.
+        # Jumps are ten minutes or more, so slow reads do not matter.
         assert seen() == pytest.approx((0, 0), abs=30)
         for jump_s in (3600, -600, 0):
             clocks.move("proxy 0", jump_s)

@@ -1,4 +1,4 @@
-"""Every verb beside a running gateway: what it shows, and one sentence for what is wrong."""
+"""Every verb against a running gateway: its output, and one sentence for each error."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def orderlane(
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address where nobody listens, and nobody can begin to."""
+def unused_address() -> Iterator[str]:
+    """An address where no server listens, and where none can start."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
@@ -83,7 +83,7 @@ def json_lines(text: str) -> list[dict[str, object]]:
 # ---- what the verbs show -------------------------------------------------------------------------
 
 
-def test_what_is_produced_is_consumed_and_counted(orderlane: CommandLine, live: Live) -> None:
+def test_produced_messages_are_consumed_and_counted(orderlane: CommandLine, live: Live) -> None:
     sent = orderlane("produce", "orders", "--count", 20, "--keys", 3, "--tag", "t", *live.proxy)
     assert (sent.code, sent.json) == (0, {"sent": 20})
     consumed = orderlane("consume", "billing", "--count", 20, *live.proxy)
@@ -111,8 +111,10 @@ def test_lines_of_stdin_are_messages(live: Live) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_of_consume_that_has_enough_ends_it(live: Live) -> None:
-    """As in ``orderlane consume … | head -1``: no noise, and what was not printed comes again."""
+def test_consume_ends_when_its_reader_closes_the_pipe(live: Live) -> None:
+    """As in ``orderlane consume … | head -1``: no error output, and unprinted messages are
+    redelivered.
+    """
     live.children.run("produce", "orders", "--count", 50, *live.proxy)
     left = live.children.run_into_head("consume", "billing", *live.proxy)
     assert (left.code, left.err) == (1, "")
@@ -145,22 +147,36 @@ def test_groups_and_their_lag_are_listed(orderlane: CommandLine, live: Live) -> 
     assert "committed" in orderlane("lag", "billing", *live.http, *live.nameserver).out
 
 
-def test_lag_does_without_the_proxy_if_it_is_told_the_topic(
-    orderlane: CommandLine, live: Live, nobody: str
+def test_lag_works_without_the_proxy_if_the_topic_is_given(
+    orderlane: CommandLine, live: Live, unused_address: str
 ) -> None:
     orderlane("produce", "orders", "--count", 1, *live.proxy)
     shown = orderlane(
-        *("lag", "billing", "--topic", "orders", "--http", nobody, *live.nameserver, "-o", "json")
+        *(
+            "lag",
+            "billing",
+            "--topic",
+            "orders",
+            "--http",
+            unused_address,
+            *live.nameserver,
+            "-o",
+            "json",
+        )
     )
     assert (shown.code, len(shown.json)) == (0, 8)
-    assert shown.err.startswith(f"showing offsets only: no proxy answers at http://{nobody}/")
+    assert shown.err.startswith(
+        f"showing offsets only: no proxy answers at http://{unused_address}/"
+    )
 
 
 @pytest.mark.slow
-def test_doctor_finds_nothing_where_nothing_is_wrong(orderlane: CommandLine, live: Live) -> None:
-    for topic in ("orders", "bytes"):  # it is not there before the first message
+def test_doctor_has_no_findings_for_a_healthy_installation(
+    orderlane: CommandLine, live: Live
+) -> None:
+    for topic in ("orders", "bytes"):  # it does not exist before the first message
         orderlane("produce", topic, "--count", 1, *live.proxy)
-    for _ in range(3):  # on a slow machine messages come later than a consumer waits
+    for _ in range(3):  # on a slow machine messages arrive after a consumer has stopped waiting
         for group, idle_s in (("audit", 0.5), ("billing", 2)):
             orderlane("consume", group, "--until-idle", idle_s, "--quiet", *live.proxy)
         found = orderlane("doctor", *live.nameserver, *live.http, "-o", "json")
@@ -170,31 +186,43 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(orderlane: CommandLine, liv
     assert found.code == 0
 
 
-def test_doctor_says_what_is_not_there(orderlane: CommandLine, nobody: str) -> None:
-    found = orderlane("doctor", "--nameserver", nobody, "--http", nobody, "-o", "json")
+def test_doctor_names_missing_servers(orderlane: CommandLine, unused_address: str) -> None:
+    found = orderlane(
+        "doctor", "--nameserver", unused_address, "--http", unused_address, "-o", "json"
+    )
     rows = {row["check"]: row for row in found.json}
     assert found.code == 1
     assert [name for name, row in rows.items() if row["result"] != "ok"] == [
         *("brokers", "proxy", "groups", "configuration")
     ]
-    assert f"no nameserver of {nobody} answers" in rows["brokers"]["finding"]
+    assert f"no nameserver of {unused_address} answers" in rows["brokers"]["finding"]
     assert "check that it is running" in rows["proxy"]["finding"]
 
 
-def test_doctor_finds_wrong_settings(orderlane: CommandLine, tmp_path: Path, nobody: str) -> None:
+def test_doctor_finds_wrong_settings(
+    orderlane: CommandLine, tmp_path: Path, unused_address: str
+) -> None:
     (tmp_path / "s.yaml").write_text("comit_every_s: 1")
     found = orderlane(
-        *("doctor", "--settings", tmp_path / "s.yaml", "--nameserver", nobody, "--http", nobody)
+        *(
+            "doctor",
+            "--settings",
+            tmp_path / "s.yaml",
+            "--nameserver",
+            unused_address,
+            "--http",
+            unused_address,
+        )
     )
     assert "did you mean commit_every_s?" in found.out
 
 
 def test_doctor_finds_a_nameserver_without_a_broker(
-    orderlane: CommandLine, live: Live, nobody: str
+    orderlane: CommandLine, live: Live, unused_address: str
 ) -> None:
     alone = live.children.start("nameserver", "--listen", "127.0.0.1:0")
     at = alone.ready()["nameserver"]
-    found = orderlane("doctor", "--nameserver", at, "--http", nobody, "-o", "json")
+    found = orderlane("doctor", "--nameserver", at, "--http", unused_address, "-o", "json")
     rows = {row["check"]: row for row in found.json}
     assert "no broker is registered" in rows["brokers"]["finding"]
     assert alone.terminate() == 0
@@ -299,38 +327,42 @@ def test_names_that_do_not_exist_are_one_sentence(orderlane: CommandLine, live: 
     assert "orders!" in orderlane.problem("produce", "orders!", "--count", 1, *live.proxy)
 
 
-def test_where_nobody_answers_is_one_sentence(
-    orderlane: CommandLine, nobody: str, caplog: pytest.LogCaptureFixture
+def test_an_address_without_a_server_is_one_sentence(
+    orderlane: CommandLine, unused_address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert f"no nameserver of {nobody} answers" in orderlane.problem(
-        "topics", "--nameserver", nobody
+    assert f"no nameserver of {unused_address} answers" in orderlane.problem(
+        "topics", "--nameserver", unused_address
     )
-    assert "check that it is running" in orderlane.problem("groups", "--http", nobody)
-    assert "check that it is running" in orderlane.problem("lag", "billing", "--http", nobody)
-    assert f"no connection to {nobody}" in orderlane.problem(
-        "produce", "orders", "--count", 1, "--timeout", 0.3, "--proxy", nobody
+    assert "check that it is running" in orderlane.problem("groups", "--http", unused_address)
+    assert "check that it is running" in orderlane.problem(
+        "lag", "billing", "--http", unused_address
     )
-    assert f"no connection to {nobody}" in orderlane.problem(
-        "consume", "billing", "--until-idle", 2, "--proxy", nobody
+    assert f"no connection to {unused_address}" in orderlane.problem(
+        "produce", "orders", "--count", 1, "--timeout", 0.3, "--proxy", unused_address
+    )
+    assert f"no connection to {unused_address}" in orderlane.problem(
+        "consume", "billing", "--until-idle", 2, "--proxy", unused_address
     )
     assert "trying again" in caplog.text  # logged meanwhile
 
 
 def test_a_port_in_use_is_one_sentence(
-    orderlane: CommandLine, tmp_path: Path, live: Live, nobody: str
+    orderlane: CommandLine, tmp_path: Path, live: Live, unused_address: str
 ) -> None:
-    port = nobody.rpartition(":")[2]
-    end = f"cannot listen on {nobody}: Address already in use; choose another port, or 0 for"
+    port = unused_address.rpartition(":")[2]
+    end = (
+        f"cannot listen on {unused_address}: Address already in use; choose another port, or 0 for"
+    )
     free = ("--data", tmp_path / "data", "--nameserver-port", 0, "--broker-port", 0)
-    assert end in orderlane.problem("nameserver", "--listen", nobody)
-    assert end in orderlane.problem("broker", "--data", tmp_path / "b", "--listen", nobody)
+    assert end in orderlane.problem("nameserver", "--listen", unused_address)
+    assert end in orderlane.problem("broker", "--data", tmp_path / "b", "--listen", unused_address)
     assert end in orderlane.problem("proxy", "--thrift-port", port, "--http-port", 0)
     assert end in orderlane.problem("proxy", "--thrift-port", 0, "--http-port", port)
     assert end in orderlane.problem("up", *free, "--thrift-port", port, "--http-port", 0)
     assert end in orderlane.problem("up", *free[:2], "--nameserver-port", port)
 
 
-def test_a_data_folder_that_cannot_be_used_is_one_sentence(
+def test_an_unusable_data_folder_is_one_sentence(
     orderlane: CommandLine, tmp_path: Path, live: Live
 ) -> None:
     foreign, future, file = (tmp_path / name for name in ("foreign", "future", "file"))
@@ -363,7 +395,7 @@ def test_a_data_folder_that_cannot_be_used_is_one_sentence(
     ],
     ids=lambda verb: verb[0],
 )
-def test_a_history_that_cannot_be_written_is_one_sentence(
+def test_an_unwritable_history_is_one_sentence(
     orderlane: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -373,13 +405,13 @@ def test_a_history_that_cannot_be_written_is_one_sentence(
     assert "cannot be written: Not a directory" in problem
 
 
-def test_a_line_without_tab_is_named_and_those_before_are_sent(live: Live) -> None:
+def test_a_line_without_tab_is_named_and_earlier_lines_are_sent(live: Live) -> None:
     sent = live.children.run("produce", "orders", "--keyed", *live.proxy, stdin=b"a\t1\nno tab\n")
     assert (sent.code, sent.out) == (2, "")
     assert sent.err == "orderlane: line 2 of stdin has no tab: expected KEY, tab, body\n"
 
 
-def test_a_key_that_is_no_text_is_refused_and_nothing_takes_its_place(live: Live) -> None:
+def test_a_key_of_invalid_utf_8_is_refused_not_replaced(live: Live) -> None:
     lines = b"\377\tA\n\376\tB\n"
     sent = live.children.run("produce", "orders", "--keyed", *live.proxy, stdin=lines)
     assert (sent.code, sent.out) == (2, "")

@@ -1,4 +1,4 @@
-"""``orderlane consume --exec``: what a command sees, and what its end means."""
+"""``orderlane consume --exec``: the command's input, and the effect of its exit code."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ async def running(proxy: ScriptedProxy, command: str) -> AsyncIterator[AsyncCons
     await asyncio.wait_for(task, 60)
 
 
-async def test_the_command_finds_body_and_fields(proxy: ScriptedProxy, tmp_path: Path) -> None:
-    """The body byte for byte on stdin, the fields in its environment."""
+async def test_the_command_receives_body_and_fields(proxy: ScriptedProxy, tmp_path: Path) -> None:
+    """The body arrives unchanged on stdin, the fields in the environment."""
     body = bytes(range(256)) * 4_000
     await proxy.put("customer 7", body=body)
     command = f"cat > {tmp_path}/body; env > {tmp_path}/env"
@@ -62,7 +62,7 @@ async def test_the_command_finds_body_and_fields(proxy: ScriptedProxy, tmp_path:
     assert "PATH" in env
 
 
-def test_what_no_environment_can_hold_is_shown_as_it_can_be() -> None:
+def test_values_that_an_environment_cannot_hold_are_replaced() -> None:
     message = message_with(
         key="a\0b",
         order_key=b"\xff\x00",
@@ -94,7 +94,7 @@ async def test_the_exit_code_is_the_outcome(
     verdict: str,
     reason: str | None,
 ) -> None:
-    monkeypatch.setattr(executing, "LAST_WORDS_S", 20)  # its stderr ends with it
+    monkeypatch.setattr(executing, "LAST_WORDS_S", 20)  # the end of its stderr
     await proxy.put("k")
     async with running(proxy, command):
         await proxy.until(lambda: bool(proxy.verdicts))
@@ -108,7 +108,7 @@ async def test_the_exit_code_is_the_outcome(
     assert [reason in str(nack.reason) for nack in nacks] == [True] * (reason is not None)
 
 
-async def test_what_a_command_leaves_in_the_background_holds_nothing_up(
+async def test_background_processes_of_a_command_do_not_delay_it(
     proxy: ScriptedProxy,
 ) -> None:
     await proxy.put("k")
@@ -117,20 +117,22 @@ async def test_what_a_command_leaves_in_the_background_holds_nothing_up(
     assert proxy.verdicts == [(1, "ok")]
 
 
-async def test_a_command_whose_lease_is_lost_is_ended(proxy: ScriptedProxy, tmp_path: Path) -> None:
-    """Someone else may run it for the same message by then."""
+async def test_a_command_whose_lease_is_lost_is_terminated(
+    proxy: ScriptedProxy, tmp_path: Path
+) -> None:
+    """Another client may handle the same message by then."""
     await proxy.put("k")
     command = (
         f"trap 'echo ended > {tmp_path}/end; exit 0' TERM; touch {tmp_path}/begun; sleep 60 & wait"
     )
     async with running(proxy, command):
         await eventually((tmp_path / "begun").exists)
-        proxy.lose(1)  # not before: on a slow machine it would not begin
+        proxy.lose(1)  # no shorter, or it would not begin on a slow machine
         await eventually((tmp_path / "end").exists)
 
 
 @pytest.mark.parametrize("command", ["sleep 60", "trap '' TERM; sleep 60; sleep 60"])
-async def test_a_command_over_the_drains_time_is_ended_and_its_message_given_back(
+async def test_a_command_that_outlasts_the_drain_is_terminated_and_its_message_returned(
     proxy: ScriptedProxy, tmp_path: Path, command: str
 ) -> None:
     await proxy.put("k")
@@ -143,8 +145,8 @@ async def test_a_command_over_the_drains_time_is_ended_and_its_message_given_bac
 
 
 @pytest.mark.slow
-def test_the_verb_runs_it_over_the_messages_of_a_gateway(tmp_path: Path) -> None:
-    """Each of a key in order, and nothing but the count is printed."""
+def test_the_verb_runs_the_command_for_each_message(tmp_path: Path) -> None:
+    """Messages of a key are handled in order, and only the count is printed."""
     with Children(tmp_path) as children:
         at = children.start("up", "--data", "data", *any_ports()).ready()
         proxy = ("--proxy", at["thrift"])

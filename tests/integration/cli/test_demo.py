@@ -1,4 +1,4 @@
-"""The demo as its user starts it: a process of its own, on a small part of the data."""
+"""The demo as a user starts it: a separate process, on a small part of the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_the_last_line_tells_what_both_orders_came_to(tmp_path: Path) -> None:
+def test_the_last_line_compares_both_orders(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "proxy.cli", "demo", "--flights", "400", "--keep", str(tmp_path)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""``orderlane groups`` by its words, against a gateway that keeps groups at its nameserver."""
+"""``orderlane groups`` against a gateway that stores groups at its nameserver."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_group_is_created_shown_changed_and_deleted(
 def test_the_settings_file_is_read_again_at_sighup(
     orderlane: CommandLine, running: Running
 ) -> None:
-    """And a bad one is refused: doctor says why."""
+    """Also refuses an invalid file, and doctor reports why."""
 
     def refused() -> bool:
         return b"invalid YAML" in ask_proxy(running.http, "/api/config")
@@ -121,14 +121,14 @@ def test_the_settings_file_is_read_again_at_sighup(
         ("create new --file bomb.yaml --reason x", "aliases make more than 100,000 values"),
         ("create fixed --file good.yaml --reason x", "comes from the proxy's settings file"),
         ("update fixed --set max_leased_jobs=1 --reason x", "is not stored"),
-        ("update nobody --set max_leased_jobs=1 --reason x", "there is no group 'nobody'"),
+        ("update unknown --set max_leased_jobs=1 --reason x", "there is no group 'unknown'"),
         ("update fixed --reason x", "either --file FILE or --set"),
-        ("delete nobody --reason x", "there is no group 'nobody'"),
-        ("delete nobody", "add --reason"),
-        ("describe nobody", "there is no group 'nobody'"),
+        ("delete unknown --reason x", "there is no group 'unknown'"),
+        ("delete unknown", "add --reason"),
+        ("describe unknown", "there is no group 'unknown'"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(
+def test_errors_are_one_sentence(
     orderlane: CommandLine,
     http: str,
     tmp_path: Path,

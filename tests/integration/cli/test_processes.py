@@ -1,7 +1,7 @@
-"""Whole processes under attack: killed, terminated, stopped; nothing is lost, no key out of order.
+"""Processes killed, terminated and stopped: no message is lost, and no key is handled out of order.
 
-``ORDERLANE_KILLS=N`` kills the gateway N times in one run instead of once, ``ORDERLANE_SEED=N``
-chooses the moments.
+``ORDERLANE_KILLS=N`` kills the gateway N times in one run instead of once; ``ORDERLANE_SEED=N``
+selects the moments.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def site(children: Children, brokers: Brokers) -> Site:
 
 
 def stored(gateway: Gateway) -> int:
-    """Messages in the queues of its only proxy."""
+    """Return the number of messages in the queues of its only proxy."""
     return sum(queue["end"] for queue in gateway.queues(0))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + 30 * KILLS)
-def test_nothing_is_lost_when_everything_is_killed_and_started_again(children: Children) -> None:
-    """Producer and consumer go on by themselves, and the joined histories are clean."""
+def test_nothing_is_lost_when_all_servers_are_killed_and_restarted(children: Children) -> None:
+    """Producer and consumer continue by themselves, and the merged histories are clean."""
     chooser = random.Random(SEED)
     up, at = start_up(children)
     gateway = Gateway([at["thrift"]], [at["http"]])
@@ -90,7 +90,7 @@ def test_nothing_is_lost_when_everything_is_killed_and_started_again(children: C
 
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
-def test_nothing_is_lost_when_proxy_and_broker_are_killed_and_started_again(site: Site) -> None:
+def test_nothing_is_lost_when_proxy_and_broker_are_killed_and_restarted(site: Site) -> None:
     children = site.children
     (proxy,), gateway = site.start_proxies(1)
     common = ("--proxy", gateway.thrift[0], *HISTORY)
@@ -116,10 +116,10 @@ def test_nothing_is_lost_when_proxy_and_broker_are_killed_and_started_again(site
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
 @pytest.mark.parametrize("clean", [True, False], ids=["SIGTERM", "SIGKILL"])
-def test_the_queues_of_a_proxy_that_ends_go_to_the_other(
+def test_the_queues_of_an_ended_proxy_move_to_the_other(
     children: Children, brokers: Brokers, clean: bool
 ) -> None:
-    """Four queues each, then all eight at one; nothing comes twice if the end was clean."""
+    """First four queues each, then all eight at one; a clean end causes no redelivery."""
     if clean:
         make_patient(children.folder)
     site = Site(children, brokers)
@@ -141,8 +141,8 @@ def test_the_queues_of_a_proxy_that_ends_go_to_the_other(
 def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(
     children: Children,
 ) -> None:
-    """All other keys flow at the next owner; there it is resumed, and comes in order."""
-    # No queue moves before the kill, though a process stands still for a while.
+    """The next owner delivers all other keys; after the resume this key continues in order."""
+    # No queue moves before the kill, even if a process stalls.
     with_times(children.folder, ("trust_s: 1.2", "trust_s: 3.5"), ("expiry_s: 2", "expiry_s: 4"))
     site = Site(children, EMBEDDED_ONES)
     site.start()
@@ -157,7 +157,7 @@ def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(
     stop_producing(pair)
 
     def only_that_key_waits() -> bool:
-        """Others have nothing left; of it nothing is to be handed out."""
+        """Return once only the paused key has messages left; none of them may be delivered."""
         queues = pair.gateway.queues(1)
         return (
             len(queues) == QUEUES
@@ -178,8 +178,8 @@ def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
-def test_a_proxy_that_stood_still_past_its_leases_does_no_harm_when_it_wakes(site: Site) -> None:
-    """SIGSTOP for longer than trust, leases and commits last; brokers keep it as a member."""
+def test_a_proxy_stopped_longer_than_its_leases_does_no_harm_when_it_resumes(site: Site) -> None:
+    """SIGSTOP outlasts trust, leases and commits; brokers keep the proxy as a member."""
     pair = start_pair(site)
     sleeper = pair.proxies[0]
     sleeper.pause()
@@ -190,9 +190,9 @@ def test_a_proxy_that_stood_still_past_its_leases_does_no_harm_when_it_wakes(sit
 
 @pytest.mark.slow
 @pytest.mark.feature("proxy: kill and take-over")
-def test_a_proxy_is_killed_in_the_middle_of_a_change_of_the_order_key(site: Site) -> None:
-    """The other one goes on with it: by the rule before below the switch, by the new one above.
-    While clients stand still nothing older finishes, so no change is through.
+def test_a_change_of_the_order_key_survives_a_kill_of_its_proxy(site: Site) -> None:
+    """The next owner continues: old rule below the switch, new rule above. While clients are
+    stopped no older message finishes, so no change completes.
     """
     pair, path = start_pair(site), site.children.folder / "settings.yaml"
     for consumer in pair.consumers:
@@ -217,8 +217,10 @@ def test_a_proxy_is_killed_in_the_middle_of_a_change_of_the_order_key(site: Site
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False], ids=["SIGTERM", "SIGKILL"])
-def test_what_a_client_held_goes_to_another(children: Children, clean: bool) -> None:
-    """A drained client repeats nothing; a killed one what it held, after the lease, in order."""
+def test_messages_of_an_ended_client_go_to_another(children: Children, clean: bool) -> None:
+    """A drained client causes no redelivery; a killed client's messages are redelivered in order
+    after the lease expired.
+    """
     make_patient(children.folder)
     if not clean:
         with_times(children.folder, ("visibility_timeout_s: 30", "visibility_timeout_s: 1.5"))
@@ -226,7 +228,7 @@ def test_what_a_client_held_goes_to_another(children: Children, clean: bool) -> 
     common = ("--proxy", at["thrift"], *HISTORY)
     assert children.run("produce", "orders", "--count", 1000, *common).code == 0
     consume = ("consume", "billing", *common)
-    first = children.start(*consume, "--work-ms", 100)  # long enough not to get through before
+    first = children.start(*consume, "--work-ms", 100)  # long enough not to finish earlier
     first.wait_for(100)
     if clean:
         assert first.terminate() == 0
@@ -244,15 +246,15 @@ def test_what_a_client_held_goes_to_another(children: Children, clean: bool) -> 
 
 
 @pytest.mark.slow
-def test_a_stopped_client_loses_its_leases_and_nothing_else(children: Children) -> None:
-    """SIGSTOP for longer than a lease: others go on; awake again it does no harm."""
-    make_patient(children.folder)  # the queues stay
+def test_a_stopped_client_loses_only_its_leases(children: Children) -> None:
+    """SIGSTOP outlasts a lease: other clients continue, and the resumed client does no harm."""
+    make_patient(children.folder)  # the queues do not move
     with_times(children.folder, ("visibility_timeout_s: 30", "visibility_timeout_s: 1.5"))
     _, at = start_up(children)
     common = ("--proxy", at["thrift"], *HISTORY)
     assert children.run("produce", "orders", "--count", 1000, *common).code == 0
     consume = ("consume", "billing", *common)
-    sleeper = children.start(*consume, "--work-ms", 100)  # long enough not to get through before
+    sleeper = children.start(*consume, "--work-ms", 100)  # long enough not to finish earlier
     sleeper.wait_for(100)
     sleeper.pause()
     assert children.start(*consume, "--work-ms", 10, "--until-idle", 10).wait() == 0
@@ -265,7 +267,7 @@ def test_a_stopped_client_loses_its_leases_and_nothing_else(children: Children) 
 
 
 def got_sigterm(pid: int) -> bool:
-    """None is pending: one that came before the first was taken would be none."""
+    """Return whether no SIGTERM is pending; a second one would be merged with a pending one."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     (pending,) = [line.split()[1] for line in status if line.startswith("ShdPnd:")]
     return not int(pending, 16) >> (signal.SIGTERM - 1) & 1

@@ -1,4 +1,4 @@
-"""``orderlane top`` beside a running gateway: one frame in a pipe, a live one in a terminal."""
+"""``orderlane top`` against a running gateway: one frame in a pipe, live in a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.consumers import consuming
 
 
 async def test_one_frame_for_a_pipe(tmp_path: Path) -> None:
-    """Also of queues that other proxies own."""
+    """Includes queues that other proxies own."""
     desk = Desk("a")
     quick = {"renewal_s": 0.2, "trust_s": 8, "request_timeout_s": 3}
     async with site(tmp_path, queues=2, lock=quick) as it:
@@ -53,10 +53,10 @@ async def test_one_frame_for_a_pipe(tmp_path: Path) -> None:
             desk.let_go()
 
 
-async def test_a_group_that_is_not_there_and_a_proxy_that_is_not(tmp_path: Path) -> None:
+async def test_a_missing_group_and_a_missing_proxy_are_named(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
-        refused = await it.refused("top", "nobody", "--once")
-        assert refused.startswith(f"there is no group 'nobody' at {it.at.http}")
+        refused = await it.refused("top", "unknown", "--once")
+        assert refused.startswith(f"there is no group 'unknown' at {it.at.http}")
         assert "no proxy answers" in await _refused_at("127.0.0.1:1", it)
 
 

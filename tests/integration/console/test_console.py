@@ -1,4 +1,4 @@
-"""The console's server side: files and their headers, overview, stream, figures, clients."""
+"""The console's server side: files and headers, overview, stream, series, clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def ask(http: str, path: str, **headers: str) -> tuple[int, Any, bytes]:
         return answer.status, answer.headers, await answer.read()
 
 
-async def test_the_console_and_all_its_files_come_with_a_strict_policy(tmp_path: Path) -> None:
+async def test_all_files_of_the_console_have_a_strict_policy(tmp_path: Path) -> None:
     kinds = {"css": "text/css", "html": "text/html", "js": "text/javascript"}
     async with served(tmp_path) as (_, _, http):
         for name in [*Pages().names, ""]:
@@ -66,7 +66,7 @@ async def test_the_console_and_all_its_files_come_with_a_strict_policy(tmp_path:
         assert (await ask(http, "/?token=x"))[0] == 400
 
 
-def test_the_pages_load_nothing_inline_and_nothing_from_elsewhere() -> None:
+def test_the_pages_load_only_files_of_the_proxy() -> None:
     assert "unsafe" not in POLICY
     page = (STATIC / "index.html").read_text()
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=", page)
@@ -81,7 +81,7 @@ def test_the_pages_load_nothing_inline_and_nothing_from_elsewhere() -> None:
                 assert imported in Pages().names, f"{path.name} imports {imported}"
 
 
-async def test_without_a_token_the_files_are_open_and_nothing_else(tmp_path: Path) -> None:
+async def test_without_a_token_only_the_files_are_served(tmp_path: Path) -> None:
     known = [{"name": "anna", "sha256": "0" * 64}]
     async with served(tmp_path, **{"listen.http": "0.0.0.0:0", "tokens": known}) as (_, _, http):
         local = f"127.0.0.1:{http.rpartition(':')[2]}"
@@ -91,14 +91,14 @@ async def test_without_a_token_the_files_are_open_and_nothing_else(tmp_path: Pat
             assert (await ask(local, path))[0] == 401
 
 
-async def test_no_page_of_another_site_reads_the_stream(tmp_path: Path) -> None:
+async def test_pages_of_other_sites_cannot_read_the_stream(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, _, http):
         for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.test"}):
             assert (await ask(http, "/api/events", **headers))[0] == 403
         assert (await ask(http, "/api/events", Host="evil.test"))[0] == 403
 
 
-async def test_the_stream_tells_what_the_overview_does(tmp_path: Path) -> None:
+async def test_the_stream_sends_the_overview(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, proxy, http), aiohttp.ClientSession() as session:
         async with session.get(f"http://{http}/api/events") as answer:
             assert answer.headers["Content-Type"] == "text/event-stream"
@@ -118,7 +118,7 @@ async def test_the_stream_tells_what_the_overview_does(tmp_path: Path) -> None:
         await eventually(lambda: proxy.console.events.readers == 0)
 
 
-async def test_a_page_that_leaves_as_the_stream_ends_is_no_failure(
+async def test_a_page_that_leaves_as_the_stream_ends_logs_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gone(_: web.StreamResponse, data: bytes = b"") -> None:
@@ -139,7 +139,7 @@ async def test_a_page_that_leaves_as_the_stream_ends_is_no_failure(
     assert [each for each in logs if each["log_level"] == "error"] == []
 
 
-async def test_a_page_that_does_not_read_is_cut_off(
+async def test_a_page_that_does_not_read_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(tmp_path) as (_, proxy, http):
@@ -148,7 +148,7 @@ async def test_a_page_that_does_not_read_is_cut_off(
         writer.write(f"GET /api/events HTTP/1.1\r\nHost: {http}\r\n\r\n".encode())
         await eventually(lambda: proxy.console.events.readers == 1)
         events = proxy.console.events
-        large = {"groups": "x" * 4_000_000}  # more than sockets hold
+        large = {"groups": "x" * 4_000_000}  # more than sockets buffer
         monkeypatch.setattr(proxy.console, "overview", lambda: large)
         for _ in range(60):
             events.tell()
@@ -163,7 +163,7 @@ async def test_a_page_that_does_not_read_is_cut_off(
         writer.close()
 
 
-async def test_a_proxy_ends_though_pages_follow_it(tmp_path: Path) -> None:
+async def test_a_proxy_stops_while_pages_read_its_stream(tmp_path: Path) -> None:
     async with (
         served(tmp_path) as (gateway, proxy, http),
         aiohttp.ClientSession() as session,
@@ -175,10 +175,10 @@ async def test_a_proxy_ends_though_pages_follow_it(tmp_path: Path) -> None:
             await answer.content.read()
 
 
-async def test_figures_of_the_last_hour_are_of_the_group(
+async def test_series_of_the_last_hour_belong_to_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surface, "EVERY_S", 3600)  # after the first, none but the test's
+    monkeypatch.setattr(surface, "EVERY_S", 3600)  # after the first, only samples of the test
     async with run_gateway(tmp_path) as gateway:
         proxy, at = await gateway.start_proxy()
         http = at.http
@@ -200,7 +200,7 @@ async def test_figures_of_the_last_hour_are_of_the_group(
         assert (await ask(http, "/api/groups/none/series"))[0] == 404
 
 
-async def test_clients_are_listed_with_what_they_hold(tmp_path: Path) -> None:
+async def test_clients_are_listed_with_their_leases(tmp_path: Path) -> None:
     async with run_gateway(tmp_path) as gateway:
         proxy, at = await gateway.start_proxy()
         http = at.http
@@ -224,7 +224,7 @@ async def test_clients_are_listed_with_what_they_hold(tmp_path: Path) -> None:
         assert orjson.loads(body)["clients"] == []
 
 
-async def test_messages_are_found_by_key_id_and_place(tmp_path: Path) -> None:
+async def test_messages_are_found_by_key_id_and_offset(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, _, http):
         receipts = await gateway.send(["a", "b", "a"])
         place = f"/api/groups/{GROUP}/topics/{TOPIC}/messages"
@@ -243,7 +243,7 @@ async def test_messages_are_found_by_key_id_and_place(tmp_path: Path) -> None:
         assert orjson.loads(whole["body"])["id"] == "a"
         assert whole["properties"]["KEYS"] == "a"
 
-        _, _, body = await ask(http, f"{place}?key=nobody")
+        _, _, body = await ask(http, f"{place}?key=unknown")
         assert orjson.loads(body)["messages"] == []
         for query, status in (
             ("", 400),
@@ -261,7 +261,7 @@ async def test_messages_are_found_by_key_id_and_place(tmp_path: Path) -> None:
         assert (await ask(http, other))[0] == 404
 
 
-async def test_the_document_has_the_api_and_leaves_the_pages_out(tmp_path: Path) -> None:
+async def test_the_openapi_document_omits_the_pages(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, proxy, http):
         _, _, body = await ask(http, "/api/openapi.json")
         paths = orjson.loads(body)["paths"]
@@ -270,7 +270,7 @@ async def test_the_document_has_the_api_and_leaves_the_pages_out(tmp_path: Path)
         assert document(proxy.console.operations(), version="1")["paths"].keys() <= paths.keys()
 
 
-async def test_an_address_of_several_workers_names_them_in_place_of_one_of_them(
+async def test_a_shared_address_lists_its_workers(
     tmp_path: Path,
 ) -> None:
     workers = ["127.0.0.1:1", "127.0.0.1:2"]
@@ -284,7 +284,7 @@ async def test_an_address_of_several_workers_names_them_in_place_of_one_of_them(
         assert page.status == 200
 
 
-async def test_a_sample_that_fails_once_ends_no_chart(
+async def test_one_failed_sample_does_not_end_the_series(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []

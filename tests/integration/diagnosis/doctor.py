@@ -1,4 +1,4 @@
-"""Asking ``orderlane doctor G`` beside a running gateway."""
+"""Runs of ``orderlane doctor GROUP`` against a gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEN_MINUTES_MS = [600_000]
 
 
 async def findings(it: Site, *more: str, http: str | None = None) -> list[dict[str, Any]]:
-    """What the doctor finds; its exit code says whether that is something."""
+    """Return the findings, after checking that the exit code reflects them."""
     where = ("--nameserver", it.gateway.cluster.nameserver)
     code, out, err = await it.verb("doctor", GROUP, *where, *more, "-o", "json", http=http)
     assert code in (0, 1), err
@@ -27,7 +27,7 @@ async def findings(it: Site, *more: str, http: str | None = None) -> list[dict[s
 
 
 async def first(it: Site, *more: str, http: str | None = None) -> dict[str, Any]:
-    """The first finding, and that it is one sentence or two for a person."""
+    """Return the first finding, after checking that it is one or two sentences."""
     found = await findings(it, *more, http=http)
     assert found, "nothing found"
     assert found[0]["sentence"].startswith(found[0]["what"])
@@ -36,7 +36,7 @@ async def first(it: Site, *more: str, http: str | None = None) -> dict[str, Any]
 
 
 async def until_found(it: Site) -> dict[str, Any]:
-    """The first finding of the first look that has one."""
+    """Wait for a finding and return the first."""
     for _ in range(100):
         if found := await findings(it):
             return found[0]
@@ -51,7 +51,7 @@ async def until_unfinished(it: Site, count: int) -> None:
 
 
 def failed(it: Site) -> int:
-    """How many messages wait for their retry."""
+    """Return the number of messages that wait for their retry."""
     return sum(each.retrying for each in it.gateway.statistics())
 
 

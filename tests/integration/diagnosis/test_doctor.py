@@ -1,4 +1,4 @@
-"""Each situation in which a group does not move is made, and ``orderlane doctor G`` names it."""
+"""``orderlane doctor GROUP`` names each cause for which a group makes no progress."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from thin_client.message import Message
 
 async def test_a_group_without_work_has_no_findings(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
-        assert await findings(it) == [], "nobody ever came"
+        assert await findings(it) == [], "no client has ever pulled"
         async with consuming(it.gateway, it.at.thrift, "one"):
             await it.send(*"abcabc")
             await eventually(it.gateway.all_finished, within_s=20)
@@ -43,7 +43,7 @@ async def test_a_group_without_work_has_no_findings(tmp_path: Path) -> None:
         assert out == f"group {GROUP} is idle: all its messages are finished\n"
 
 
-async def test_what_is_parked_is_told_though_it_keeps_no_group(tmp_path: Path) -> None:
+async def test_parked_messages_are_reported_though_they_block_no_group(tmp_path: Path) -> None:
     topic = {"max_deliveries": 1, "retry_intervals_ms": [0]}
     async with (
         site(tmp_path, topic=topic) as it,
@@ -62,17 +62,17 @@ async def test_what_is_parked_is_told_though_it_keeps_no_group(tmp_path: Path) -
 
 
 def _parked(it: Site) -> int:
-    """Messages of parked keys, all of them with their copies."""
+    """Return the number of messages of parked keys, once all are copied."""
     return sum(each.unfinished for each in it.gateway.statistics() if each.queue.topic != TOPIC)
 
 
-async def test_a_group_at_work_has_no_findings(tmp_path: Path) -> None:
-    """Messages wait behind others of their keys, as it should be."""
+async def test_a_busy_group_has_no_findings(tmp_path: Path) -> None:
+    """Messages wait behind others of their keys, which is normal."""
 
     looked = asyncio.Event()
 
     async def work(_: Message) -> None:
-        if not looked.is_set():  # it lasts longer than three looks of a slow machine
+        if not looked.is_set():  # longer than three runs of the doctor on a slow machine
             await asyncio.sleep(0.3)
 
     async with (
@@ -88,11 +88,11 @@ async def test_a_group_at_work_has_no_findings(tmp_path: Path) -> None:
         await eventually(it.gateway.all_finished, within_s=60)
 
 
-async def test_a_group_that_nobody_knows_is_no_finding(tmp_path: Path) -> None:
+async def test_an_unknown_group_is_an_error_not_a_finding(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         where = ("--nameserver", it.gateway.cluster.nameserver)
-        refused = await it.refused("doctor", "nobody", *where)
-        assert refused.startswith(f"there is no group 'nobody' at {it.at.http}, and no record")
+        refused = await it.refused("doctor", "unknown", *where)
+        assert refused.startswith(f"there is no group 'unknown' at {it.at.http}, and no record")
 
 
 # ---- the ten situations --------------------------------------------------------------------------
@@ -100,7 +100,7 @@ async def test_a_group_that_nobody_knows_is_no_finding(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def a_stranger(it: Site) -> AsyncIterator[None]:
-    """A consumer without a proxy has the locks of all queues of the group."""
+    """A consumer without a proxy locks all queues of the group."""
     client, queues = it.gateway.client, await it.gateway.client.queues(it.gateway.topic)
 
     async def hold() -> None:
@@ -115,7 +115,9 @@ async def a_stranger(it: Site) -> AsyncIterator[None]:
     await client.unlock(it.gateway.group, queues)
 
 
-async def test_no_owner_as_somebody_else_has_the_locks(tmp_path: Path) -> None:
+async def test_queues_without_owner_because_another_consumer_holds_the_locks(
+    tmp_path: Path,
+) -> None:
     async with site(tmp_path, queues=2) as it:
         await it.send(*"abcd")
         (lane,) = it.proxy.lanes
@@ -134,7 +136,7 @@ async def test_no_owner_as_somebody_else_has_the_locks(tmp_path: Path) -> None:
             assert await findings(it) == []
 
 
-async def test_no_owner_as_the_proxy_is_drained(tmp_path: Path) -> None:
+async def test_queues_without_owner_because_the_proxy_is_drained(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         await it.send("a")
         await it.rows("owners", "drain", it.at.http, *WHY)
@@ -180,7 +182,7 @@ async def test_a_key_is_blocked(tmp_path: Path) -> None:
         assert len(await findings(it)) == 1
 
 
-async def test_a_key_is_blocked_by_a_client_that_does_not_end(tmp_path: Path) -> None:
+async def test_a_key_is_blocked_by_a_client_that_does_not_finish(tmp_path: Path) -> None:
     desk = Desk("a")
     async with (
         site(tmp_path, topic={"visibility_timeout_s": 4.0}) as it,
@@ -235,7 +237,7 @@ async def test_a_group_is_rate_limited(tmp_path: Path) -> None:
         assert "orders.max_rate=null" in found["command"]
 
 
-async def test_no_client_pulls_and_none_ever_did(tmp_path: Path) -> None:
+async def test_no_client_has_ever_pulled(tmp_path: Path) -> None:
     async with site(tmp_path, queues=2) as it:
         await it.send(*"abcd")
         (found,) = await findings(it)
@@ -308,7 +310,7 @@ async def test_no_nameserver_answers(tmp_path: Path) -> None:
         assert out.startswith("1. the nameserver does not answer: no nameserver of 127.0.0.1:1")
 
 
-async def test_a_filter_at_the_broker_lets_nothing_pass(tmp_path: Path) -> None:
+async def test_a_filter_at_the_broker_matches_no_message(tmp_path: Path) -> None:
     async with (
         site(tmp_path, topic={"tags": "urgent"}) as it,
         consuming(it.gateway, it.at.thrift, "one"),
@@ -320,7 +322,7 @@ async def test_a_filter_at_the_broker_lets_nothing_pass(tmp_path: Path) -> None:
         assert "none of the last 40 messages reached a client" in found["sentence"]
 
 
-async def test_a_filter_among_the_actions_lets_nothing_pass(tmp_path: Path) -> None:
+async def test_a_filter_among_the_actions_matches_no_message(tmp_path: Path) -> None:
     nothing = {"filter": {"where": "key == 'z'"}}
     async with (
         site(tmp_path, topic={"actions": [nothing]}) as it,

@@ -1,4 +1,4 @@
-"""Whom ``orderlane doctor`` asks, who may be away, and what it says without a group."""
+"""The proxies that ``orderlane doctor`` queries, unreachable ones, and checks without a group."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def orderlane(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 # ---- who is asked --------------------------------------------------------------------------------
 
 
-async def test_the_proxy_that_was_named_is_away_and_others_are_asked(tmp_path: Path) -> None:
-    """Who owns the queues stands at the brokers."""
+async def test_if_the_given_proxy_is_unreachable_others_are_queried(tmp_path: Path) -> None:
+    """The owners of the queues are read from the brokers."""
     async with (
         site(tmp_path, topic={"retry_intervals_ms": TEN_MINUTES_MS}) as it,
         consuming(it.gateway, it.at.thrift, "one", handle=failing),
@@ -82,14 +82,14 @@ async def test_a_finding_of_another_proxy_is_found(tmp_path: Path) -> None:
         ("--nameserver", "127.0.0.1:99999"),
     ],
 )
-def test_an_address_that_is_none_is_no_finding(orderlane: CommandLine, where: Any) -> None:
+def test_an_invalid_address_is_an_error_not_a_finding(orderlane: CommandLine, where: Any) -> None:
     assert orderlane.problem("doctor", "billing", *where).startswith("address '")
 
 
 # ---- without a group -----------------------------------------------------------------------------
 
 
-def test_files_of_tls_to_brokers_are_looked_at(orderlane: CommandLine, tmp_path: Path) -> None:
+def test_tls_files_for_brokers_are_checked(orderlane: CommandLine, tmp_path: Path) -> None:
     settings = tmp_path / "orderlane.yaml"
     settings.write_text("broker_tls: {ca: missing.pem}")
     away = ("--nameserver", "127.0.0.1:1", "--http", "127.0.0.1:1")

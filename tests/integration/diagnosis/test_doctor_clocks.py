@@ -1,4 +1,4 @@
-"""Processes that stand still, and wall clocks that are moved: ``orderlane doctor G`` says so."""
+"""``orderlane doctor GROUP`` reports stopped processes and changed wall clocks."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _moved(http: str) -> bool:
     return any(jump["kind"] == "wall_clock" for jump in jumps)
 
 
-def test_a_proxy_that_stood_still_longer_than_it_trusts_its_locks(tmp_path: Path) -> None:
-    """As on a machine that was suspended: clients that were there are not heard of any more."""
+def test_a_proxy_that_stalled_longer_than_its_trust_in_locks(tmp_path: Path) -> None:
+    """As on a suspended machine: clients present before it have not reconnected."""
     with children_in(tmp_path) as children:
         site = Site(children, EMBEDDED_ONES)
         site.start()
@@ -55,7 +55,7 @@ def test_a_proxy_that_stood_still_longer_than_it_trusts_its_locks(tmp_path: Path
         consumer.pause()
         proxy.pause()
         _send(site, 4)
-        time.sleep(2.5)  # what it trusts its locks for, twice over
+        time.sleep(2.5)  # twice the time of its trust in locks
         proxy.resume()
         wait_until(
             lambda: look(at.http[0], "/api/process")["clock_jumps"], within_s=20, what="a jump"
@@ -69,7 +69,7 @@ def test_a_proxy_that_stood_still_longer_than_it_trusts_its_locks(tmp_path: Path
         assert max(jump["by_s"] for jump in jumps if jump["kind"] == "stood_still") >= 2.5
 
 
-def test_a_proxy_whose_wall_clock_was_moved(tmp_path: Path) -> None:
+def test_a_proxy_whose_wall_clock_was_changed(tmp_path: Path) -> None:
     clocks = Clocks.open(tmp_path / "clocks")
     if clocks.library is None:
         without("gcc not found: no clock can be moved")
@@ -90,7 +90,7 @@ def test_a_proxy_whose_wall_clock_was_moved(tmp_path: Path) -> None:
         wait_until(lambda: _moved(http), within_s=20, what="a jump")
         found = _doctor(site, http)
         assert (found[0]["cause"], found[-1]["cause"]) == ("clock_jump", "no_puller")
-        # On a machine that is very busy it may have stood still as well.
+        # On a very busy machine it may also have stalled.
         (told,) = [each["sentence"] for each in found if "was set" in each["sentence"]]
         assert "was set 60 min ahead" in told
         assert "60 min ahead of the clock of this machine" in told

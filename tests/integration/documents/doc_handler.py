@@ -1,4 +1,4 @@
-"""A client that does what the body of a message says."""
+"""A client that follows the instruction in each message's body."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from thin_client import AsyncConsumer, Message, Reject, Retry
 
 
 async def handle(message: Message) -> None:
-    """``act`` is hold, fail or reject; anything else is done, and what was redriven is mended."""
+    """Do ``act``: hold, fail or reject; any other value succeeds, and so does a redriven
+    message.
+    """
     if "ORDERLANE_REDRIVES" in message.properties:
         return
     match message.json().get("act"):

@@ -1,4 +1,4 @@
-"""What words of the documents mean where the usual ports may be somebody else's."""
+"""Words of documented commands translated to this machine, where the usual ports may be in use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import typer
 
 from tests.support.cli_words import Typed, command_of, typed
 
-#: The variable with the addresses that stand for the usual ones, as JSON by port.
+#: The variable with the addresses that replace the usual ones, as JSON by port.
 ADDRESSES = "DOC_ADDRESSES"
 _PORTS = ("--thrift-port", "--http-port")
-#: By the serving verbs: the options with which each listens at any free port.
+#: The options, by serving verb, that make it listen on any free port.
 LISTENING: Mapping[str, Sequence[str]] = {
     "up": (*_PORTS, "--nameserver-port", "--broker-port"),
     "nameserver": ("--listen",),
@@ -21,7 +21,7 @@ LISTENING: Mapping[str, Sequence[str]] = {
 
 
 def here(words: Sequence[str], addresses: Mapping[str, str]) -> list[str]:
-    """The same words, and those by which they mean what is here; wrong ones stay as they are."""
+    """Return the words with local addresses added; invalid words stay unchanged."""
     try:
         understood = typed(words)
     except typer.TyperException:
@@ -44,7 +44,7 @@ def _defaults(understood: Typed, addresses: Mapping[str, str]) -> list[str]:
     for parameter in command.params:
         default = understood.parameters.get(parameter.name)
         if understood.verb in ("broker", "proxy") and parameter.name == "nameserver":
-            default = default or "127.0.0.1:9876"  # as their settings have it
+            default = default or "127.0.0.1:9876"  # as their settings say
         if parameter.name in understood.given or parameter.name == "listen":
             continue
         address = addresses.get(str(default).rpartition(":")[2]) if isinstance(default, str) else ""

@@ -1,9 +1,9 @@
-"""Programs of the documents, as tests run them:
-``python -m tests.integration.documents.doc_programs PROGRAM WORDS…``.
+"""Programs of the documents, as tests run them: ``python -m
+tests.integration.documents.doc_programs PROGRAM WORDS…``.
 
-``orderlane`` is itself, but what listens takes any free port, and an option that stands for one of
-the usual addresses by default has the one that is meant here. ``curl`` knows the options that the
-documents use, refuses others, and fails where the answer is no success.
+``orderlane`` is the real one, but servers listen on any free port, and options whose default is one
+of the usual addresses get the local one. ``curl`` supports the options used in the documents,
+refuses others, and fails if the answer is not a success.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT_S = 30
 
 
 def run() -> None:
-    """Be that program."""
+    """Run that program."""
     program, *words = sys.argv[1:]
     if program == "curl":
         sys.exit(_curl(words))

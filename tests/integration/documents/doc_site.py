@@ -1,7 +1,7 @@
-"""Where the commands of one document are run: a folder, what the page starts, or a gateway.
+"""The environment in which the commands of one document run: a folder, and a gateway.
 
-What stands for what: the usual ports of loopback for those where things here listen; ``/tmp`` and
-the home folder for the folder of the page; ``/path/to/checkout`` for this one.
+Replacements: the usual loopback ports by those of local servers; ``/tmp`` and the home folder by
+the page's folder; ``/path/to/checkout`` by this checkout.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.support.doc_commands import is_simple, parts_of
 from tests.support.process_site import ask, look
 from thin_client import Outgoing, Producer
 
-#: By the names of a ready line: the port that documents say.
+#: Documented ports by their names in a ready line.
 PORTS = {"thrift": "9713", "http": "9714", "nameserver": "9876", "broker": "10911"}
-#: As documents call it where it is another machine.
+#: Documented names of other machines.
 _NAMESERVER = "nameserver:9876"
-#: The client that is here, as documents call one.
+#: Documented names of the local client.
 CLIENT = "host-7"
 _NAMES = {port: name for name, port in PORTS.items()}
 _USUAL = re.compile(r"\b(?:127\.0\.0\.1|localhost):(9713|9714|9876|10911)\b")
-#: Shorter times than the defaults, longer than a busy machine stands still; groups can be stored.
+#: Shorter times than the defaults, longer than a busy machine stalls; groups can be stored.
 SETTINGS = """
 group_store: nameserver
 lock: {renewal_s: 0.5, trust_s: 5, broker_lock_expiry_s: 6, request_timeout_s: 2}
@@ -44,23 +44,23 @@ ownership: {drain_s: 1}
 """
 BROKER = "{lock_expiry_s: 6, segment_bytes: 8388608}"
 _KEYS = re.compile(r"/api/groups/(?P<group>[\w-]+)/topics/[\w-]+/keys/(?P<verb>\w+)")
-#: A command whose output goes to a file: the shell's word for that alone needs a shell.
+#: A command with redirected output, which needs a shell.
 _INTO = re.compile(r"(.*[^&|<>\s])\s+(>>?\s*\S+)\s*(?:#.*)?")
-#: What a shell keeps for the commands behind it.
+#: Commands whose effects a shell keeps for later commands.
 _KEPT = ("cd", "export")
 _MODULE = (sys.executable, "-m", "tests.integration.documents.doc_programs")
 
 
 @dataclass(slots=True)
 class DocSite:
-    """What is there for a page. ``prelude``: what its shell was told and keeps."""
+    """The environment of a page. ``prelude``: earlier commands whose effects the shell keeps."""
 
     folder: Path
     children: Children
     addresses: dict[str, str] = field(default_factory=dict)
     prelude: list[str] = field(default_factory=list)
     ready: dict[str, Any] = field(default_factory=dict)
-    """The ready line of what began to serve last."""
+    """Return the ready line of the newest server."""
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     serving: dict[str, Child] = field(default_factory=dict)
     _handlers: set[tuple[str, ...]] = field(default_factory=set)
@@ -69,7 +69,7 @@ class DocSite:
     # ---- what the page types ---------------------------------------------------------------------
 
     def here(self, text: str) -> str:
-        """*text* with what stands for its addresses and folders."""
+        """Replace documented addresses and folders in *text*."""
         for port in _USUAL.findall(text):
             self.at(_NAMES[port])
         text = _USUAL.sub(lambda found: self.addresses[found[1]], text)
@@ -79,14 +79,14 @@ class DocSite:
         return text.replace("/path/to/checkout", str(ROOT)).replace("venv/bin/python", "python")
 
     def reach(self, command: Typed) -> None:
-        """Let that be there which the command asks by the default of an option."""
+        """Start the servers that the command contacts by the default of an option."""
         for value in command.parameters.values():
             if isinstance(value, str) and (found := _USUAL.fullmatch(value)):
                 self.at(_NAMES[found[1]])
 
     def serve(self, words: tuple[str, ...]) -> Child:
-        """Start ``orderlane WORDS``, which listen, and wait until they do; what served the same
-        data before has to end first.
+        """Start the server ``orderlane WORDS`` and wait until it is ready; an earlier server of the
+        same data is stopped first.
         """
         name, data = words[0], typed(words).parameters.get("data")
         name = f"{name} {data}" if name in ("up", "broker") else f"{name} {next(self.numbers)}"
@@ -98,12 +98,12 @@ class DocSite:
         return child
 
     def _end(self, name: str) -> None:
-        """SIGTERM, if it runs, and its good end."""
+        """Stop a running server with SIGTERM and check its exit."""
         if (child := self.serving.pop(name, None)) is not None:
             assert child.terminate() == 0, child.err
 
     def run(self, command: str, *, within_s: float = 60) -> Ended:
-        """Run one command as it was typed, to its end."""
+        """Run one command to its end, as typed."""
         (first, *_) = parts_of(command)
         if first.program in ("orderlane", "curl"):
             if self._plain(command):
@@ -137,7 +137,7 @@ class DocSite:
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def start(self, command: str) -> Child:
-        """Start one that does not end by itself."""
+        """Start a command that does not end by itself."""
         (first, *_) = parts_of(command)
         if first.program == "orderlane" and self._plain(command):
             return self._start(first.program, first.words)
@@ -146,7 +146,7 @@ class DocSite:
         return self.children.cold.start_command("shell", ["bash", "-ec", text], **env)
 
     def start_python(self, code: str) -> Child:
-        """Start a program of the page, in its folder."""
+        """Start a program of the page in its folder."""
         name = f"program-{next(self.numbers)}.py"
         (self.folder / name).write_text(self.here(code))
         command = [sys.executable, name]
@@ -164,7 +164,7 @@ class DocSite:
         return {**paths, "PYTHONUNBUFFERED": "1", ADDRESSES: own}
 
     def _programs(self) -> Path:
-        """A folder with the programs for shells."""
+        """Create a folder with the programs for shells."""
         folder = self.folder / ".programs"
         if not folder.exists():
             folder.mkdir()
@@ -179,7 +179,7 @@ class DocSite:
     # ---- what is there besides -------------------------------------------------------------------
 
     def gateway(self) -> None:
-        """All in one process, if the page has started nothing like it."""
+        """Start all servers in one process, unless the page has started one of them."""
         if not any(name.startswith("up ") for name in self.serving):
             (self.folder / "gateway.yaml").write_text(SETTINGS)
             (self.folder / "gateway-broker.yaml").write_text(BROKER)
@@ -187,13 +187,13 @@ class DocSite:
             self.serve(("up", "--data", "gateway-data", *files))
 
     def at(self, name: str) -> str:
-        """The address of ``thrift``, ``http``, ``nameserver`` or ``broker``."""
+        """Return the address of ``thrift``, ``http``, ``nameserver`` or ``broker``."""
         if PORTS[name] not in self.addresses:
             self.gateway()
         return self.addresses[PORTS[name]]
 
     def second_proxy(self, group: str) -> dict[str, str]:
-        """Where another proxy listens, at which *group* has a client, too."""
+        """Return the address of another proxy at which *group* has a client, too."""
         if not self._second:
             where = ("--settings", "gateway.yaml", "--nameserver", self.at("nameserver"))
             self._second = self._start("proxy", ("orderlane", "proxy", *where)).ready(within_s=60)
@@ -201,22 +201,22 @@ class DocSite:
         return self._second
 
     def has_group(self, group: str) -> bool:
-        """Whether its settings are stored."""
+        """Return whether the group's settings are stored."""
         return bool(self.look("/api/config")["store"]["versions"].get(group))
 
     def group(self, group: str, *, topic: str = "orders") -> None:
-        """Let it be there, with a client that does what messages say."""
+        """Create the group, with a client that follows the instructions in messages."""
         if self.look("/api/config")["store"] is not None and not self.has_group(group):
             topics = [{"name": topic, "order_key": "KEY", "on_exhausted": "dead_letter"}]
             self.change(f"/api/groups/{group}", method="PUT", settings={"topics": topics})
-        self.send(topic, "hello")  # which makes the topic
+        self.send(topic, "hello")  # creates the topic
         self._handle(self.at("thrift"), group, topic)
         wait_until(
             lambda: self.owned(group, topic), within_s=30, what=f"{group} owns queues of {topic}"
         )
 
     def owned(self, group: str, topic: str) -> set[str]:
-        """The queues of it that the proxy owns."""
+        """Return the group's queues that the proxy owns."""
         queues = self.look("/api/groups").get(group, {"queues": []})["queues"]
         return {each["queue"] for each in queues if each["topic"] == topic}
 
@@ -226,7 +226,9 @@ class DocSite:
             self.children.start_module("tests.integration.documents.doc_handler", *where, CLIENT)
 
     def send(self, topic: str, key: str, act: str = "", *, copies: int = 1, **more: int) -> None:
-        """Messages of *key* with whose bodies the client does *act*; *more* stands there, too."""
+        """Send a message of *key* that makes the client do *act*. *more*: further fields of the
+        body.
+        """
         known = {"act": act, "id": 7, "customer": key, "order": {"id": key}}
         body = orjson.dumps(known | more)
         with Producer(self.at("thrift")) as producer:
@@ -237,12 +239,14 @@ class DocSite:
         return look(self.at("http"), path)
 
     def change(self, path: str, *, method: str = "POST", **asked: Any) -> Any:
-        """POST or PUT to the proxy, which has to agree."""
+        """Send POST or PUT to the proxy, which must succeed."""
         return ask(self.at("http"), path, method=method, **asked)
 
 
 def understood(command: str) -> Typed | None:
-    """Its first part, if that is a verb of ours, or asks for what a verb does."""
+    """Return the command's first part if it is one of our verbs or sends a request as a verb
+    does.
+    """
     (first, *_) = parts_of(command)
     if first.program == "orderlane":
         return typed(first.words[1:])
@@ -255,7 +259,7 @@ def understood(command: str) -> Typed | None:
 
 
 def serves(command: str) -> tuple[str, ...] | None:
-    """The words behind ``orderlane`` of what listens until it is ended; None for others."""
+    """Return the words after ``orderlane`` of a server; None for other commands."""
     (first, *_) = parts_of(command)
     if first.words[:2] == ("make", "up"):
         return ("up",)
@@ -265,7 +269,9 @@ def serves(command: str) -> tuple[str, ...] | None:
 
 @contextmanager
 def doc_site(folder: Path) -> Iterator[DocSite]:
-    """All that is started ends with the context; the verbs are loaded once for all."""
+    """Run a site that stops all it started when the context ends; verbs are imported once for
+    all.
+    """
     root()
     with Children(folder, Forked) as children:
         yield DocSite(folder, children)

@@ -1,8 +1,8 @@
-"""What has to be there for a verb to make sense, and which words of a document stand for it.
+"""Preconditions of documented verbs, and local names for the documents' examples.
 
-A document says ``order-17``, ``broker-a_0@17`` or ``10.0.0.7:9714``; a stage makes such a key, dead
-letter or proxy, and gives the words that name it here. Each key is a new one, so a page may say its
-commands in any order.
+A document says ``order-17``, ``broker-a_0@17`` or ``10.0.0.7:9714``; a stage creates such a key,
+dead letter or proxy and returns the words that name it here. Each key is a new one, so a page may
+list its commands in any order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.integration.documents.doc_site import CLIENT, DocSite
 from tests.support.cli_words import Typed
 from tests.support.histories import Story
 
-#: Words of the document, and what stands for them here.
+#: Documented words and their local replacements.
 Words = dict[str, str]
 #: Messages that a stage sends, so that each queue has some.
 _SENT = 40
@@ -27,13 +27,13 @@ _WITHIN_S = 30
 
 
 def staged(site: DocSite, command: Typed) -> Words:
-    """Set the stage for it; its words that have to be others."""
+    """Prepare the command and return the words to replace."""
     stage = STAGES.get(command.verb)
     return {} if stage is None else stage(site, command.parameters)
 
 
 def replaced(text: str, words: Mapping[str, str]) -> str:
-    """*text* with all *words* that stand in it alone replaced, longer ones first."""
+    """Replace all *words* that stand alone in *text*, longer ones first."""
     if not words:
         return text
     longest = sorted(words, key=len, reverse=True)
@@ -51,7 +51,7 @@ def _group(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _own_group(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """One that no other command of the page needs as it was, with a topic of its own."""
+    """Use a group that no other command of the page needs unchanged, with a topic of its own."""
     number = next(site.numbers)
     group, topic = f"{said['group']}-{number}", f"orders-{number}"
     site.group(group, topic=topic)
@@ -65,14 +65,14 @@ def _paused_group(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _new_group(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """A store that has none of that name."""
+    """Use a store without a group of that name."""
     if site.has_group(said["group"]):
         site.change(f"/api/groups/{said['group']}", method="DELETE")
     return {}
 
 
 def _stored_group(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """As the page made it, if it did; no client is there."""
+    """Keep the group as the page created it, without clients."""
     if not site.has_group(said["group"]):
         topics = [{"name": "orders", "order_key": "KEY"}]
         path = f"/api/groups/{said['group']}"
@@ -88,7 +88,7 @@ def _group_with_messages(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _messages(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """A message for a client that is alone in its group."""
+    """Send a message for the only client of its group."""
     number = next(site.numbers)
     topics = list(said.get("topics") or ["orders"])
     words = {topic: f"{topic}-{number}" for topic in topics}
@@ -110,7 +110,7 @@ def _state(site: DocSite, group: str, key: str) -> dict[str, Any]:
 
 
 def _has(site: DocSite, group: str, key: str, *states: str) -> dict[str, Any]:
-    """What the proxy says of a key, once it is in one of *states*."""
+    """Return the proxy's view of a key, once it is in one of *states*."""
     wait_until(
         lambda: _state(site, group, key)["state"] in states,
         within_s=_WITHIN_S,
@@ -120,7 +120,7 @@ def _has(site: DocSite, group: str, key: str, *states: str) -> dict[str, Any]:
 
 
 def _failed(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """A key whose first message failed, and another one behind it."""
+    """Create a key whose first message failed, with a second one behind it."""
     group, key = said["group"], f"{said['key']}-{next(site.numbers)}"
     site.group(group)
     site.send("orders", key, "fail", copies=2)
@@ -152,7 +152,7 @@ def _parked(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _parked_one(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """All keys are those that other commands parked."""
+    """Create parked keys, unless other commands of the page did."""
     return {} if said["every"] else _parked(site, said)
 
 
@@ -163,7 +163,7 @@ def _redriven(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _audited(site: DocSite, _: Mapping[str, Any]) -> Words:
-    """Something that was changed."""
+    """Make one change, so that the audit topic has a record."""
     _paused(site, {"group": "billing", "key": "order-17"})
     return {}
 
@@ -213,7 +213,7 @@ def _dead_letters_redriven(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _committed(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """A group that has finished all messages, some of them in the queue of the command."""
+    """Use a group that has finished all messages, some of them in the command's queue."""
     words = _own_group(site, said)
     group, topic = words[said["group"]], words["orders"]
     (queue, *_) = said.get("queue") or ("broker-a_0",)
@@ -241,7 +241,7 @@ def _committed(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _second_proxy(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """Two that share the queues of a group; the queue of the command is the first one's."""
+    """Start two proxies that share the queues of a group; the first owns the command's queue."""
     group = said.get("group") or "billing"
     site.group(group)
     http = site.second_proxy(group)["http"]
@@ -255,13 +255,13 @@ def _second_proxy(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _drained_proxy(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """The second one, drained by the page or not."""
+    """Use the second proxy, drained by the page or not."""
     site.group("billing")
     return {said["node"]: site.second_proxy("billing")["http"]}
 
 
 def _history(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """A good run in each folder that the page names."""
+    """Write a valid history into each folder that the page names."""
     story = Story()
     for offset in range(20):
         story.sent(offset)
@@ -272,7 +272,7 @@ def _history(site: DocSite, said: Mapping[str, Any]) -> Words:
 
 
 def _certificates(site: DocSite, said: Mapping[str, Any]) -> Words:
-    """Files for the names of certificates and keys, if some are given."""
+    """Create files for the names of certificates and keys, if there are any."""
     names = ("tls_certificate", "tls_key", "tls_client_ca")
     if not any(said.get(name) for name in names):
         return {}

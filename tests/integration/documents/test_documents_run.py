@@ -1,7 +1,7 @@
-"""The commands and programs of the documents do what is written there, page by page, as printed.
+"""The commands and programs of the documents work as printed, page by page.
 
-What is not run stands in ``tests/support/doc_exceptions.py``; what stands for the names of a page
-in ``doc_site.py`` and ``doc_stages.py`` there.
+Exceptions are listed in ``tests/support/doc_exceptions.py``; replacements of a page's names in
+``doc_site.py`` and ``doc_stages.py``.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from tests.support.doc_words import PAGES, blocks_in, commands_in, name_of
 
 pytestmark = pytest.mark.slow
 
-#: Verbs that go on until somebody ends them, which is done after their first line.
+#: Verbs that run until stopped, which happens after their first line.
 ENDLESS = ("consume", "audit tail")
-#: Exit codes that are not 0 alone: doctor finds something, which is what it is asked for.
+#: Allowed exit codes besides 0: the purpose of doctor is to find something.
 CODES = {"doctor": (0, 1)}
-#: Lines that a command prints, as the page says.
+#: Lines that a command prints, according to the page.
 LINES = {"venv/bin/python quickstart.py": 10}
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of a page: what it needs, and when it has done what it should. It is ended then,
-    or with the page if others count on it.
+    """A program of a page: its requirements, and the condition that ends it. It is stopped then, or
+    at the end of the page if other programs need it.
     """
 
     until: Callable[[DocSite, Child], bool]
     sends: tuple[str, ...] = ()
-    """To these topics, before."""
+    """Messages to send to these topics before."""
     stays: bool = False
 
 
@@ -77,7 +77,7 @@ PROGRAMS = {
 
 
 def run_page(site: DocSite, blocks: list[Block]) -> None:
-    """One block after the other; what goes on ends well with the page."""
+    """Run one block after the other; running servers must stop cleanly with the page."""
     going, files = [], dict[str, str]()
     for block in blocks:
         if block.file is not None:
@@ -98,7 +98,7 @@ def run_page(site: DocSite, blocks: list[Block]) -> None:
 
 
 def run_program(site: DocSite, block: Block, program: Program) -> Child:
-    """Start it, and wait until it has done what it should."""
+    """Start the program and wait until its condition holds."""
     for topic in program.sends:
         site.send(topic, "customer-1", cents=1)
     child = site.start_python(block.text)
@@ -114,7 +114,7 @@ def run_program(site: DocSite, block: Block, program: Program) -> Child:
 
 
 def run_command(site: DocSite, command: Command) -> None:
-    """To its end, or until it serves; what it comes to has to be right."""
+    """Run a command to its end, or until it is ready, and check the result."""
     known = understood(command.text)
     text = site.here(command.text)
     if known is not None:
@@ -141,7 +141,7 @@ def run_command(site: DocSite, command: Command) -> None:
 
 
 def compare(command: Command, ended: Ended) -> None:
-    """What is shown below it: the head of the table, and the first word of each line."""
+    """Assert that the output has the documented table head and first words of lines."""
     if command.shown:
         head, *rows = [line.split() for line in command.shown]
         real, *real_rows = [line.split() for line in ended.out.splitlines()]
@@ -155,12 +155,12 @@ def has_something_to_run(page: Path) -> bool:
 
 
 @pytest.mark.parametrize("page", [*filter(has_something_to_run, PAGES)], ids=name_of)
-def test_what_stands_there_is_so(page: Path, tmp_path: Path) -> None:
+def test_documented_commands_work(page: Path, tmp_path: Path) -> None:
     with doc_site(tmp_path) as site:
         run_page(site, list(blocks_in(page)))
 
 
-def test_tables_name_what_there_is() -> None:
+def test_tables_name_existing_commands() -> None:
     assert STAGES.keys() | set(ENDLESS) | CODES.keys() <= verbs().keys()
     blocks = {(block.page, block.section) for page in PAGES for block in blocks_in(page)}
     assert PROGRAMS.keys() <= blocks
@@ -180,6 +180,6 @@ def test_tables_name_what_there_is() -> None:
         ("```sh\ncat missing.txt\n```", "missing.txt"),
     ],
 )
-def test_what_is_wrong_there_is_found(page: str, wrong: str, tmp_path: Path) -> None:
+def test_wrong_commands_are_found(page: str, wrong: str, tmp_path: Path) -> None:
     with doc_site(tmp_path) as site, pytest.raises(Exception, match=wrong):
         run_page(site, blocks_of("page.md", page))

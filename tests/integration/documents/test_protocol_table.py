@@ -1,4 +1,4 @@
-"""The table of request codes in docs/protocol.md says what is served."""
+"""The table of request codes in docs/protocol.md equals the served codes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.protocol_table import (
 )
 
 
-async def test_the_codes_served_are_those_of_the_document(tmp_path: Path) -> None:
-    """If this fails: a handler came or went, and its row in docs/protocol.md did not."""
+async def test_the_served_codes_are_documented(tmp_path: Path) -> None:
+    """A failure means that a handler was added or removed without its row in docs/protocol.md."""
     tables = documented()
     assert list(tables) == [BROKER, TO_CLIENTS, NAMESERVER, LATER, NEVER]
     async with run_broker(tmp_path) as cluster:
@@ -27,7 +27,7 @@ async def test_the_codes_served_are_those_of_the_document(tmp_path: Path) -> Non
     assert NameServer().server.codes == set(tables[NAMESERVER])
 
 
-def test_our_names_of_codes_are_those_of_the_document() -> None:
+def test_the_names_of_codes_are_documented() -> None:
     names = all_documented()
     assert {code.value: names.get(code.value) for code in RequestCode} == {
         code.value: code.name for code in RequestCode

@@ -21,7 +21,7 @@ WHY = ("--reason", "it is stuck")
 
 
 class Desk:
-    """A handler that notes what it got, and holds the keys in ``held`` until they are let go."""
+    """A handler that records messages, and holds the keys in ``held`` until they are released."""
 
     def __init__(self, *held: str) -> None:
         self.held = {key: asyncio.Event() for key in held}
@@ -53,11 +53,11 @@ class Site:
         await self.gateway.send(keys, body="{key}:{n}")
 
     async def verb(self, *words: str, http: str | None = None) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of ``orderlane WORDS``."""
+        """Return exit code, stdout and stderr of ``orderlane WORDS``."""
         return await orderlane(*words, "--http", http or self.at.http)
 
     async def rows(self, *words: str, http: str | None = None) -> list[dict[str, Any]]:
-        """What a verb that succeeds prints as JSON."""
+        """Return the JSON output of a verb that succeeds."""
         code, out, err = await self.verb(*words, "-o", "json", http=http)
         async with asyncio.timeout(20):
             while HANDED_OVER in err:  # a busy machine may move a queue meanwhile
@@ -67,7 +67,7 @@ class Site:
         return list(orjson.loads(out))
 
     async def refused(self, *words: str, http: str | None = None) -> str:
-        """The one sentence of a verb that fails."""
+        """Return the error of a verb that fails, which must be one sentence."""
         code, out, err = await self.verb(*words, http=http)
         assert (code, out) == (2, ""), (code, out, err)
         assert err.count("\n") == 1, err
@@ -89,5 +89,5 @@ async def site(folder: Path, **options: Any) -> AsyncIterator[Site]:
 
 
 def judged(gateway: Gateway) -> None:
-    """The histories keep every promise."""
+    """Assert that the histories are free of violations."""
     assert gateway.verify().violations == {}

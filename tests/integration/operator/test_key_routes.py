@@ -1,4 +1,4 @@
-"""What operators may ask of single keys over HTTP, and what they are told if it is wrong."""
+"""Requests on single keys over HTTP, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_KEY = "key should be the order key, a string"
 NO_FIELD = "unknown field 'resaon': did you mean reason?"
 REASON = "should be a one-line reason for the audit topic"
 NO_OFFSET = "offset should be the required offset of the key's first message"
-NO_ANEW = "anew should be true or false: reset the count of deliveries"
+NO_RESET = "anew should be true or false: reset the count of deliveries"
 NO_NOTE = "note should be a note of one line and at most 500 characters; empty to remove it"
 WRONG: list[tuple[str, Any, int, str]] = [
     ("/hop", {"key": "a"}, 404, f"unknown path {KEYS}/hop: see /api/openapi.json"),
@@ -28,7 +28,7 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("/redrive", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
     ("/pause", {"key": "a"}, 400, f"reason is missing: it {REASON}"),
     ("/skip", {"key": "a", "reason": "x", "offset": -1}, 400, NO_OFFSET),
-    ("/retry", {"key": "a", "reason": "x", "anew": 1}, 400, NO_ANEW),
+    ("/retry", {"key": "a", "reason": "x", "anew": 1}, 400, NO_RESET),
     ("/note", {"key": "a", "reason": "x", "note": "n" * 501}, 400, NO_NOTE),
     ("/note", {"key": "a", "reason": "x", "note": "a\nb"}, 400, NO_NOTE),
     ("/redrive", {"key": "a", "reason": "x", "rate": "5"}, 400, NO_RATE),
@@ -39,7 +39,7 @@ WRONG: list[tuple[str, Any, int, str]] = [
 ]
 
 
-async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
+async def test_an_invalid_request_gets_one_sentence(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, queues=1) as gateway, aiohttp.ClientSession() as http:
         _, at = await gateway.start_proxy()
 

@@ -1,4 +1,4 @@
-"""What the command does to single keys of a running gateway, and what it says if it cannot."""
+"""Effects and errors of ``orderlane key`` verbs on a running gateway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.consumers import consuming
 
 BLOCK = {"on_exhausted": "block", "retry_intervals_ms": [600_000]}
 WHY = ("--reason", "a test")
-#: No queue is in doubt where a machine stands still for seconds.
+#: Long enough that no queue moves when the machine stalls for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
@@ -38,7 +38,7 @@ def orderlane(
 async def rows(
     command: CommandLine, at: Addresses, gateway: Gateway, verb: str, *words: str
 ) -> list[dict[str, Any]]:
-    """What ``orderlane key VERB`` prints."""
+    """Return the rows printed by ``orderlane key VERB``."""
     given = ["key", verb, gateway.group, *words, "--http", at.http, "-o", "json"]
     async with asyncio.timeout(60):
         ended = await asyncio.to_thread(command, *given)
@@ -53,7 +53,7 @@ async def rows(
 async def problem(
     command: CommandLine, at: Addresses, gateway: Gateway, verb: str, *words: str
 ) -> str:
-    """The sentence with which it ends if it cannot."""
+    """Return the error of a verb that fails, which must be one sentence."""
     given = ["key", verb, gateway.group, *words, "--http", at.http]
     ended = await asyncio.to_thread(command, *given)
     assert (ended.code, ended.out) == (2, ""), ended
@@ -61,7 +61,7 @@ async def problem(
 
 
 async def on_record(gateway: Gateway) -> list[tuple[str, str, Any]]:
-    """Verb, target and ``after`` of all audit records, once what failed was left out."""
+    """Return verb, target and ``after`` of all audit records without the failed changes."""
     page = await Audit(gateway.client, NullHistory()).read(AuditWish(group=gateway.group))
     return [(each.change.verb, each.change.target, each.change.after) for each in page.records]
 
@@ -75,11 +75,11 @@ async def whole(at: Addresses, gateway: Gateway, verb: str) -> dict[str, Any]:
 
 
 def count(gateway: Gateway, name: str) -> int:
-    """Of all owned queues."""
+    """Return the totals of all owned queues."""
     return sum(getattr(each, name) for each in gateway.statistics())
 
 
-async def test_a_paused_key_waits_and_its_next_owner_keeps_it_so(
+async def test_a_paused_key_stays_paused_at_the_next_owner(
     tmp_path: Path, orderlane: CommandLine
 ) -> None:
     desk = Desk()
@@ -110,7 +110,7 @@ async def test_a_paused_key_waits_and_its_next_owner_keeps_it_so(
     assert report.clean, report.violations
 
 
-async def test_a_note_on_a_paused_key_goes_to_the_next_owner_and_ends_with_the_pause(
+async def test_a_note_on_a_paused_key_moves_to_the_next_owner_and_ends_with_the_pause(
     tmp_path: Path, orderlane: CommandLine
 ) -> None:
     desk = Desk()
@@ -141,7 +141,9 @@ async def test_a_note_on_a_paused_key_goes_to_the_next_owner_and_ends_with_the_p
     assert report.clean, report.violations
 
 
-async def test_a_paused_group_waits_over_a_restart(tmp_path: Path, orderlane: CommandLine) -> None:
+async def test_a_paused_group_stays_paused_after_a_restart(
+    tmp_path: Path, orderlane: CommandLine
+) -> None:
     desk = Desk()
     async with run_gateway(tmp_path, queues=2, lock=PATIENT) as gateway:
         proxy, at = await gateway.start_proxy()
@@ -195,10 +197,8 @@ async def test_a_message_that_blocks_its_key_is_skipped_or_retried(
     assert report.clean, report.violations
 
 
-async def test_a_key_that_reads_like_bytes_in_hex_is_the_text_that_was_sent(
-    tmp_path: Path, orderlane: CommandLine
-) -> None:
-    """As digests and addresses do. It is paused before there is a message of it, too."""
+async def test_a_key_that_looks_like_hex_is_text(tmp_path: Path, orderlane: CommandLine) -> None:
+    """Digests and addresses are such keys. One is also paused before its first message."""
     digest = "0xfeedfacecafe"
     desk = Desk(digest)
     async with run_gateway(tmp_path, queues=1, topic=BLOCK, lock=PATIENT) as gateway:
@@ -245,7 +245,7 @@ async def test_a_parked_message_is_skipped_among_its_copies(
     assert report.clean, report.violations
 
 
-async def test_a_pause_holds_at_all_proxies(tmp_path: Path, orderlane: CommandLine) -> None:
+async def test_a_pause_applies_at_all_proxies(tmp_path: Path, orderlane: CommandLine) -> None:
     desk = Desk()
     async with run_gateway(tmp_path, queues=4, lock=PATIENT) as gateway:
         one, first = await gateway.start_proxy()
@@ -272,15 +272,13 @@ async def test_a_pause_holds_at_all_proxies(tmp_path: Path, orderlane: CommandLi
             await eventually(lambda: all(each.paused for each in gateway.statistics()))
 
 
-def test_a_reason_is_needed(orderlane: CommandLine) -> None:
+def test_a_reason_is_required(orderlane: CommandLine) -> None:
     for verb in ("pause", "resume", "skip", "retry", "park", "stop"):
         said = orderlane.problem("key", verb, "billing", "a")
         assert said == f"Missing option '--reason'; see orderlane key {verb} --help"
 
 
-async def test_the_keys_that_matter_are_shown_and_what_happened_to_them(
-    tmp_path: Path, orderlane: CommandLine
-) -> None:
+async def test_lists_of_keys_and_their_history(tmp_path: Path, orderlane: CommandLine) -> None:
     desk = Desk("a")
     async with run_gateway(tmp_path, queues=1, topic=BLOCK, lock=PATIENT) as gateway:
         _, at = await gateway.start_proxy()
@@ -309,13 +307,13 @@ async def test_the_keys_that_matter_are_shown_and_what_happened_to_them(
             (paused,) = await shown("keys", "paused", gateway.group)
             assert (paused["key"], paused["state"], paused["reason"]) == ("c", "paused", "a test")
             assert (await shown("key", "show", gateway.group, "a"))[0]["key"] == "a"
-            assert await shown("key", "show", gateway.group, "nobody") == []
+            assert await shown("key", "show", gateway.group, "unknown") == []
             await rows(orderlane, at, gateway, "skip", "a", *WHY)
             told = [each["what"] for each in await shown("key", "history", gateway.group, "a")]
             assert told[:1] == ["failed"]
             assert set(told[1:3]) == {"key skip", "finished: skipped"}
             changes = await shown("audit", "ls", "--group", gateway.group, "--target", "a")
             assert [each["verb"] for each in changes] == ["key skip"]
-            for words in (("keys", "top", "nobody"), ("key", "show", "nobody", "a")):
+            for words in (("keys", "top", "unknown"), ("key", "show", "unknown", "a")):
                 said = await asyncio.to_thread(orderlane, *words, "--http", at.http)
-                assert (said.code, "has no group 'nobody'" in said.err) == (2, True)
+                assert (said.code, "has no group 'unknown'" in said.err) == (2, True)

@@ -1,4 +1,4 @@
-"""``orderlane keys`` and what shows single keys, by the real command, over two proxies."""
+"""``orderlane keys`` and verbs that show single keys, run over two proxies."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.support.consumers import consuming
 from tests.support.verbs import orderlane
 
 KEYS = "abcdefgh"
-#: No queue is in doubt where a machine stands still for seconds.
+#: Long enough that no queue moves when the machine stalls for seconds.
 LOCK = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 WHY = ("--reason", "ask the customer")
 
 
 def shared(it: Site, other: Proxy, *, unfinished: int) -> bool:
-    """Each has half of the queues, and so many messages are read."""
+    """Wait until each proxy owns half of the queues and all *count* messages are read."""
     figures = [[each for lane in p.lanes for each in lane.statistics()] for p in (it.proxy, other)]
     read = sum(each.unfinished for some in figures for each in some)
     return [len(some) for some in figures] == [2, 2] and read == unfinished
 
 
-async def test_keys_of_all_proxies_are_shown_whichever_is_asked(tmp_path: Path) -> None:
+async def test_any_proxy_shows_the_keys_of_all(tmp_path: Path) -> None:
     desk = Desk(*KEYS)
     async with site(tmp_path, queues=4, lock=LOCK) as it:
         other, there = await it.gateway.start_proxy()
@@ -50,7 +50,7 @@ async def test_keys_of_all_proxies_are_shown_whichever_is_asked(tmp_path: Path) 
 
             await it.rows("key", "pause", GROUP, "d", *WHY)
             history = await it.rows("key", "history", GROUP, "d", http=there.http)
-            assert [row["what"] for row in history].count("key pause") == 2  # a record a proxy
+            assert [row["what"] for row in history].count("key pause") == 2  # one record per proxy
             paused = await it.rows("keys", "paused", GROUP, http=there.http)
             assert {row["key"] for row in paused} == {"d"}
             assert len({row["queue"] for row in paused}) == 4
@@ -59,8 +59,8 @@ async def test_keys_of_all_proxies_are_shown_whichever_is_asked(tmp_path: Path) 
             desk.let_go()
 
 
-async def test_queues_that_are_not_shown_are_named(tmp_path: Path) -> None:
-    """Those that nobody owns, and those whose owner cannot be asked."""
+async def test_omitted_queues_are_named(tmp_path: Path) -> None:
+    """Queues without an owner, and queues whose owner is unreachable."""
     async with site(tmp_path, queues=4, lock=LOCK) as it:
         code, _, err = await it.verb("keys", "blocked", GROUP)
         all_queues = ", ".join(f"broker-a_{number}" for number in range(4))
@@ -86,5 +86,5 @@ async def test_queues_that_are_not_shown_are_named(tmp_path: Path) -> None:
                 f"orderlane: {', '.join(hidden)} not shown: its owner publishes no HTTP"
                 " address: see orderlane owners ls\n"
             )
-        code, _, err = await orderlane("keys", "top", "nobody", "--http", it.at.http)
+        code, _, err = await orderlane("keys", "top", "unknown", "--http", it.at.http)
         assert (code, err.count("\n")) == (2, 1)

@@ -1,4 +1,4 @@
-"""``orderlane order-key`` by its words, against a gateway that keeps groups in a store."""
+"""``orderlane order-key`` against a gateway that keeps groups in a store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def filled(running: Running) -> Running:
-    """With 3,000 orders of 100 customers, sent by customer: a third belongs to one of them."""
+    """A gateway with 3,000 orders of 100 customers, ordered by customer; one has a third of
+    them.
+    """
     asyncio.run(_fill(running))
     return running
 
@@ -94,7 +96,7 @@ def orderlane(
 
 
 def asked_of(running: Running, path: str) -> bytes:
-    """What the admin API answers, which a slow machine computes for a while."""
+    """Return the admin API's answer, which takes a while on a slow machine."""
     return ask_proxy(running.http, path, timeout_s=60)
 
 
@@ -102,9 +104,7 @@ def by_candidate(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["candidate"]: row for row in rows}
 
 
-def test_lint_finds_the_candidates_and_says_what_each_would_do(
-    orderlane: CommandLine, filled: Running
-) -> None:
+def test_lint_finds_candidates_and_compares_them(orderlane: CommandLine, filled: Running) -> None:
     where = filled.where
     told = orderlane("order-key", "lint", "fixed", *where, "-o", "json").json
     found = by_candidate(told["candidates"])
@@ -112,7 +112,7 @@ def test_lint_finds_the_candidates_and_says_what_each_would_do(
     assert told["messages"] == MESSAGES
     assert set(found) == {"QID", "KEY", "$.n", "$.customer", "$.country", "$.item.id"}
     customer = found["$.customer"]
-    share = (MESSAGES / 3 + 20) / MESSAGES  # c0 is every third, and some of the others
+    share = (MESSAGES / 3 + 20) / MESSAGES  # c0 has every third message, and some of the others
     assert customer["top1_share"] == pytest.approx(share, abs=0.01)
     assert customer["max_speedup"] == pytest.approx(1 / customer["top1_share"])
     assert (customer["scattered_keys"], customer["missing"]) == (0, 0)
@@ -127,7 +127,7 @@ def test_lint_finds_the_candidates_and_says_what_each_would_do(
     assert "keeps no order here; 2 of 2 keys stand in several queues" in table.err
 
 
-def test_a_sample_is_of_the_newest_messages_and_leaves_no_trace(
+def test_a_sample_has_the_newest_messages_and_changes_nothing(
     orderlane: CommandLine, filled: Running
 ) -> None:
     before = asked_of(filled, "/api/groups")
@@ -141,9 +141,7 @@ def test_a_sample_is_of_the_newest_messages_and_leaves_no_trace(
     assert {row["committed"] for row in lag} == {None}
 
 
-def test_the_admin_api_has_the_report_of_a_bounded_sample(
-    orderlane: CommandLine, filled: Running
-) -> None:
+def test_the_admin_api_reports_on_a_bounded_sample(orderlane: CommandLine, filled: Running) -> None:
     told = orjson.loads(asked_of(filled, "/api/groups/fixed/order-key?sample=5000&workers=16"))
     lint = orderlane(
         *("order-key", "lint", "fixed", *filled.where, "--sample", 5000, "--workers", 16),
@@ -156,7 +154,7 @@ def test_the_admin_api_has_the_report_of_a_bounded_sample(
         with pytest.raises(OrderlaneError, match=f"answers {status}"):
             asked_of(filled, f"/api/groups/fixed/order-key?{query}")
     with pytest.raises(OrderlaneError, match="answers 404"):
-        asked_of(filled, "/api/groups/nobody/order-key")
+        asked_of(filled, "/api/groups/unknown/order-key")
 
 
 def test_simulate_ranks_candidates_and_names_the_best(
@@ -189,7 +187,7 @@ def test_simulate_ranks_candidates_and_names_the_best(
 
 
 @pytest.mark.slow
-def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled: Running) -> None:
+def test_the_admin_api_simulates_like_the_verb(orderlane: CommandLine, filled: Running) -> None:
     report = "/api/groups/fixed/order-key?sample=5000&workers=8"
     asked = ("order-key", "simulate", "fixed", *filled.where, "--sample", 5000, "--workers", 8)
 
@@ -211,7 +209,7 @@ def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("lint", "nobody"), "there is no group 'nobody'"),
+        (("lint", "unknown"), "there is no group 'unknown'"),
         (("lint", "fixed", "--topic", "x"), "group 'fixed' has no topic 'x'; its topics: orders"),
         (("lint", "fixed", "--candidate", "id"), "order key 'id' is neither QID nor KEY"),
         (("lint", "fixed", "--candidate", "QID", "--candidate", "QID"), "'QID' is named twice"),
@@ -219,13 +217,13 @@ def test_the_admin_api_simulates_as_the_verb_does(orderlane: CommandLine, filled
         (("simulate", "fixed", "--service-ms", "p50=9,p99=3"), "expected 0.001 <= p50 <= p99"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(
+def test_invalid_arguments_are_one_sentence(
     orderlane: CommandLine, filled: Running, words: tuple[str, ...], sentence: str
 ) -> None:
     assert sentence in orderlane.problem("order-key", *words, *filled.where)
 
 
-def test_a_group_of_a_settings_file_is_changed_there(
+def test_a_group_from_a_settings_file_must_be_changed_there(
     orderlane: CommandLine, filled: Running
 ) -> None:
     said = orderlane.problem("order-key", "rollout", "fixed", "QID", *WHY, "--http", filled.http)
@@ -235,7 +233,7 @@ def test_a_group_of_a_settings_file_is_changed_there(
 
 
 async def _handle_some(running: Running, group: str) -> None:
-    """Until its queues are owned, and a few messages are handled."""
+    """Run a client until its queues are owned and ``MESSAGES`` messages are handled."""
     handled = 0
     consumer = AsyncConsumer(running.thrift, group=group, concurrency=4)
 
@@ -249,7 +247,7 @@ async def _handle_some(running: Running, group: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_rollout_is_shown_until_all_queues_are_through(
+def test_a_rollout_is_shown_until_all_queues_have_switched(
     orderlane: CommandLine, filled: Running, tmp_path: Path
 ) -> None:
     http = ("--http", filled.http)
@@ -271,7 +269,10 @@ def test_a_rollout_is_shown_until_all_queues_are_through(
         "order-key", "rollout", "stored", "$.customer", *http
     )
 
-    for order_key in ("$.customer", "KEY"):  # and back, which is no older file
+    for order_key in (
+        "$.customer",
+        "KEY",
+    ):  # and back, which the proxy does not take for an older file
         done = orderlane(
             *("order-key", "rollout", "stored", order_key, *WHY, *http, "-o", "json"),
             *("--timeout", 60),

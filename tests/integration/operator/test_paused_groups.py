@@ -1,4 +1,4 @@
-"""``orderlane groups pause`` and ``resume``, by the real command, over two proxies."""
+"""``orderlane groups pause`` and ``resume`` run over two proxies."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from tests.support.consumers import consuming
 from tests.support.verbs import orderlane
 
 WHY = ("--reason", "the bank is closed")
-#: No queue is in doubt where a machine stands still for seconds.
+#: Long enough that no queue moves when the machine stalls for seconds.
 PATIENT = {"renewal_s": 0.5, "trust_s": 9.0, "request_timeout_s": 5.0}
 
 
-async def test_a_group_is_paused_at_all_proxies_and_over_a_hand_over(tmp_path: Path) -> None:
-    """Nothing is handed out once the command has ended, whoever owns the queues by then."""
+async def test_a_paused_group_is_paused_at_all_proxies_and_after_a_hand_over(
+    tmp_path: Path,
+) -> None:
+    """No message is delivered after the command has ended, at any owner."""
     desk = Desk()
     async with site(tmp_path, queues=4, lock=PATIENT) as it:
         other, there = await it.gateway.start_proxy()
@@ -69,7 +71,7 @@ async def test_a_group_is_paused_at_all_proxies_and_over_a_hand_over(tmp_path: P
     judged(it.gateway)
 
 
-async def test_an_owner_without_an_address_is_told_of_and_paused_where_it_can_be_asked(
+async def test_an_owner_without_an_address_is_named_and_other_owners_are_paused(
     tmp_path: Path,
 ) -> None:
     desk = Desk()
@@ -98,7 +100,7 @@ async def test_an_owner_without_an_address_is_told_of_and_paused_where_it_can_be
             assert len(rows) == 2
 
 
-async def test_a_pause_that_cannot_be_is_told_in_a_sentence(tmp_path: Path) -> None:
+async def test_an_invalid_pause_is_one_sentence(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         for verb in ("pause", "resume"):
             assert await it.refused("groups", verb, GROUP) == (
@@ -117,7 +119,7 @@ async def test_a_pause_that_cannot_be_is_told_in_a_sentence(tmp_path: Path) -> N
 
 
 async def test_queues_that_are_not_paused_are_named() -> None:
-    """The others are, and the command does not end as if all were."""
+    """The others are paused, and the exit code reports the failure."""
     answers = {
         "one:1": {
             "queues": ["orders/a_0"],

@@ -1,6 +1,6 @@
-"""Pauses and resumes that several people ask for at the same time.
+"""Concurrent pauses and resumes of the same key.
 
-Real upstream parts on brokers in memory.
+Uses real upstream components and in-memory brokers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEY = b"k"
 
 
 class Broker:
-    """Stores nothing until it may; then the records that wait fail, or not."""
+    """Holds records until released, then stores them or fails."""
 
     def __init__(self, us: Upstream) -> None:
         self.may = asyncio.Event()
@@ -50,8 +50,8 @@ async def _desks() -> AsyncIterator[tuple[Upstream, KeyVerbs, Broker]]:
         yield us, KeyVerbs(us.context, owned.parking), Broker(us)
 
 
-async def test_who_asks_for_the_same_pause_is_answered_once_it_is_on_record() -> None:
-    """R4: killed before that, its next owner would hand the key out."""
+async def test_a_concurrent_pause_is_answered_once_it_is_recorded() -> None:
+    """R4: after a kill before that record, the next owner would deliver the key."""
     async with _desks() as (us, verbs, broker):
         pauses = [spawn(verbs.pause(KEY, act), name=f"pause {act.by}") for act in (ANN, BEN)]
         await eventually(lambda: KEY in verbs.pipeline.paused and broker.asked == 1)
@@ -65,7 +65,7 @@ async def test_who_asks_for_the_same_pause_is_answered_once_it_is_on_record() ->
         assert last.snapshot.paused[KEY].by == "ann"
 
 
-async def test_nobody_is_told_of_a_pause_that_another_could_not_store() -> None:
+async def test_a_pause_that_was_not_stored_is_confirmed_to_no_caller() -> None:
     async with _desks() as (_, verbs, broker):
         broker.fails = True
         pauses = [spawn(verbs.pause(KEY, act), name=f"pause {act.by}") for act in (ANN, BEN)]
@@ -80,8 +80,8 @@ async def test_nobody_is_told_of_a_pause_that_another_could_not_store() -> None:
         await verbs.pause(KEY, BEN)
 
 
-async def test_who_asks_for_the_same_resume_is_answered_once_it_is_on_record() -> None:
-    """Else its next owner would pause it again."""
+async def test_a_concurrent_resume_is_answered_once_it_is_recorded() -> None:
+    """Otherwise the next owner would pause it again."""
     async with _desks() as (us, verbs, broker):
         broker.may.set()
         await verbs.pause(KEY, ANN)

@@ -1,4 +1,4 @@
-"""Leases, offsets and owners by the real command, against a running gateway."""
+"""Verbs on leases, offsets and owners against a running gateway."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.consumers import consuming
 
 
 def handed_out(gateway: Gateway, *, offset: int) -> int:
-    """How often."""
+    """Return the number of deliveries."""
     return sum(each["offset"] == offset for each in gateway.events("deliver"))
 
 
@@ -58,7 +58,7 @@ async def test_a_lease_is_shown_extended_and_revoked(tmp_path: Path) -> None:
     judged(it.gateway)
 
 
-async def test_wrong_leases_get_one_sentence(tmp_path: Path) -> None:
+async def test_invalid_leases_are_one_sentence(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         refused = it.refused
         assert (await refused("leases", "ls", "other")).endswith(
@@ -70,7 +70,7 @@ async def test_wrong_leases_get_one_sentence(tmp_path: Path) -> None:
         assert (await refused("leases", "ls", GROUP, "--queue", "nope")).endswith(
             "topic 'orders' has no queue 'nope'; its queues: broker-a_0"
         )
-        parked = ("--queue", "broker-a_0p")  # that of its parked keys, which nobody has made yet
+        parked = ("--queue", "broker-a_0p")  # the parked queue, not created yet
         assert await it.rows("leases", "ls", GROUP, *parked) == []
         assert "invalid lease name" in await refused("leases", "show", GROUP, "x")
         assert "has no lease orders:broker-a_0:5:1" in await refused(
@@ -88,8 +88,8 @@ async def test_wrong_leases_get_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("owned", [True, False])
-async def test_a_group_goes_back_and_forth(tmp_path: Path, owned: bool) -> None:
-    """By the queue's owner, or by any proxy if nobody owns it: leases end, order holds."""
+async def test_a_group_is_reset_backward_and_forward(tmp_path: Path, owned: bool) -> None:
+    """Done by the queue's owner, or by any proxy if it has none: leases end, and order is kept."""
     desk = Desk()
     async with site(tmp_path) as it:
         await it.send(*"abab", *"abab")
@@ -123,7 +123,9 @@ async def _move(it: Site, *to: str, expect: int) -> None:
     assert {**done, "dry_run": True} == plan
 
 
-async def test_what_is_skipped_comes_no_more_and_late_verdicts_are_void(tmp_path: Path) -> None:
+async def test_skipped_messages_are_not_delivered_and_late_verdicts_have_no_effect(
+    tmp_path: Path,
+) -> None:
     desk = Desk("stuck")
     async with site(tmp_path, topic={"visibility_timeout_s": 5.0}) as it:
         async with consuming(it.gateway, it.at.thrift, "worker", handle=desk):
@@ -140,7 +142,7 @@ async def test_what_is_skipped_comes_no_more_and_late_verdicts_are_void(tmp_path
     judged(it.gateway)
 
 
-async def test_a_time_is_a_place(tmp_path: Path) -> None:
+async def test_a_time_selects_an_offset(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         await it.send("a", "b")
         for time, to in (("2001-01-01T00:00:00Z", 0), ("2099-01-01T00:00:00+02:00", 2)):
@@ -148,7 +150,7 @@ async def test_a_time_is_a_place(tmp_path: Path) -> None:
             assert [row["to"] for row in await it.rows(*words)] == [to]
 
 
-async def test_wrong_resets_get_one_sentence(tmp_path: Path) -> None:
+async def test_invalid_resets_are_one_sentence(tmp_path: Path) -> None:
     async with site(tmp_path, queues=2) as it:
         await it.send(*"abcd")
 
@@ -179,7 +181,7 @@ async def test_wrong_resets_get_one_sentence(tmp_path: Path) -> None:
         assert it.audited("offsets reset") == []
 
 
-async def test_who_owns_what_is_the_same_at_each_proxy_and_a_drained_one_owns_nothing(
+async def test_each_proxy_lists_the_same_owners_and_a_drained_one_owns_no_queue(
     tmp_path: Path,
 ) -> None:
     desk = Desk()

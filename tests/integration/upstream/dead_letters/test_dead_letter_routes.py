@@ -31,7 +31,7 @@ WRONG: list[tuple[str, Any, int, str]] = [
 ]
 
 
-async def test_a_wrong_request_gets_one_sentence(tmp_path: Path) -> None:
+async def test_an_invalid_request_gets_one_sentence(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, queues=1) as gateway, aiohttp.ClientSession() as http:
         _, at = await gateway.start_proxy()
 
