@@ -1,6 +1,6 @@
 """``--broker``: the brokers of the proxy's integration tests; and the table of conformance.
 
-A test with the fixture ``brokers`` runs on the embedded broker, or once for each ``--broker 5.3.3
+A test with the fixture ``brokers`` runs on the embedded broker, or once for each of ``--broker 5.3.3
 --broker 4.9.7``; the other integration tests do not run then.
 
 A test names the feature that it proves by ``@pytest.mark.feature("…")`` and its version of Apache
@@ -87,7 +87,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep temporary files in memory: syncs to a busy disk take longer than most tests."""
+    """Keep temporary files in memory, since syncs to a busy disk take longer than most tests."""
     if config.option.basetemp or config.getoption("--broker") or not os.access(_MEMORY, os.W_OK):
         return
     asked = [Path(each.partition("::")[0]).resolve() for each in config.args]

@@ -1,4 +1,4 @@
-"""Who may ask over HTTP."""
+"""Authentication and authorization of HTTP requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shown(name: str) -> dict[str, str]:
         ("localhost:1", True),
         ("LOCALHOST", True),
         ("[::1]:9714", True),
-        ("::1", False),  # no host and port: what follows the last colon is one
+        ("::1", False),  # no host and port: the part after the last colon belongs to the address
         ("[::1]", True),
         ("0.0.0.0:9714", False),
         ("[::]:9714", False),
@@ -51,7 +51,7 @@ def shown(name: str) -> dict[str, str]:
         ("", False),
     ],
 )
-def test_what_is_loopback(address: str, so: bool) -> None:
+def test_loopback_addresses(address: str, so: bool) -> None:
     assert is_loopback(address) is so
 
 
@@ -60,7 +60,7 @@ def test_probes_and_metrics_are_open(path: str) -> None:
     assert guard().check(path, {}, {"Sec-Fetch-Site": "cross-site"}) is None
 
 
-def test_on_loopback_nobody_has_to_say_who_asks() -> None:
+def test_loopback_needs_no_authentication() -> None:
     assert guard(loopback=True).check(KEYS, NAMES, {"Host": "127.0.0.1:9714"}) is None
 
 
@@ -76,7 +76,7 @@ def test_on_loopback_nobody_has_to_say_who_asks() -> None:
         ({"Authorization": "bearer  anna "}, "anna"),
     ],
 )
-def test_elsewhere_a_token_says_it(headers: dict[str, str], who: str | None) -> None:
+def test_other_addresses_need_a_token(headers: dict[str, str], who: str | None) -> None:
     made = guard()
     if who is None:
         with pytest.raises(NotAllowed, match="ORDERLANE_ADMIN_TOKEN"):
@@ -87,7 +87,7 @@ def test_elsewhere_a_token_says_it(headers: dict[str, str], who: str | None) -> 
         assert made.refused == 0
 
 
-def test_without_tokens_in_the_settings_nobody_may_ask_elsewhere() -> None:
+def test_other_addresses_refuse_all_requests_without_configured_tokens() -> None:
     with pytest.raises(NotAllowed, match="no tokens are configured"):
         guard(tokens=()).check(KEYS, NAMES, shown("anna"))
 
@@ -102,7 +102,7 @@ def test_without_tokens_in_the_settings_nobody_may_ask_elsewhere() -> None:
         ({}, False),
     ],
 )
-def test_a_rule_lets_some_see_some_groups(names: dict[str, str], may: bool) -> None:
+def test_a_rule_grants_principals_access_to_groups(names: dict[str, str], may: bool) -> None:
     made = guard(
         {"principals": ["anna"], "may": ["admin"], "groups": ["bill*"], "topics": ["orders"]}
     )
@@ -113,13 +113,13 @@ def test_a_rule_lets_some_see_some_groups(names: dict[str, str], may: bool) -> N
             made.check(KEYS, names, shown("anna"))
 
 
-def test_names_that_none_can_have_are_refused_before_any_rule_is_asked() -> None:
+def test_invalid_names_are_refused_before_rules_apply() -> None:
     made = guard({"principals": ["anna"], "may": ["admin"], "groups": ["*a*a*"]})
     with pytest.raises(Forbidden, match="the request has a name of 5000 characters: at most"):
         made.check(KEYS, {"group": "a" * 5_000, "topic": "orders"}, shown("anna"))
 
 
-def test_whoever_may_pull_may_not_admin() -> None:
+def test_permission_to_pull_does_not_include_admin() -> None:
     with pytest.raises(Forbidden):
         guard({"principals": ["*"], "may": ["pull", "produce", "bulk"]}).check(
             KEYS, NAMES, shown("anna")
@@ -143,7 +143,7 @@ def test_a_page_of_another_site_is_refused(headers: dict[str, str], loopback: bo
         guard(loopback=loopback).check(KEYS, NAMES, asked)
 
 
-def test_its_own_pages_are_served() -> None:
+def test_requests_of_its_own_pages_are_served() -> None:
     headers = {
         "Host": "127.0.0.1:9714",
         "Origin": "http://127.0.0.1:9714",
@@ -152,12 +152,12 @@ def test_its_own_pages_are_served() -> None:
     assert guard(loopback=True).check(KEYS, NAMES, headers) is None
 
 
-def test_a_name_that_another_site_leads_here_by_is_refused_on_loopback() -> None:
+def test_foreign_host_names_are_refused_on_loopback() -> None:
     with pytest.raises(Forbidden, match=r"wrong host 'evil\.test:9714'"):
         guard(loopback=True).check(KEYS, NAMES, {"Host": "evil.test:9714"})
 
 
-def test_a_certificate_says_who_asks() -> None:
+def test_a_client_certificate_authenticates() -> None:
     settings = Settings.model_validate(
         {
             "certificates": [{"name": "ops", "common_name": "ops.test"}],

@@ -39,7 +39,9 @@ def faults(**environment: str) -> tuple[str, int]:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: others do not trim so")
 def test_answers_reuse_freed_memory() -> None:
-    """Megabytes that come and go cost no page faults, unless an operator wants them given back."""
+    """Repeated allocations of megabytes cause no page faults, unless an operator configured
+    trimming.
+    """
     kept, count = faults()
     assert kept == "True"
     assert count < 500
@@ -73,7 +75,7 @@ asyncio.run(asyncio.wait_for(main(), 50))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: others do not trim so")
-def test_what_is_free_goes_back_now_and_then() -> None:
+def test_free_memory_is_returned_periodically() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _GIVEN_BACK], capture_output=True, text=True, check=True, timeout=60
     )

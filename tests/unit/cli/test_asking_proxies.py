@@ -1,4 +1,4 @@
-"""The command line where no proxy answers as one does: one sentence, never a stack."""
+"""Invalid answers of proxies end the command line with one sentence, never a traceback."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def orderlane(
 
 @pytest.fixture
 def answering() -> Iterator[Answering]:
-    """host:port of what answers each request with those bytes, and hangs up."""
+    """Start a server that answers each request with these bytes, and yield its host:port."""
     with ExitStack() as stack:
 
         def start(answer: bytes) -> str:
             listener = stack.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
-            stack.callback(listener.shutdown, socket.SHUT_RDWR)  # wakes who waits in accept
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)  # ends a pending accept
 
             def serve() -> None:
                 while True:
@@ -44,7 +44,7 @@ def answering() -> Iterator[Answering]:
                         connection.recv(65536)
                         connection.sendall(answer)
                         connection.shutdown(socket.SHUT_WR)
-                        # Closed with bytes unread, such as a body, it would be reset.
+                        # Closing with unread bytes, such as a body, would reset the connection.
                         while connection.recv(65536):
                             pass
 
@@ -70,7 +70,7 @@ JSON = "application/json"
         (head("503 Service Unavailable", JSON, 500) + b"{", "answers 503: Service Unavailable"),
     ],
 )
-def test_what_is_no_answer_of_a_proxy_is_told(
+def test_an_invalid_answer_is_one_sentence(
     orderlane: CommandLine, answering: Answering, answer: bytes, sentence: str
 ) -> None:
     at = answering(answer)
@@ -79,13 +79,13 @@ def test_what_is_no_answer_of_a_proxy_is_told(
 
 
 @pytest.mark.parametrize("host", ["two words", "two\nlines", "\x7f", "a" * 70])
-def test_addresses_that_are_none_are_told(orderlane: CommandLine, host: str) -> None:
+def test_invalid_addresses_are_one_sentence(orderlane: CommandLine, host: str) -> None:
     ended = orderlane("groups", "--http", f"{host}:1")
     assert ended.code == 2
     assert ended.err.startswith(("orderlane: address", "orderlane: no proxy answers at"))
 
 
-def test_a_token_may_end_with_the_line_that_it_stood_in(
+def test_a_line_break_after_a_token_is_ignored(
     orderlane: CommandLine, answering: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ADMIN_TOKEN, "token\n")
@@ -94,7 +94,7 @@ def test_a_token_may_end_with_the_line_that_it_stood_in(
 
 
 @pytest.mark.parametrize("token", ["one\ntwo", "clé\u2026"])
-def test_a_token_that_is_none_is_told_and_not_shown(
+def test_an_invalid_token_is_reported_without_its_text(
     orderlane: CommandLine, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setenv(ADMIN_TOKEN, token)
@@ -110,14 +110,14 @@ def test_a_token_that_is_none_is_told_and_not_shown(
         ({"key": "k\u00e4se \u2603"}, '{"key": "k\u00e4se \u2603"}'.encode()),
     ],
 )
-def test_a_proxy_is_asked_for_whatever_was_said_and_says_what_is_wrong(
+def test_numbers_that_json_lacks_are_sent_and_refused_by_the_proxy(
     asked: dict[str, object], said: bytes
 ) -> None:
-    """A number that became null would be no limit at all."""
+    """A number converted to null would mean no limit."""
     assert body_of(asked) == said
 
 
-def test_what_is_no_json_is_told() -> None:
+def test_values_that_json_cannot_represent_are_one_sentence() -> None:
     endless: list[object] = []
     endless.append(endless)
     for wrong in ({(1, 2): 3}, endless):
@@ -125,7 +125,7 @@ def test_what_is_no_json_is_told() -> None:
             body_of({"settings": wrong})
 
 
-def test_words_of_other_bytes_than_utf_8_are_told(orderlane: CommandLine) -> None:
+def test_arguments_of_invalid_utf_8_are_one_sentence(orderlane: CommandLine) -> None:
     where = ("--topic", "orders", "--reason", "why", "--http", "127.0.0.1:1")
     for verb in (("offsets", "show", "\udcff"), ("key", "park", "billing", "\udcff", *where)):
         assert orderlane.problem(*verb) == (

@@ -24,7 +24,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def orderlane(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command line in this process; returns its exit code."""
+    """Run the command line in this process and return its exit code."""
 
     monkeypatch.setattr(main, "configure_logs", lambda **_: None)
 
@@ -49,7 +49,7 @@ def test_a_clean_history_ends_with_0(
     assert "violations 0" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_folder_stands_for_its_histories_and_json_for_the_table(
+def test_a_folder_selects_its_histories_and_the_output_may_be_json(
     orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clean().write(tmp_path / "n.jsonl")
@@ -58,7 +58,7 @@ def test_a_folder_stands_for_its_histories_and_json_for_the_table(
     assert (report["sends"], report["violations"], report["lost"]) == (2, 0, 0)
 
 
-def test_violations_end_with_1_and_are_told(
+def test_violations_are_printed_and_exit_with_1(
     orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = Story().sent(0).sent(1).own(1).through(1, 0)
@@ -76,7 +76,7 @@ def test_violations_end_with_1_and_are_told(
         (None, "n.jsonl: cannot be read: No such file or directory"),
     ],
 )
-def test_what_cannot_be_judged_ends_with_2_and_one_sentence(
+def test_unreadable_histories_exit_with_2_and_one_sentence(
     orderlane: Run,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -100,7 +100,7 @@ def test_an_empty_folder_is_named(
 
 
 @pytest.mark.parametrize("arguments", [["verify-histroy"], ["verify-history"], ["--nonsense"]])
-def test_wrong_usage_ends_with_2_and_no_traceback(
+def test_wrong_usage_exits_with_2_and_no_traceback(
     orderlane: Run, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert orderlane(*arguments) == 2
@@ -115,7 +115,7 @@ def test_wrong_usage_ends_with_2_and_no_traceback(
         (BrokerError(17, "no such topic"), "request was answered with code 17: no such topic"),
     ],
 )
-def test_errors_that_a_person_can_mend_are_one_sentence(
+def test_errors_that_users_can_fix_are_one_sentence(
     orderlane: Run,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -139,8 +139,8 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         main.run()
 
 
-def test_a_verb_waits_for_no_other_ones_imports() -> None:
-    """A broker or a judge starts in half the time that all verbs take."""
+def test_a_verb_imports_only_its_own_modules() -> None:
+    """A broker or a checker starts in half the time that the imports of all verbs take."""
     look = (
         "import sys; from proxy.cli import main; main.app_of(['verify-history'])\n"
         "names = ('thin_client', 'proxy.settings.proxy_settings'); "
@@ -150,7 +150,7 @@ def test_a_verb_waits_for_no_other_ones_imports() -> None:
     assert seen.stdout.split() == []
 
 
-def test_a_reader_that_has_enough_makes_no_noise(tmp_path: Path) -> None:
+def test_a_closed_pipe_causes_no_error(tmp_path: Path) -> None:
     """As in ``orderlane … | head -1``."""
     story = Story()
     for offset in range(4000):
@@ -165,7 +165,7 @@ def test_a_reader_that_has_enough_makes_no_noise(tmp_path: Path) -> None:
         assert process.wait(timeout=60) == 1
 
 
-def test_a_base_installation_says_what_is_missing() -> None:
+def test_a_base_installation_names_missing_packages() -> None:
     script = "import sys; sys.modules['typer'] = None; from proxy.cli.entry import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60
@@ -188,13 +188,13 @@ def test_tables_and_json_show_the_same_rows(capsys: pytest.CaptureFixture[str]) 
     assert orjson.loads(capsys.readouterr().out) == rows
 
 
-def test_a_wide_table_keeps_a_row_on_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_of_a_wide_table_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{f"column {number}": "x" * 30 for number in range(10)}]
     print_rows(rows, columns=list(rows[0]), output=OutputFormat.TABLE)
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_token_is_shown_with_what_the_settings_keep_of_it(
+def test_a_token_is_printed_with_its_hash_for_the_settings(
     orderlane: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert orderlane("token", "billing") == 0
@@ -221,10 +221,10 @@ class CallWith:
         self.request = consumer.AckRequest(groupId="g", acks=[], token=token)
 
 
-def test_what_stands_in_a_key_does_nothing_to_the_terminal(
+def test_control_characters_in_keys_do_not_reach_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Producers make keys and bodies, and operators look at them."""
+    """Producers choose keys and bodies, and operators print them."""
     key = "a\x1b]0;pwned\x07\x9b2J\u202e\rb"
     print_rows(
         [{"key": key, "body": "{\n\t1\n}"}], columns=["key", "body"], output=OutputFormat.TABLE
@@ -238,7 +238,7 @@ def test_what_stands_in_a_key_does_nothing_to_the_terminal(
 
 
 @pytest.mark.parametrize("words", [(), ("key",), ("offsets",)])
-def test_without_a_verb_the_help_is_all_that_is_said(
+def test_without_a_verb_only_the_help_is_printed(
     orderlane: Run, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     assert orderlane(*words) == 2

@@ -1,4 +1,4 @@
-"""The demo's data: what a row of the flights becomes."""
+"""The demo's data: messages made of rows of the flights."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_unknown_aircraft_is_left_out_of_the_body() -> None:
     assert "tailnum" not in orjson.loads(departure.body())
 
 
-def test_events_stand_in_the_order_of_their_time() -> None:
+def test_events_are_ordered_by_time() -> None:
     later = {**ROW, "dep_time": "600", "sched_dep_time": "600", "dep_delay": "0"}
 
     kinds = [(event.kind, event.at.hour) for event in in_order_of_time([later, ROW])]
@@ -86,20 +86,20 @@ def test_events_stand_in_the_order_of_their_time() -> None:
 
 
 @pytest.mark.slow
-def test_january_holds_27004_flights() -> None:
-    """26,468 came to an arrival, 15 left and never arrived, 521 were cancelled."""
+def test_january_has_27004_flights() -> None:
+    """26,468 arrived, 15 departed and never arrived, 521 were cancelled."""
     counts = Counter(event.kind for event in flight_events("january"))
 
     assert counts == {"departure": 26_483, "arrival": 26_468, "cancelled": 521}
 
 
-def test_a_number_takes_the_first_flights() -> None:
+def test_a_number_selects_the_first_flights() -> None:
     flights = {event.flight for event in flight_events("3")}
 
     assert flights == {"UA1545", "UA1714", "AA1141"}
 
 
 @pytest.mark.parametrize("which", ["february", "0", "-1", "1.5", ""])
-def test_anything_else_is_one_clear_sentence(which: str) -> None:
+def test_an_invalid_selection_is_one_sentence(which: str) -> None:
     with pytest.raises(OrderlaneError, match="give january, all or a number"):
         flight_events(which)

@@ -1,4 +1,4 @@
-"""How many descriptors a process that serves may have."""
+"""The limit of file descriptors of server processes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def raised(soft: int, hard: int) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-def test_as_many_as_the_system_allows() -> None:
-    """The soft limit becomes the hard one, which stays."""
+def test_the_soft_limit_is_raised_to_the_hard_limit() -> None:
+    """The hard limit does not change."""
     assert raised(64, 512) == [512, 512, 512]
 
 
-def test_what_is_enough_stays_as_it_is() -> None:
+def test_a_sufficient_limit_is_kept() -> None:
     assert raised(512, 512) == [512, 512, 512]

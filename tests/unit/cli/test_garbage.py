@@ -36,7 +36,7 @@ def full_looks(*, young_only: bool) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="3.14 looks at old objects piece by piece")
-def test_a_growing_backlog_is_never_looked_at_as_a_whole() -> None:
+def test_a_growing_backlog_is_never_collected_as_a_whole() -> None:
     assert full_looks(young_only=False) > 0
     assert full_looks(young_only=True) == 0
 
@@ -46,7 +46,7 @@ class Thing:
 
 
 @pytest.mark.slow
-async def test_cycles_that_grew_old_are_found() -> None:
+async def test_old_cycles_are_collected() -> None:
     thing = Thing()
     thing.itself = thing
     alive = weakref.ref(thing)
@@ -64,5 +64,5 @@ async def test_cycles_that_grew_old_are_found() -> None:
     ("rested_s", "blocks", "looks"),
     [(60.0, 900_000, True), (60.0, 20_000_000, False), (3_600.0, 20_000_000, True)],
 )
-def test_a_backlog_is_looked_at_seldom(rested_s: float, blocks: int, looks: bool) -> None:
+def test_a_backlog_is_rarely_collected(rested_s: float, blocks: int, looks: bool) -> None:
     assert is_time(rested_s, blocks=blocks) is looks

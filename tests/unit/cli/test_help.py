@@ -1,4 +1,4 @@
-"""Every verb's help ends with examples, and these are what the verb takes; shells complete it."""
+"""Every verb's help ends with examples that parse, and shells complete verbs and options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.cli_words import typed, verbs
 VERBS, EXAMPLES = verbs(), all_examples()
 
 
-def test_examples_are_of_verbs_that_there_are() -> None:
+def test_examples_belong_to_existing_verbs() -> None:
     assert EXAMPLES.keys() == VERBS.keys()
 
 
@@ -33,14 +33,14 @@ def test_help_ends_with_examples_that_parse(verb: str) -> None:
         assert typed(words).verb in (verb, verb.removesuffix(" ls"))
 
 
-def test_an_example_that_is_wrong_is_found() -> None:
+def test_an_invalid_example_is_found() -> None:
     for words in (["lag"], ["lag", "g", "--nope"], ["keys", "top", "g", "--limit", "0"]):
         with pytest.raises(typer.TyperException):
             typed(words)
 
 
 def _completed(**environment: str) -> list[str]:
-    """What ``orderlane`` says to a shell, each with a time of its own."""
+    """Return completions of ``orderlane`` for a shell, each with its own timeout."""
     told = {"PYTHONPATH": str(ROOT), **environment}
     ended = subprocess.run(
         [sys.executable, "-m", "proxy.cli"],
@@ -69,7 +69,7 @@ def test_bash_completes_verbs_and_options(typed: str, at: int, found: list[str])
 
 
 @pytest.mark.slow
-def test_zsh_and_fish_are_told_what_verbs_do() -> None:
+def test_zsh_and_fish_receive_descriptions_of_verbs() -> None:
     for shell in ("zsh", "fish"):
         told = _completed(
             _ORDERLANE_COMPLETE=f"complete_{shell}",
@@ -80,7 +80,7 @@ def test_zsh_and_fish_are_told_what_verbs_do() -> None:
 
 
 def test_a_shell_loads_the_script(tmp_path: Any) -> None:
-    """In a real bash: the completion is set, and its function calls the command."""
+    """Uses a real bash: the completion is registered, and its function calls the command."""
     script = subprocess.run(
         [sys.executable, "-m", "proxy.cli", "completion", "bash"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

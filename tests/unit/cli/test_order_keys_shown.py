@@ -1,4 +1,4 @@
-"""What docs/order-keys.md shows is what the command line prints of the reports beside it."""
+"""The output shown in docs/order-keys.md is that of the command line for the reports next to it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SIMULATION: SimulationReport = report(SimulationReport, "simulate.json")
 
 
 def shown_by(verb: str) -> tuple[str, ...]:
-    """The table below the command."""
+    """Return the table below the command."""
     (command,) = [each for each in commands_in(PAGE) if f"order-key {verb} " in each.text]
     return command.shown
 
 
 def sentences() -> list[tuple[str, ...]]:
-    """Blocks of text alone."""
+    """Return the blocks that contain only text."""
     return [block.lines for block in blocks_in(PAGE) if not block.language and not block.prompted]
 
 

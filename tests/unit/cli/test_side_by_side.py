@@ -1,4 +1,4 @@
-"""Work in several processes at a time: as ``map``, and a sentence if one of them is killed."""
+"""``side_by_side`` works like ``map`` in several processes; a killed process is one sentence."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return int(request.param)
 
 
-def test_it_is_map_in_other_processes_if_there_are_processors(processors: int) -> None:
-    known = [10, 20, 30, 40]  # not copied, and no argument
+def test_it_maps_in_other_processes_if_there_are_processors(processors: int) -> None:
+    known = [10, 20, 30, 40]  # neither copied nor an argument
     here = os.getpid()
 
     found = list(side_by_side(lambda place: (known[place], os.getpid() == here), range(4)))
@@ -27,18 +27,18 @@ def test_it_is_map_in_other_processes_if_there_are_processors(processors: int) -
     assert {inside for _, inside in found} == {processors == 1}
 
 
-def test_nothing_is_done_to_nothing(processors: int) -> None:
+def test_no_items_give_no_results(processors: int) -> None:
     assert list(side_by_side(str, [])) == []
 
 
-def test_what_the_work_raises_is_raised(processors: int) -> None:
+def test_errors_of_the_work_are_raised(processors: int) -> None:
     with pytest.raises(ZeroDivisionError):
         list(side_by_side(lambda each: 1 // each, [1, 0]))
 
     assert list(side_by_side(lambda each: 1 // each, [1, 1])) == [1, 1]
 
 
-def test_a_killed_process_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
 
     with pytest.raises(OrderlaneError, match=r"one of 2 processes was killed; .* smaller sample"):

@@ -1,4 +1,6 @@
-"""The command line of jobs on Spark, as far as no Spark is needed, and what Spark's errors say."""
+"""The command line of Spark jobs where Spark is not needed, and the conversion of Spark's
+errors.
+"""
 
 from __future__ import annotations
 
@@ -40,37 +42,37 @@ def test_without_spark_a_verb_says_how_to_install_it(
     assert "pip install 'orderlane[server,spark]'" in said
 
 
-def test_pairs_have_a_name_and_may_hold_more_of_the_equals_sign() -> None:
+def test_pairs_have_a_name_and_may_contain_further_equals_signs() -> None:
     assert pairs(["a=1", "b=c=d", "e="], "--option") == {"a": "1", "b": "c=d", "e": ""}
     for text in ("a", "=1"):
         with pytest.raises(OrderlaneError, match="--option"):
             pairs([text], "--option")
 
 
-def test_a_file_for_tls_means_tls() -> None:
+def test_a_tls_file_enables_tls() -> None:
     plain = connection("proxy:9713", None, ca=None, certificate=None, key=None)
     assert plain == {"servers": "proxy:9713"}
     secret = connection("proxy:9713", "word", ca=Path("ca.pem"), certificate=None, key=None)
     assert secret == plain | {"token": "word", "tls": "true", "tlsCa": "ca.pem"}
 
 
-def test_of_a_trace_in_two_languages_our_sentence_remains() -> None:
+def test_only_our_sentence_of_a_mixed_traceback_is_kept() -> None:
     assert (
         sentence(RuntimeError(_TRACE))
         == "row 3 of partition 0 has no value: a message needs a body"
     )
 
 
-def test_the_sentence_may_stand_behind_what_spark_says() -> None:
+def test_the_sentence_may_follow_text_of_spark() -> None:
     error = RuntimeError("[PYTHON_DATA_SOURCE_ERROR] Failed: thin_client.errors.Refused: no topic")
     assert sentence(error) == "no topic"
 
 
-def test_of_what_spark_says_itself_the_first_line_remains() -> None:
+def test_only_the_first_line_of_an_error_of_spark_is_kept() -> None:
     error = RuntimeError("[PATH_NOT_FOUND] Path does not exist: file:/nowhere.\n\tat org.apache…")
     assert sentence(error) == "Spark says: [PATH_NOT_FOUND] Path does not exist: file:/nowhere."
 
 
-def test_a_default_gives_way_to_what_is_named_in_other_letters() -> None:
+def test_option_names_ignore_case() -> None:
     given = with_defaults({"STARTINGOFFSETS": "latest"}, startingOffsets="earliest", a="b")
     assert given == {"STARTINGOFFSETS": "latest", "a": "b"}

@@ -1,4 +1,4 @@
-"""Frames of ``orderlane top``, of frozen looks."""
+"""Frames of ``orderlane top`` made of recorded data."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_a_frame() -> None:
     ]
 
 
-def test_throughput_is_of_queues_that_were_owned_at_both_looks() -> None:
-    """One that was taken over meanwhile went nowhere by itself."""
+def test_throughput_counts_queues_owned_at_both_samples() -> None:
+    """A queue taken over in between has no throughput of its own."""
     before, look = looked(("p:2", OTHER)), looked(("p:1", NOW), ("p:2", OTHER), at_s=1)
     (line,) = [line for line in frame(look, before) if line.startswith("billing   ")][:1]
     assert line.split()[3] == "0"
@@ -123,10 +123,10 @@ def test_short_counts() -> None:
     st.integers(20, 200),
     st.integers(8, 60),
 )
-def test_any_frame_fits(
+def test_every_frame_fits_the_terminal(
     groups: list[GroupFigures], keys: list[HotKey], width: int, height: int
 ) -> None:
-    """And nothing that a key holds moves the cursor."""
+    """Control characters in keys do not move the cursor."""
     look = Look(S, "12:00:00", tuple(groups), tuple(keys), (("p:1", "away\nfor long"),))
     lines = frame(look, Look(0, "11:59:59", tuple(groups)), width=width, height=height)
     assert 1 <= len(lines) <= height

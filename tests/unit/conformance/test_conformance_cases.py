@@ -1,4 +1,4 @@
-"""The cases of the clients' conformance suite are read strictly."""
+"""The clients' conformance cases are parsed strictly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = """
 """
 
 
-def test_every_case_of_the_suite_can_be_read() -> None:
+def test_every_case_of_the_suite_parses() -> None:
     assert len(read_cases()) > 50
 
 
@@ -39,7 +39,7 @@ def test_every_case_of_the_suite_can_be_read() -> None:
         ("case: one", "case: One More", "x.yaml, case One More: case: String should match"),
     ],
 )
-def test_a_typo_in_a_case_is_a_sentence(
+def test_a_typo_in_a_case_is_one_sentence(
     tmp_path: Path, right: str, wrong: str, sentence: str
 ) -> None:
     path = tmp_path / "x.yaml"
@@ -67,5 +67,5 @@ def test_a_typo_in_a_case_is_a_sentence(
         ({"n": 1}, '{"n": 1}', True),
     ],
 )
-def test_what_fits(expected: object, actual: object, fit: bool) -> None:
+def test_matching_of_expected_values(expected: object, actual: object, fit: bool) -> None:
     assert fits(expected, actual) is fit

@@ -1,4 +1,4 @@
-"""The stream of events: bounded for each reader, and nobody waits for a slow one."""
+"""The event stream: bounded for each reader, and no reader waits for a slow one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proxy.errors import Unavailable
 
 
 class Looks:
-    """What is looked at; ``count`` is how often."""
+    """The sampled state. ``count``: number of samples."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -22,7 +22,7 @@ class Looks:
         return b'{"n":%d}' % self.count
 
 
-async def test_a_reader_has_the_state_at_once_and_then_what_is_told() -> None:
+async def test_a_reader_receives_the_state_at_once_and_then_events() -> None:
     events = Events(Looks(), every_s=3600)
     pieces = aiter(events.read())
     assert await anext(pieces) == b'retry: 3000\n\nid: 1\nevent: overview\ndata: {"n":1}\n\n'
@@ -33,7 +33,7 @@ async def test_a_reader_has_the_state_at_once_and_then_what_is_told() -> None:
     await events.close()
 
 
-async def test_all_readers_share_one_look_and_nobody_looks_for_none() -> None:
+async def test_all_readers_share_one_sample_and_none_is_taken_without_readers() -> None:
     looks = Looks()
     events = Events(looks, every_s=3600)
     readers = [events.read() for _ in range(3)]
@@ -49,7 +49,7 @@ async def test_all_readers_share_one_look_and_nobody_looks_for_none() -> None:
     await events.close()
 
 
-async def test_a_slow_reader_is_dropped_and_counted_and_others_go_on() -> None:
+async def test_a_slow_reader_is_dropped_and_counted_and_others_continue() -> None:
     events = Events(Looks(), every_s=3600)
     slow, quick = events.read(), events.read()
     cut = []
@@ -60,7 +60,7 @@ async def test_a_slow_reader_is_dropped_and_counted_and_others_go_on() -> None:
         events.tell()
     assert (cut, events.dropped, events.readers) == (["slow"], 1, 1)
     await anext(pieces)
-    assert [piece async for piece in slow] == []  # it ends, and nothing old comes
+    assert [piece async for piece in slow] == []  # it ends without old events
     await events.close()
 
 
@@ -74,7 +74,7 @@ async def test_more_readers_than_the_limit_are_refused_and_counted() -> None:
     await events.close()
 
 
-async def test_closing_ends_all_streams_and_lets_none_begin() -> None:
+async def test_closing_ends_all_streams_and_refuses_new_ones() -> None:
     events = Events(Looks(), every_s=3600)
     reader = events.read()
 
@@ -90,7 +90,7 @@ async def test_closing_ends_all_streams_and_lets_none_begin() -> None:
         events.read()
 
 
-async def test_events_come_by_themselves() -> None:
+async def test_events_are_sent_periodically() -> None:
     events = Events(Looks(), every_s=0.001)
     pieces = aiter(events.read())
     numbers = [(await anext(pieces)).split(b"data: ")[1] for _ in range(3)]
@@ -98,7 +98,7 @@ async def test_events_come_by_themselves() -> None:
     await events.close()
 
 
-async def test_a_look_that_fails_once_ends_nothing() -> None:
+async def test_one_failed_sample_ends_no_stream() -> None:
     looks = Looks()
 
     def look() -> bytes:

@@ -1,11 +1,11 @@
-"""The hour of figures: a ring of samples."""
+"""The series of the last hour: a ring of samples."""
 
 from __future__ import annotations
 
 from proxy.console.series import Series
 
 
-def test_samples_come_back_the_oldest_first_with_rates_a_second() -> None:
+def test_samples_are_returned_oldest_first_with_rates_per_second() -> None:
     series = Series(samples=4)
     for step, total in enumerate((100, 150, 150)):
         series.add(1_000 + step * 10_000, {"g": {"lag": step, "acked": total}})
@@ -13,10 +13,10 @@ def test_samples_come_back_the_oldest_first_with_rates_a_second() -> None:
     assert found is not None
     assert found["at_ms"] == [1_000, 11_000, 21_000]
     assert found["lag"] == [0, 1, 2]
-    assert found["acked"] == [None, 5.0, 0.0]  # the first has nothing to be compared with
+    assert found["acked"] == [None, 5.0, 0.0]  # the first has no predecessor
 
 
-def test_the_ring_keeps_the_newest_samples_alone() -> None:
+def test_the_ring_keeps_only_the_newest_samples() -> None:
     series = Series(samples=3)
     for step in range(8):
         series.add(step, {"g": {"lag": step}})
@@ -26,7 +26,7 @@ def test_the_ring_keeps_the_newest_samples_alone() -> None:
     assert series.count == 3
 
 
-def test_a_count_that_begins_anew_is_no_rate_below_zero() -> None:
+def test_a_restarted_counter_gives_no_negative_rate() -> None:
     series = Series(samples=3)
     series.add(0, {"g": {"acked": 90}})
     series.add(1_000, {"g": {"acked": 3}})
@@ -35,7 +35,7 @@ def test_a_count_that_begins_anew_is_no_rate_below_zero() -> None:
     assert found["acked"] == [None, 0.0]
 
 
-def test_a_group_that_is_gone_leaves_gaps_and_is_forgotten_with_its_last_sample() -> None:
+def test_a_deleted_group_leaves_gaps_and_is_dropped_with_its_last_sample() -> None:
     series = Series(samples=3)
     series.add(0, {"g": {"lag": 5}, "other": {}})
     series.add(1, {"other": {}})
@@ -49,7 +49,7 @@ def test_a_group_that_is_gone_leaves_gaps_and_is_forgotten_with_its_last_sample(
     assert len(series) == 1
 
 
-def test_a_group_that_comes_again_has_no_rate_over_the_time_that_it_was_away() -> None:
+def test_a_group_that_returns_has_no_rate_over_its_absence() -> None:
     series = Series(samples=4)
     series.add(0, {"g": {"acked": 5}})
     series.add(1_000, {})
@@ -59,7 +59,7 @@ def test_a_group_that_comes_again_has_no_rate_over_the_time_that_it_was_away() -
     assert found["acked"] == [None, None, None]
 
 
-def test_groups_beyond_the_limit_are_left_out_and_there_is_room_again_later() -> None:
+def test_groups_over_the_limit_are_omitted_until_there_is_room() -> None:
     series = Series(samples=2, most_groups=2)
     series.add(0, {name: {} for name in "abc"})
     assert (len(series), series.of("c")) == (2, None)

@@ -1,4 +1,6 @@
-"""Causes are ranked, sentences say what is known, and nothing is found where nothing waits."""
+"""Causes are ranked, sentences state the facts, and a group without waiting messages has no
+findings.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def causes(found: Facts) -> list[Cause]:
     return [each.cause for each in diagnose(found)]
 
 
-def test_nothing_is_found_of_a_group_that_works() -> None:
+def test_a_working_group_has_no_findings() -> None:
     assert diagnose(facts(PROXY)) == []
     busy = replace(OWNED, ready=500, leased=8)
     assert (
@@ -47,7 +49,7 @@ def test_nothing_is_found_of_a_group_that_works() -> None:
     )
 
 
-def test_nothing_is_found_where_nothing_waits() -> None:
+def test_without_waiting_messages_there_are_no_findings() -> None:
     done = replace(FREE, committed=7)
     assert diagnose(facts(replace(PROXY, group=HeldGroup()), queues=(done,))) == []
     asleep = replace(PROXY, group=HeldGroup(), clock_ahead_s=60.0)
@@ -69,12 +71,14 @@ def test_nothing_is_found_where_nothing_waits() -> None:
         (HeldGroup(deliveries=(Delivery("orders", 9.0, "no route"),)), None, Cause.TARGET_DOWN),
     ],
 )
-def test_who_is_missing(group: HeldGroup, queue: QueueFacts | None, cause: Cause) -> None:
+def test_a_missing_owner_or_client_is_the_cause(
+    group: HeldGroup, queue: QueueFacts | None, cause: Cause
+) -> None:
     queues = () if queue is None else (queue,)
     assert causes(facts(replace(PROXY, group=group), queues=queues)) == [cause]
 
 
-def test_a_lock_that_others_have_is_told_with_its_time() -> None:
+def test_a_lock_held_by_others_is_reported_with_its_age() -> None:
     group = HeldGroup(waiting_pulls=1, denied={"orders/broker-a_0": 20.0})
     (found,) = diagnose(facts(replace(PROXY, group=group), queues=(FREE,)))
     assert found.since_ms == NOW_MS - 20_000
@@ -100,7 +104,7 @@ def test_ready_messages_without_a_pull(queue: HeldQueue, found: list[Cause]) -> 
     assert causes(facts(replace(PROXY, group=group))) == found
 
 
-def test_clients_that_pull_at_another_proxy_are_sent_there() -> None:
+def test_clients_that_pull_at_another_proxy_are_pointed_out() -> None:
     lonely = HeldGroup(queues=(replace(OWNED, ready=3),), clients_seen_s=4.0)
     (found,) = diagnose(facts(replace(PROXY, group=lonely), replace(PROXY, http="p:2")))
     assert "they pull from other proxies only" in found.sentence
@@ -145,7 +149,7 @@ def test_a_rate_limit_names_the_setting_that_limits() -> None:
         ("memory", 1, []),
     ],
 )
-def test_a_full_memory_counts_where_something_is_unread(
+def test_full_memory_matters_only_with_unread_messages(
     reading_paused: str, ready: int, found: list[Cause]
 ) -> None:
     queue = replace(OWNED, reading_paused=reading_paused, ready=ready)
@@ -185,11 +189,16 @@ def test_a_blocked_key(key: KeyFacts, words: str | None) -> None:
         (0, 20, 20, True),
         (1000, 99, 99, False),
         (1000, 101, 101, True),
-        (10, 10_000, 10_000 // 2, False),  # one of 500 passes: 5,000 in a row are no sign yet
+        (
+            10,
+            10_000,
+            10_000 // 2,
+            False,
+        ),  # one in 500 matches: 5,000 misses in a row are not conclusive yet
         (10, 20_000, 19_000, True),
     ],
 )
-def test_a_filter_that_lets_nothing_pass(
+def test_a_filter_that_matches_no_message(
     delivered: int, filtered: int, in_a_row: int, found: bool
 ) -> None:
     topic = HeldTopic("orders", None, False, delivered, filtered, in_a_row)
@@ -201,7 +210,7 @@ def test_a_filter_that_lets_nothing_pass(
     ("expired", "ago_s", "found"),
     [(0, None, False), (4, 3.0, False), (5, 3.0, True), (46, 119.0, True), (46, 121.0, False)],
 )
-def test_leases_that_run_out(expired: int, ago_s: float | None, found: bool) -> None:
+def test_expired_leases(expired: int, ago_s: float | None, found: bool) -> None:
     topic = HeldTopic("orders", expired=expired, expired_ago_s=ago_s)
     group = replace(HERE, topics=(topic,))
     assert causes(facts(replace(PROXY, group=group))) == [Cause.LEASES_EXPIRED] * found
@@ -232,8 +241,8 @@ def test_the_most_basic_cause_comes_first() -> None:
     assert found == [Cause.BROKER_AWAY, Cause.PROXY_AWAY, Cause.PAUSED, Cause.KEY_BLOCKED]
 
 
-def test_rows_of_an_older_proxy_lead_to_no_finding() -> None:
-    """And fields of a newer one are passed over."""
+def test_rows_of_an_older_proxy_cause_no_finding() -> None:
+    """Fields of a newer proxy are ignored."""
     row = {
         "topics": [{"name": "orders", "order_key": "KEY"}],
         "queues": [{"topic": "orders", "queue": "broker-a_0", "epoch": 4, "end": 3, "new": 1}],
@@ -258,8 +267,8 @@ def test_words() -> None:
 @pytest.mark.parametrize(
     "key", ["\x1b[2J", "a\nb'\\", "\u202egnp.exe", "n\u00a0b", "\U000e0041k\u00e4se", "\x7f"]
 )
-def test_a_key_of_any_signs_is_one_word_of_one_line(key: str) -> None:
-    """As bash reads it, so that the command can be copied."""
+def test_any_key_is_quoted_as_one_word_on_one_line(key: str) -> None:
+    """Quoted for bash, so that the command can be copied."""
     words = typed("key", "park", key)
     assert words.isprintable()
     copied = ["bash", "-c", words.replace("orderlane key park", "printf %s")]
@@ -274,7 +283,7 @@ def test_a_key_of_any_signs_is_one_word_of_one_line(key: str) -> None:
         (2, "2 messages of parked keys of orders/broker-a_0 cannot be copied yet"),
     ],
 )
-def test_copies_that_are_missing_or_not_whole_are_found(uncopied: int, says: str) -> None:
+def test_missing_and_incomplete_copies_are_found(uncopied: int, says: str) -> None:
     queue = replace(OWNED, trouble="1 given-up messages are too long", uncopied=uncopied)
     group = replace(HERE, queues=(queue,))
     (finding,) = diagnose(facts(replace(PROXY, group=group)))

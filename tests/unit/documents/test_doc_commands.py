@@ -1,4 +1,4 @@
-"""Commands in the documents are such as there are; and what finds them finds all of them."""
+"""Commands in the documents exist, and the search for commands finds all of them."""
 
 from __future__ import annotations
 
@@ -77,25 +77,27 @@ def found(page: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
-def test_commands_of_the_documents_are_such_as_there_are(page: Path) -> None:
-    """Verbs, options and the forms of their values; targets of make; modules; the shell's words."""
+def test_documented_commands_exist(page: Path) -> None:
+    """Checks verbs, options and the forms of their values, make targets, modules, and shell
+    syntax.
+    """
     wrong = [problem_of(command) for command in all_in(page)]
     wrong += [option_problem(command) for command in options_in(page)]
     assert [each for each in wrong if each] == []
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
-def test_no_command_stands_where_none_is_looked_for(page: Path) -> None:
-    """A block of output or settings that has commands, too, is to be two blocks."""
+def test_all_commands_are_in_blocks_that_are_checked(page: Path) -> None:
+    """Split a block of output or settings that also contains commands into two blocks."""
     assert hidden_commands(blocks_in(page)) == []
 
 
-def test_rows_of_what_is_not_run_are_of_commands_that_there_are() -> None:
+def test_exceptions_match_existing_commands() -> None:
     assert stale_rows([command for page in PAGES for command in commands_in(page)]) == set()
     assert all(len(reason) > 10 for reason in NOT_RUN.values())
 
 
-def test_options_of_other_programs_are_named_somewhere() -> None:
+def test_listed_options_of_other_programs_are_used() -> None:
     named = {
         command.text.split(" ")[0].partition("=")[0]
         for page in DOCUMENTS
@@ -122,7 +124,7 @@ def test_commands_are_found_with_their_lines() -> None:
     assert inline == [(3, "orderlane doctor billing"), (4, "make up")]
 
 
-def test_what_a_command_shows_and_what_a_file_is_called_is_found() -> None:
+def test_output_of_commands_and_names_of_files_are_found() -> None:
     blocks = blocks_of("page.md", PAGE)
     shown = [command.shown for command in commands_of(blocks) if command.shown]
     assert shown == [("- {name: me}", "the token")]
@@ -152,14 +154,14 @@ def test_a_command_has_parts() -> None:
         ("orderlane verify-history ~/histories", False),
     ],
 )
-def test_what_a_shell_has_to_do_is_known(text: str, alone: bool) -> None:
+def test_shell_syntax_is_recognized(text: str, alone: bool) -> None:
     assert is_simple(text) is alone
 
 
 @pytest.mark.parametrize(
     "text", ["```sh\nmake up\n", "```sh\nmake 'up\n```", "```\nmore\n$ make up\n```"]
 )
-def test_what_cannot_be_read_is_no_silence(text: str) -> None:
+def test_unreadable_commands_are_errors(text: str) -> None:
     with pytest.raises(ValueError, match=r"page\.md:"):
         found(text)
 
@@ -185,14 +187,14 @@ def test_what_cannot_be_read_is_no_silence(text: str) -> None:
         ("orderlane topics |", "syntax error"),
     ],
 )
-def test_a_wrong_command_is_found(text: str, problem: str) -> None:
+def test_an_invalid_command_is_found(text: str, problem: str) -> None:
     told = problem_of(Command("page.md", 7, text))
     assert told is not None
     assert told.startswith("page.md:7: ")
     assert problem in told
 
 
-def test_a_sentence_may_name_a_verb_and_no_more() -> None:
+def test_inline_code_may_be_only_a_verb() -> None:
     def told(text: str) -> str | None:
         return problem_of(Command("page.md", 7, text, inline=True))
 
@@ -203,17 +205,17 @@ def test_a_sentence_may_name_a_verb_and_no_more() -> None:
         assert told(wrong) is not None
 
 
-def test_options_that_stand_alone_are_held_against_all_verbs() -> None:
+def test_options_that_stand_alone_are_checked_against_all_verbs() -> None:
     assert option_problem(Command("page.md", 7, "--settings FILE", inline=True)) is None
     assert option_problem(Command("page.md", 7, "--setings FILE", inline=True)) is not None
 
 
-def test_a_command_in_a_block_of_something_else_is_found() -> None:
+def test_a_command_in_another_kind_of_block_is_found() -> None:
     blocks = blocks_of("page.md", "```text\ntls: {}\n\norderlane up\n```")
     assert hidden_commands(blocks) == ["page.md:4: orderlane up"]
 
 
-def test_a_row_without_a_command_is_found() -> None:
+def test_an_exception_without_a_command_is_found() -> None:
     command = Command("page.md", 7, "make setup ARGS=-x")
     assert row_of(command) == ("make", "setup")
     assert row_of(Command("page.md", 7, "make settings")) is None

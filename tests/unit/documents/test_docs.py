@@ -1,4 +1,4 @@
-"""The documents say what the code does."""
+"""Tables, code, settings, links and names in the documents match the code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from broker_core.broker.settings import BrokerSettings
 from proxy.settings.proxy_settings import load_settings
 from tools.tables import ROOT, tables, with_tables
 
-#: Modules that need Spark, which is not there for all.
+#: Modules that need Spark, which is not installed everywhere.
 WITH_SPARK = ("pyspark", "thin_client.spark.progress")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 
 
 @pytest.mark.parametrize("document", tables(), ids=lambda document: str(document.name))
-def test_tables_made_from_code_are_fresh(document: Path) -> None:
-    """If this fails: python -m tools.tables."""
+def test_generated_tables_are_up_to_date(document: Path) -> None:
+    """If this fails, run: python -m tools.tables."""
     assert document.read_text() == with_tables(document.read_text(), tables()[document])
 
 
@@ -52,7 +52,7 @@ def _blocks(language: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "code"), _blocks("python"))
-def test_python_in_the_documents_compiles_and_imports_what_exists(name: str, code: str) -> None:
+def test_python_in_the_documents_compiles_and_imports_existing_names(name: str, code: str) -> None:
     for node in ast.walk(ast.parse(code, name)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             if node.module.startswith(WITH_SPARK) and importlib.util.find_spec("pyspark") is None:
@@ -62,14 +62,14 @@ def test_python_in_the_documents_compiles_and_imports_what_exists(name: str, cod
 
 
 @pytest.mark.parametrize(("name", "code"), _blocks("yaml"))
-def test_settings_in_the_documents_are_right(name: str, code: str, tmp_path: Path) -> None:
+def test_settings_in_the_documents_are_valid(name: str, code: str, tmp_path: Path) -> None:
     path = tmp_path / "orderlane.yaml"
     path.write_text(code)
     assert load_settings(path, environment={}) != load_settings(environment={}), name
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.name))
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
+def test_links_between_documents_resolve(document: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", document.read_text())
     assert [link for link in links if not (document.parent / link).exists()] == []
 
@@ -83,8 +83,8 @@ def test_files_named_in_the_documents_exist(document: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_each_attack_names_a_test_that_is_there() -> None:
-    """And there are so many rows as the document promises to keep."""
+def test_each_attack_names_an_existing_test() -> None:
+    """The number of rows also reaches the minimum that the document states."""
     table = (ROOT / "SECURITY.md").read_text().partition("| attack | answer | test |")[2]
     rows = [line.rstrip("| ").rpartition("| ")[2].strip("`") for line in table.splitlines()[2:]]
     assert len(rows) >= 25

@@ -1,4 +1,4 @@
-"""What fuzzers began with and found before, once more without one: ``make fuzz`` goes on."""
+"""Replay the fuzzers' seed inputs and earlier findings; ``make fuzz`` searches for new ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.targets import CORPUS, TARGETS, Target
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_every_input_that_is_kept_is_read_or_refused(target: Target) -> None:
+def test_every_corpus_input_is_read_or_refused(target: Target) -> None:
     kept = target.kept()
     assert kept
     for data in (*target.seeds(), *kept):

@@ -1,4 +1,4 @@
-"""The table of verbs on keys: what is made of it, and what its entries may name."""
+"""The table of key verbs: the paths, commands and dialogs made of it, and the names it may use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ ACTS = (ROOT / "proxy/console/static/key-acts.js").read_text()
 
 
 def names_in(function: str) -> set[str]:
-    """What templates may name, by the object that *function* of the console returns."""
+    """Return the names available to templates: the fields of the object that *function* of the
+    console returns.
+    """
     body = re.search(rf"function {function}\(.*?return \{{(.*?)\n  \}};", ACTS, re.DOTALL)
     assert body is not None
     return set(re.findall(r"^    (\w+):", body[1], re.MULTILINE))
@@ -50,7 +52,7 @@ def test_a_verb_on_groups_is_a_path_and_a_command_of_reach_all() -> None:
 
 
 @pytest.mark.parametrize("verb", KEY_VERBS, ids=lambda verb: verb.name)
-def test_templates_name_what_the_console_knows(verb: KeyVerb) -> None:
+def test_templates_use_names_of_the_console(verb: KeyVerb) -> None:
     dialog = verb.dialog
     named = set(re.findall(r"\{(\w+)\}", " ".join(" ".join(line) for line in dialog.lines)))
     assert named <= names_in("before")
@@ -58,7 +60,7 @@ def test_templates_name_what_the_console_knows(verb: KeyVerb) -> None:
     assert verb.refusal.format(key="k").startswith("key 'k' ")
 
 
-def test_the_console_gets_the_verbs_in_the_order_in_which_it_offers_them() -> None:
+def test_the_console_receives_the_verbs_in_display_order() -> None:
     (made,) = re.findall(rb"VERBS = (.*);\n\Z", key_verbs_js(), re.DOTALL)
     names = [each["name"] for each in orjson.loads(made)]
     assert names[:2] == ["pause", "resume"]

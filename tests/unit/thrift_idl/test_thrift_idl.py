@@ -38,15 +38,15 @@ def round_trip(struct):
 
 
 @compiler
-def test_generated_code_is_fresh() -> None:
-    """The committed code and stubs are what the compiler makes of the .thrift files."""
+def test_generated_code_is_up_to_date() -> None:
+    """The committed code and stubs equal the compiler's output for the .thrift files."""
     done = regenerate("--check")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_missing_compiler_is_named(tmp_path: Path) -> None:
-    """Without a compiler the command says so in a sentence, not in a traceback."""
+    """Without a compiler the command prints one sentence, not a traceback."""
     done = regenerate("--check", PATH=str(tmp_path))
 
     assert done.returncode == 2
@@ -55,7 +55,7 @@ def test_missing_compiler_is_named(tmp_path: Path) -> None:
 
 
 def test_pull_survives_the_accelerated_codec() -> None:
-    """All of a pull's own fields come back from the wire as they went."""
+    """All fields of a pull are decoded as they were encoded."""
     context = consumer.Context(groupId="g", topic="t", qid="broker-a_3#1")
     batch = consumer.AckBatch(
         context=context,
@@ -91,6 +91,6 @@ def test_an_absent_field_is_none() -> None:
         (producer_service.sendDelaySync_args, "timeout", 2),
     ],
 )
-def test_field_ids_stand(struct: type, field: str, number: int) -> None:
-    """Ids are the contract with clients already deployed; a sample of them is pinned here."""
+def test_field_ids_are_unchanged(struct: type, field: str, number: int) -> None:
+    """Deployed clients depend on the ids; this checks a sample of them."""
     assert struct.thrift_spec[number][2] == field

@@ -364,7 +364,9 @@ async def test_a_rule_for_a_broadcast_group_is_one_for_its_clients(tmp_path: Pat
             assert refused.code == 403
 
 
-async def test_a_certificate_says_who_asks(tmp_path: Path, certificates: Certificates) -> None:
+async def test_a_client_certificate_authenticates(
+    tmp_path: Path, certificates: Certificates
+) -> None:
     name = certificates.client_name
     known = {
         "certificates": [{"name": "billing", "common_name": name}],
