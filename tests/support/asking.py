@@ -46,7 +46,7 @@ class Asker:
         return answers
 
     async def stored(self) -> int:
-        """Store messages in all queues with requests of a well-behaved client."""
+        """Return the number of messages in all queues, by requests of a well-behaved client."""
         count = 0
         for queue_id in range(4):
             ext = {"topic": TOPIC, "queueId": str(queue_id)}

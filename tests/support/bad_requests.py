@@ -321,7 +321,7 @@ _JUNK: tuple[Any, ...] = (
 
 
 def wrong_fields(good: Good) -> Iterator[tuple[dict[str, str], str]]:
-    """Return invalid headers, each with the text that the remark must contain."""
+    """Yield invalid headers, each with the text that the remark must contain."""
     ext = good.ext()
     for name, expected, required in good.fields():
         if required:
@@ -333,7 +333,7 @@ def wrong_fields(good: Good) -> Iterator[tuple[dict[str, str], str]]:
 
 
 def absurd_fields(good: Good) -> Iterator[dict[str, str]]:
-    """Return headers that can be decoded but make little or no sense."""
+    """Yield headers that can be decoded but make little or no sense."""
     ext = good.ext()
     yield ext | {"unknown": "x" * 10_000, "": ""}
     for name, expected, required in good.fields():
@@ -344,7 +344,7 @@ def absurd_fields(good: Good) -> Iterator[dict[str, str]]:
 
 
 def bad_bodies(good: Good) -> Iterator[bytes]:
-    """Return truncated, inconsistent and malformed bodies."""
+    """Yield truncated, inconsistent and malformed bodies."""
     body = good.content()
     yield from (b"", b"{", b"[]", b"null", b"5", b'"x"', b"[" * 5000 + b"]" * 5000, b"\xff" * 100)
     yield from (b'{"a":' * 500 + b"1" + b"}" * 500, zlib.compress(bytes(1 << 20)), body + b"x")

@@ -148,7 +148,7 @@ class BrokerKills:
 async def check_queue(
     client: BrokerClient, queue: QueueName, sent: dict[int, bytes], *, tail: int
 ) -> None:
-    """Read the newest *tail* messages of *queue* over the wire."""
+    """Check the newest *tail* messages of *queue* over the wire."""
     low, high = await client.min_offset(queue), await client.max_offset(queue)
     assert high > max(sent), f"{queue} ends at {high}, {max(sent)} was answered"
     committed = await client.committed_offset(GROUP, queue)
@@ -168,7 +168,7 @@ async def check_queue(
 def check_folder(
     folder: Path, answered: dict[QueueName, dict[int, bytes]], *, retention: bool
 ) -> None:
-    """Read the data folder as the next start will find it; no broker runs now."""
+    """Check the data folder as the next start will find it; no broker runs now."""
     with capture_logs():
         store = MessageStore(folder, segment_bytes=SEGMENT_BYTES)
     try:

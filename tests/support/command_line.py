@@ -43,7 +43,7 @@ class CommandLine:
 def command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[CommandLine]:
-    """Return a fixture that sends logs to the captured stderr and restores logging afterwards."""
+    """Yield a command line whose logs go to the captured stderr; restore logging afterwards."""
     monkeypatch.setattr(main, "configure_logs", lambda **_: None)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("warning"),

@@ -17,7 +17,7 @@ Handle = Callable[[Message], Awaitable[None]]
 
 
 async def at_once(_message: Message) -> None:
-    """Return a handler that succeeds."""
+    """Handle a message successfully."""
 
 
 @asynccontextmanager

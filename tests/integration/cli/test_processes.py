@@ -157,7 +157,7 @@ def test_a_key_stays_paused_when_the_proxy_that_owns_its_queue_is_killed(
     stop_producing(pair)
 
     def only_that_key_waits() -> bool:
-        """Return once only the paused key has messages left; none of them may be delivered."""
+        """Return whether only the paused key has messages left; none of them may be delivered."""
         queues = pair.gateway.queues(1)
         return (
             len(queues) == QUEUES
