@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from tests.mutants.scenarios import Scenario, everyday
 from tests.mutants.world import Events
-from tests.support import stand_ins
+from tests.support.class_replacement import replaced_class
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -48,7 +48,7 @@ def property_of(owner: type, name: str, value: Callable[[Any, Any], Any]) -> Bug
 
 def stand_in(broken: type) -> Bug:
     """Replace the base class of *broken* by it."""
-    return lambda: stand_ins.stand_in(broken, "proxy")
+    return lambda: replaced_class(broken, "proxy")
 
 
 def all_of(*bugs: Bug) -> Bug:

@@ -94,7 +94,7 @@ class Simple:
 
 
 def begins_like_a_command(line: str) -> bool:
-    """Whether its first word is one of ``PROGRAMS``."""
+    """Return whether its first word is one of ``PROGRAMS``."""
     return line.split(" ")[0] in PROGRAMS
 
 
@@ -135,7 +135,7 @@ def _begins_indented(lines: Sequence[str], at: int) -> bool:
 
 
 def commands_of(blocks: Iterable[Block]) -> Iterator[Command]:
-    """Return the commands of a block. Raises ValueError for a command without an end."""
+    """Yield the commands of *blocks*. Raises ValueError for a command without an end."""
     for block in blocks:
         if block.prompted:
             yield from _prompted(block)
@@ -144,7 +144,7 @@ def commands_of(blocks: Iterable[Block]) -> Iterator[Command]:
 
 
 def _prompted(block: Block) -> Iterator[Command]:
-    """Return commands that follow ``$``; the lines up to the next one are the output."""
+    """Yield commands that follow ``$``; the lines up to the next one are the output."""
     lines, at = block.lines, 0
     while at < len(lines):
         if not lines[at].startswith(_PROMPT):
@@ -158,7 +158,7 @@ def _prompted(block: Block) -> Iterator[Command]:
 
 
 def _typed(block: Block) -> Iterator[Command]:
-    """Return consecutive commands, skipping lines of comments."""
+    """Yield consecutive commands, skipping lines of comments."""
     at = 0
     while at < len(block.lines):
         line = block.lines[at].strip()
@@ -190,7 +190,7 @@ def _one(block: Block, lines: Sequence[str], at: int) -> tuple[Command, int]:
 
 
 def inline_commands(page: str, text: str) -> Iterator[Command]:
-    """Return inline code that begins with one of ``PROGRAMS``."""
+    """Yield inline code that begins with one of ``PROGRAMS``."""
     prose = _without_blocks(text)
     for line, span in _spans(prose):
         if begins_like_a_command(span) and " " in span:
@@ -198,7 +198,7 @@ def inline_commands(page: str, text: str) -> Iterator[Command]:
 
 
 def inline_options(page: str, text: str) -> Iterator[Command]:
-    """Return options (``--name …``) that are inline code by themselves."""
+    """Yield options (``--name …``) that are inline code by themselves."""
     for line, span in _spans(_without_blocks(text)):
         if re.match(r"--[a-z]", span):
             yield Command(page, line, span, inline=True)
@@ -243,7 +243,7 @@ def parts_of(command: str) -> list[Simple]:
 
 
 def is_simple(command: str) -> bool:
-    """Whether it is one program and its words, without shell syntax."""
+    """Return whether it is one program and its words, without shell syntax."""
     words = _words(command)
     quoted = re.sub(r"'[^']*'", "", re.sub(r"\s#.*", "", command))
     return (

@@ -114,7 +114,7 @@ def _wrong_verb(words: Sequence[str], *, inline: bool) -> str | None:
 
 
 def _leaves_out(words: Sequence[str], error: typer.TyperException) -> bool:
-    """Return whether inline code may cause *error*: it may lack arguments, or use N for a number."""
+    """Return whether inline code may cause *error*: it may lack arguments or use N as a number."""
     missing = type(error).__name__ == "MissingParameter"
     return missing or (type(error).__name__ == "BadParameter" and "N" in words)
 

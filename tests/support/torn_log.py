@@ -80,7 +80,7 @@ class TornLog:
         self._check_recovered(self._index_at(at), end, dropped=self._used_bytes(end, at))
 
     def check_flip(self, at: int, bit: int) -> None:
-        """Flip one bit: all messages before it are restored; if it is in a body, no later one is."""
+        """Flip one bit: all messages before it are restored; if it is in a body, no later ones."""
         victim = self.records[self._index_at(at)]
         self._copy()
         path, position = self._place(at)

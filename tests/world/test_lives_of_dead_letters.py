@@ -15,7 +15,7 @@ from proxy.history.record import NullHistory
 from proxy.listening import Addresses
 from proxy.upstream.audit import Audit
 from testkit.gateway import Gateway, run_gateway
-from tests.support.redriven import DEAD_LETTERS, PATIENT, ask, bodies, until_sent
+from tests.support.redrives import DEAD_LETTERS, PATIENT, ask, bodies, until_sent
 
 
 async def die(gateway: Gateway, *numbers: int) -> None:

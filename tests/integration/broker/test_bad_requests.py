@@ -14,7 +14,6 @@ import pytest
 from broker_core.nameserver.server import NameServer
 from broker_core.remoting.codes import RequestCode, ResponseCode, request_name
 from broker_core.remoting.command import RemotingCommand, SerializeType
-from tests.support.asking import Asker, asking
 from tests.support.bad_requests import (
     AT_BROKER,
     AT_NAMESERVER,
@@ -23,6 +22,7 @@ from tests.support.bad_requests import (
     bad_bodies,
     wrong_fields,
 )
+from tests.support.raw_requests import Asker, asking
 
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 #: Answers of a pull without messages: their remark is the name of the status.

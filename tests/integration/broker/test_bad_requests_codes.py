@@ -16,8 +16,8 @@ from broker_core.remoting.command import RemotingCommand
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.route_bodies import ClusterTable
 from testkit.brokers import Brokers
-from tests.support.asking import json_frame, raw_connection
 from tests.support.bad_requests import AT_BROKER
+from tests.support.raw_requests import json_frame, raw_connection
 
 TOPIC = Topic("bad-requests")
 #: 5.x has a separate code, INVALID_PARAMETER, for some errors of 4.9 and ours.

@@ -14,8 +14,8 @@ from broker_core.remoting.command import RemotingCommand, SerializeType
 from broker_core.remoting.message import OutgoingMessage
 from broker_core.remoting.message_batch import encode_batch
 from testkit.eventually import eventually
-from tests.support.asking import Asker, asking, json_frame, raw_connection, read_frame
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER, TOPIC
+from tests.support.raw_requests import Asker, asking, json_frame, raw_connection, read_frame
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from proxy.core.delivery.push_url import parse_url
 from proxy.delivery.deliverer import ACKED
 from proxy.delivery.sinks.push import HttpPush
 from tests.integration.delivery.receiver import running_receiver
-from tests.support.pushed import PushedMessage
+from tests.support.pushed_messages import PushedMessage
 from tools.tables import ROOT
 
 SECRET = b"whsec"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import orjson
 
 from proxy.cli import main
-from tests.integration.documents.doc_here import ADDRESSES, here
+from tests.integration.documents.local_addresses import ADDRESSES, here
 
 _TIMEOUT_S = 30
 

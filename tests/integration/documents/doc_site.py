@@ -21,7 +21,7 @@ import orjson
 
 from bench.frame.forked import Forked
 from testkit.processes import ROOT, Child, Children, Ended, wait_until
-from tests.integration.documents.doc_here import ADDRESSES, LISTENING
+from tests.integration.documents.local_addresses import ADDRESSES, LISTENING
 from tests.support.cli_words import Typed, root, typed
 from tests.support.doc_commands import is_simple, parts_of
 from tests.support.process_site import ask, look

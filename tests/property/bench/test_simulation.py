@@ -24,7 +24,7 @@ from bench.simulation.world import World
 from broker_core.broker.groups.queue_locks import QueueLocks
 from proxy.core.ownership.group_share import GroupShare
 from proxy.core.ownership.trust import Trust
-from tests.support.stand_ins import stand_in
+from tests.support.class_replacement import replaced_class
 
 #: Plausible costs; fixed, so that results with a seed do not depend on measurements.
 COEFFICIENTS = {
@@ -136,7 +136,7 @@ class Forgetful(Periods):
 def test_a_planted_bug_is_found(bugs: list[type]) -> None:
     with ExitStack() as planted:
         for each in bugs:
-            planted.enter_context(stand_in(each, "bench.simulation"))
+            planted.enter_context(replaced_class(each, "bench.simulation"))
         faults = cut_off(World(small(3)))
     assert any("both" in each for each in faults)
 
@@ -152,7 +152,7 @@ class Short(GroupShare):
 
 def test_queues_that_nobody_goes_for_are_seen() -> None:
     """A wrongly computed share leaves queues without an owner."""
-    with stand_in(Short, "bench.simulation"):
+    with replaced_class(Short, "bench.simulation"):
         world = World(small(3))
         world.start_proxy()
     world.run(10)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tests.support.stand_ins import stand_in
+from tests.support.class_replacement import replaced_class
 
 #: Something is replaced while it is entered.
 Patch = AbstractContextManager[object]
@@ -31,7 +31,7 @@ class Broken:
 
     def applied(self) -> Patch:
         """Break the client of this process until the end."""
-        return stand_in(self.arm, *_PACKAGES) if isinstance(self.arm, type) else self.arm()
+        return replaced_class(self.arm, *_PACKAGES) if isinstance(self.arm, type) else self.arm()
 
 
 BROKEN: dict[str, Broken] = {}

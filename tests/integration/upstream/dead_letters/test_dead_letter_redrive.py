@@ -26,7 +26,7 @@ from testkit.gateway import Gateway, run_gateway
 from testkit.processes import Children
 from tests.support.consumers import consuming
 from tests.support.history_parts import counted, judge_in_parts
-from tests.support.redriven import DEAD_LETTERS, PATIENT, ask, bodies, until_sent
+from tests.support.redrives import DEAD_LETTERS, PATIENT, ask, bodies, until_sent
 from thin_client import Message, Reject
 
 LETTERS = 60

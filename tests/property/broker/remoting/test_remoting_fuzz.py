@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from broker_core.remoting.codes import RequestCode
 from broker_core.remoting.command import RemotingCommand, SerializeType
-from tests.support.asking import Asker, asking, raw_connection
 from tests.support.bad_requests import AT_BROKER, AT_NAMESERVER, TOPIC, bad_bodies
+from tests.support.raw_requests import Asker, asking, raw_connection
 
 Fuzz = Callable[[Callable[[Asker], Coroutine[Any, Any, None]]], None]
 

@@ -18,7 +18,7 @@ from proxy.core.delivery.push_request import (
     request_of,
 )
 from proxy.core.delivery.push_url import AllowedHosts, parse_url
-from tests.support.pushed import PushedMessage
+from tests.support.pushed_messages import PushedMessage
 
 HERE = parse_url("http://receiver:8080/orders?tenant=7")
 RULES = PushRules(urls=[HERE])

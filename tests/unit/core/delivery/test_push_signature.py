@@ -5,7 +5,7 @@ import hmac
 
 from proxy.core.delivery.push_request import Format, PushRules, request_of, signature
 from proxy.core.delivery.push_url import parse_url
-from tests.support.pushed import PushedMessage
+from tests.support.pushed_messages import PushedMessage
 
 HERE = parse_url("http://receiver/?tenant=7")
 RULES = PushRules(urls=[HERE], secrets=[b"new", b"old"])

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 
 @contextmanager
-def stand_in(broken: type, *packages: str) -> Iterator[None]:
+def replaced_class(broken: type, *packages: str) -> Iterator[None]:
     """Replace, in the modules of *packages*, the class that *broken* extends by *broken*.
 
     Lasts until the end of the context. Raises LookupError if no module uses the class.
