@@ -172,10 +172,10 @@ def _quiet_logger() -> logging.Logger:
     """Return a rate-limited logger for aiohttp, which logs a stack trace per malformed request."""
     noisy = NoisyLog(_log)
 
-    def tell(record: logging.LogRecord) -> bool:
+    def log_rarely(record: logging.LogRecord) -> bool:
         noisy.warning("aiohttp", "malformed HTTP request", reason=record.getMessage())
         return False
 
     logger = logging.Logger("admin")
-    logger.addFilter(tell)
+    logger.addFilter(log_rarely)
     return logger

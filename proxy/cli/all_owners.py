@@ -22,7 +22,7 @@ _NO_ADDRESS = "its owner publishes no HTTP address: see orderlane owners ls"
 
 
 @dataclass(slots=True)
-class Seen:
+class TopicAnswers:
     """Answers about a topic's queues: of the requested proxy, and of the ``others``."""
 
     first: Rows
@@ -37,7 +37,7 @@ class Seen:
         """Rows of all proxies."""
         return self.first + self.others
 
-    def tell(self) -> None:
+    def report_missing(self) -> None:
         """Print the queues that are missing from the rows.
 
         Raises OrderlaneError if one of them has an owner.
@@ -55,13 +55,13 @@ class Seen:
             )
 
 
-def look_everywhere(http: str, group: str, topic: str, path: str, **query: Any) -> Seen:
+def query_all_owners(http: str, group: str, topic: str, path: str, **query: Any) -> TopicAnswers:
     """Ask the proxy at *http* and the owners of all other queues of *topic*.
 
     Raises OrderlaneError if the proxy at *http* does not answer.
     """
     http = one_of(http)
-    seen = Seen(look(http, path, **query))
+    seen = TopicAnswers(look(http, path, **query))
     owners = look(http, path_of("owners"), group=group)
     owned: defaultdict[str | None, list[str]] = defaultdict(list)  # by address
     for row in owners["queues"]:
@@ -83,7 +83,7 @@ def look_everywhere(http: str, group: str, topic: str, path: str, **query: Any) 
     return seen
 
 
-def change_everywhere(
+def change_at_owners(
     http: str,
     path: str,
     output: OutputFormat,

@@ -12,7 +12,7 @@ import orjson
 import typer
 import yaml
 
-from proxy.cli.all_owners import change_everywhere
+from proxy.cli.all_owners import change_at_owners
 from proxy.cli.connect import actor, ask_proxy, body_of, proxy_groups
 from proxy.cli.options import DEFAULT_HTTP, GroupArgument, HttpOption
 from proxy.cli.output import Output, OutputFormat, print_json, print_rows, say
@@ -169,7 +169,7 @@ def _command(verb: KeyVerb) -> Callable[..., None]:
         _check(reason)
         path = f"{_place(group)}/{verb.name}"
         columns = ("group", "queue", verb.result, "proxy")
-        change_everywhere(http, path, output, columns=columns, result=verb.result, reason=reason)
+        change_at_owners(http, path, output, columns=columns, result=verb.result, reason=reason)
 
     return run
 

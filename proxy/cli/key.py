@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from proxy.cli.all_owners import Seen, change_everywhere, look_everywhere
+from proxy.cli.all_owners import TopicAnswers, change_at_owners, query_all_owners
 from proxy.cli.connect import (
     CHANGE_TIMEOUT_S,
     actor,
@@ -62,7 +62,7 @@ def parked(
     """List parked keys."""
     seen = look_at_keys(http, group, topic, "parked")
     print_rows(seen.rows, columns=_PARKED, output=output)
-    seen.tell()
+    seen.report_missing()
 
 
 @app.command("show")
@@ -76,7 +76,7 @@ def show(
     """Show the state of a key in each of its queues."""
     seen = look_at_keys(http, group, topic, "show", key=key)
     print_rows(seen.rows, columns=_COLUMNS, output=output)
-    seen.tell()
+    seen.report_missing()
 
 
 @app.command("history")
@@ -99,7 +99,7 @@ def history(
         for row in sorted(found, key=lambda row: int(row["at_ms"]))[-limit:]
     ]
     print_rows(rows, columns=_HISTORY, output=output)
-    seen.tell()
+    seen.report_missing()
 
 
 def redrive(
@@ -194,11 +194,11 @@ for _verb in KEY_VERBS:
     app.command(_verb.name, help=_verb.help)(COMMANDS[_verb.name])
 
 
-def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: Any) -> Seen:
+def look_at_keys(http: str, group: str, topic: str | None, what: str, **query: Any) -> TopicAnswers:
     """Query the keys of a topic at all proxies."""
     topic = topic_of(http, group, topic)
     path = path_of("groups", group, "topics", topic, "keys", what)
-    return look_everywhere(http, group, topic, path, **query)
+    return query_all_owners(http, group, topic, path, **query)
 
 
 def _everywhere(
@@ -206,7 +206,7 @@ def _everywhere(
 ) -> None:
     path = f"{place_of(http, group, topic)}/{verb.name}"
     columns = ("key", "queue", verb.result, "proxy")
-    change_everywhere(http, path, output, columns=columns, result=verb.result, **asked)
+    change_at_owners(http, path, output, columns=columns, result=verb.result, **asked)
 
 
 def _act(

@@ -65,7 +65,7 @@ def _add(listed: _List) -> None:
         seen = look_at_keys(http, group, topic, listed.name, limit=limit)
         rows = sorted(seen.rows, key=listed.by)[:limit]
         print_rows(rows, columns=(*_COLUMNS, *listed.more), output=output)
-        seen.tell()
+        seen.report_missing()
 
     app.command(listed.name, help=listed.help)(show)
 

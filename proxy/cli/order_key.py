@@ -144,9 +144,9 @@ def simulate(
     taken = asyncio.run(take_sample(of, nameserver, most=sample, candidates=_given(candidate)))
     linted = _report(taken, of.topic.name, workers, MissingKey(of.topic.missing_key))
     look_at_young_objects_only()  # there are millions of objects, and hardly any garbage
-    told = _quiet if output is OutputFormat.JSON else _say_time
+    on_run = _quiet if output is OutputFormat.JSON else _say_time
     report = simulation.simulate(
-        taken, rules_of(of.topic), plan, lint=linted, on_run=told, each=side_by_side
+        taken, rules_of(of.topic), plan, lint=linted, on_run=on_run, each=side_by_side
     )
     if output is OutputFormat.JSON:
         print_json(report.as_dict())

@@ -29,7 +29,7 @@ TopicOption = Annotated[
 
 
 @dataclass(slots=True)
-class _Seen:
+class _TopicQueues:
     """Queues of one topic at all proxies; ``unowned`` ones have no owner."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -56,7 +56,7 @@ def get(
     print_rows(seen.rows, columns=_COLUMNS, output=output)
     rule = _rule(of.topic.order_key, of.topic.missing_key)
     say(f"{of.topic.name}: order key {rule} in the settings (from {of.described['source']})")
-    _tell(seen)
+    _report_missing(seen)
 
 
 def rollout(
@@ -111,7 +111,7 @@ def rollout(
         return
     seen = _watch(http, of, (text, wanted), timeout_s=timeout, silent=output is OutputFormat.JSON)
     print_rows(seen.rows, columns=_COLUMNS, output=output)
-    _tell(seen)
+    _report_missing(seen)
     if seen.through(wanted) < len(seen.rows) or seen.hidden or seen.behind:
         say(f"not complete after {timeout:g} s: see orderlane order-key get {group} for progress")
         raise typer.Exit(1)
@@ -163,7 +163,7 @@ def _store(
 
 def _watch(
     http: str, of: Known, to: tuple[str | None, str], *, timeout_s: float, silent: bool
-) -> _Seen:
+) -> _TopicQueues:
     """Poll until the change is complete, and print its progress.
 
     *to* is the order key as in settings, and as a rule.
@@ -183,7 +183,7 @@ def _watch(
         time.sleep(_LOOK_S)
 
 
-def _progress(seen: _Seen, wanted: str) -> str:
+def _progress(seen: _TopicQueues, wanted: str) -> str:
     older = sum(row["older"] for row in seen.rows)
     waits = sorted({row["change"] for row in seen.rows if row["change"]})
     line = f"{seen.through(wanted)} of {len(seen.rows)} queues changed"
@@ -196,12 +196,12 @@ def _progress(seen: _Seen, wanted: str) -> str:
     return line
 
 
-def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = False) -> _Seen:
+def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = False) -> _TopicQueues:
     """Query the proxy at *http* and all owners of the topic's queues.
 
     With *by_all*, collect the proxies whose settings have another order key than *served*.
     """
-    seen = _Seen()
+    seen = _TopicQueues()
     http = one_of(http)
     owners = look(http, path_of("owners"), group=of.group)
     addresses: dict[str, None] = {http: None}
@@ -241,7 +241,7 @@ def _look(http: str, of: Known, *, served: str | None = None, by_all: bool = Fal
     return seen
 
 
-def _tell(seen: _Seen) -> None:
+def _report_missing(seen: _TopicQueues) -> None:
     if seen.unowned:
         say(
             f"no owner: {', '.join(seen.unowned)}; these queues change when a proxy takes them over"

@@ -151,10 +151,10 @@ async def running_all_with_workers(
     """Run nameserver and broker in this process, and workers that use them."""
     async with _running_nameserver_of(wanted.settings, embedded, nameserver) as at:
         use = {"nameserver": (at["nameserver"],)}
-        told = {**wanted.overrides, "nameserver": at["nameserver"]}
+        overrides = {**wanted.overrides, "nameserver": at["nameserver"]}
         async with (
             running_broker(embedded.model_copy(update=use)) as broker,
-            running_workers(replace(wanted, overrides=told)) as workers,
+            running_workers(replace(wanted, overrides=overrides)) as workers,
         ):
             yield {**workers, **at, **broker}
 

@@ -78,7 +78,7 @@ def archive(
     """
     options = connection(proxy, token, ca=tls_ca, certificate=tls_certificate, key=tls_key)
     options |= {"subscribe": topics, "group": group, **pairs(option, "--option")}
-    with running("archive", master=master, conf=conf) as session, _until_told() as ending:
+    with running("archive", master=master, conf=conf) as session, _until_signal() as ending:
         from thin_client.spark.jobs import archive as job
 
         done = job.archive(
@@ -236,18 +236,18 @@ def connection(
 
 
 @contextmanager
-def _until_told() -> Iterator[threading.Event]:
+def _until_signal() -> Iterator[threading.Event]:
     """Yield an event set by SIGTERM or SIGINT, which ends a job cleanly; a second one exits."""
     ending = threading.Event()
     former: dict[signal.Signals, Any] = {}
 
-    def told(number: int, _frame: object) -> None:
+    def on_signal(number: int, _frame: object) -> None:
         if ending.is_set():
             raise SystemExit(128 + number)
         ending.set()
 
     for each in (signal.SIGTERM, signal.SIGINT):
-        former[each] = signal.signal(each, told)
+        former[each] = signal.signal(each, on_signal)
     try:
         yield ending
     finally:

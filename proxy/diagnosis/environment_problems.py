@@ -89,18 +89,18 @@ def _of_clocks(facts: Facts, proxy: ProxyFacts) -> Iterator[Finding]:
     apart = abs(proxy.clock_ahead_s) > _APART_S
     if not (apart or lately):
         return
-    told = []
+    changes = []
     if lately:
         jump = moved[-1]
         way = "ahead" if jump.by_s > 0 else "back"
-        told.append(f"was set {span(abs(jump.by_s))} {way} {span(jump.ago_s)} ago")
+        changes.append(f"was set {span(abs(jump.by_s))} {way} {span(jump.ago_s)} ago")
     if apart:
         way = "ahead of" if proxy.clock_ahead_s > 0 else "behind"
-        told.append(f"is {span(abs(proxy.clock_ahead_s))} {way} the clock of this machine")
+        changes.append(f"is {span(abs(proxy.clock_ahead_s))} {way} the clock of this machine")
     yield Finding(
         Cause.CLOCK_JUMP,
         proxy.http,
-        f"the clock of {proxy.name} {' and '.join(told)}: ages, retention margins, delays and"
+        f"the clock of {proxy.name} {' and '.join(changes)}: ages, retention margins, delays and"
         " signatures depend on it",
         "Synchronize the clocks of all machines by NTP, and check keys parked since",
         typed("key", "parked", facts.group, "--http", proxy.http),

@@ -25,9 +25,9 @@ def where(_: Iterator[Any]) -> Iterator[tuple[str, str, bool]]:
 
 
 def main() -> None:
-    said, told = Path(sys.argv[1]), json.loads(sys.argv[2])
+    said, parameters = Path(sys.argv[1]), json.loads(sys.argv[2])
     spark = SparkSession.builder.getOrCreate()
-    options, archive = told["options"], told["archive"]
+    options, archive = parameters["options"], parameters["archive"]
     rows = spark.read.format("orderlane").options(**options).load()
     counted = rows.groupBy("qid").count().orderBy("qid").collect()
     stream = spark.readStream.format("orderlane").options(**options).load()

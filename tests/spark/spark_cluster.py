@@ -134,16 +134,16 @@ def cluster_settings(folder: Path, python: Path) -> dict[str, str]:
 
 
 def submit(
-    running: Processes, *, master: str, python: Path, package: Path, told: Mapping[str, str]
+    running: Processes, *, master: str, python: Path, package: Path, parameters: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Run ``cluster_program.py`` with the parameters *told* and return its results."""
+    """Run ``cluster_program.py`` with *parameters* and return its results."""
     said = running.folder / "said.json"
     settings = cluster_settings(running.folder, python)
     options = [text for pair in settings.items() for text in ("--conf", "=".join(pair))]
     process, output = running.start(
         "submit",
         *(_spark_home() / "bin/spark-submit", "--master", master, "--py-files", package),
-        *(*options, _PROGRAM, said, json.dumps(dict(told))),
+        *(*options, _PROGRAM, said, json.dumps(dict(parameters))),
     )
     code = process.wait(timeout=_RUN_S)
     assert code == 0, output.read_text(errors="replace")[-6000:]

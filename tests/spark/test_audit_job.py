@@ -135,9 +135,9 @@ def test_invalid_histories_are_refused_with_the_error_of_one_process(
     path.write_bytes(b"\n".join([*sent, *lines]) + b"\n")
     with pytest.raises(HistoryError, match=sentence) as alone:
         verify([path])
-    with pytest.raises(HistoryError) as told:
+    with pytest.raises(HistoryError) as refused:
         audit(spark, [str(path)])
-    assert str(told.value) == str(alone.value)
+    assert str(refused.value) == str(alone.value)
 
 
 def test_a_folder_without_histories_is_refused(spark: Any, tmp_path: Path) -> None:

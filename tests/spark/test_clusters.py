@@ -55,7 +55,7 @@ def test_a_program_reads_on_a_cluster_with_the_package_as_a_zip(bare: Bare, tmp_
             master=start_standalone(running, workers=2),
             python=bare.python,
             package=bare.package,
-            told={"options": options, "archive": archive},
+            parameters={"options": options, "archive": archive},
         )
     assert said["counted"] == {f"broker-a_{number}": MESSAGES // 4 for number in range(4)}
     assert sorted(map(tuple, said["archived"])) == [

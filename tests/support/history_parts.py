@@ -56,8 +56,7 @@ def judge_in_parts(history: Iterable[Event], *, limits: Limits | None = None) ->
         sent_topics={str(each.topic) for each, _ in events if each.event in ("send", "send_ok")},
     )
     queues = _queues(events, homes, readers)
-    told = _told(whole, events, homes, queues)
-    for part, stream in told.items():
+    for part, stream in _common(whole, events, homes, queues).items():
         queues[part] += stream
     for part, stream in _clients(events).items():
         queues[part] = stream
@@ -110,7 +109,7 @@ def _queues(
     return streams
 
 
-def _told(
+def _common(
     whole: Whole,
     events: list[tuple[Traits, Event]],
     homes: dict[str | None, set[tuple[str, str]]],
@@ -126,8 +125,8 @@ def _told(
     streams: Streams = {part: [((-1, 0, 0), whole_event(whole)), *everywhere] for part in parts}
     for message, places in homes.items():
         for topic, queue in places if len(places) > 1 else ():
-            told = ((-1, 1, 0), stray_event(str(message)))
-            streams[Part(QUEUE, topic, queue)].append(told)
+            stray = ((-1, 1, 0), stray_event(str(message)))
+            streams[Part(QUEUE, topic, queue)].append(stray)
     return streams
 
 
@@ -177,20 +176,20 @@ def _clients(events: list[tuple[Traits, Event]]) -> Streams:
     for number, (each, event) in enumerate(events):
         client = Part(CLIENT, str(each.group), str(each.consumer))
         lane = (each.group, each.topic, each.queue)
-        told: Iterable[Part] = ()
+        affected: Iterable[Part] = ()
         if each.event == "deliver":
-            told = slots[*lane, each.slot]
-            leases[lane, each.epoch, each.lease] |= told
-            leases[lane, each.offset] |= told
+            affected = slots[*lane, each.slot]
+            leases[lane, each.epoch, each.lease] |= affected
+            leases[lane, each.offset] |= affected
         elif each.event == "replay":
-            told = (client,)
+            affected = (client,)
         elif each.event in ("ack_ok", "expire", "revoke", "unsent"):
-            told = leases[lane, each.epoch, each.lease]
+            affected = leases[lane, each.epoch, each.lease]
         elif each.event == "finish":
-            told = leases[lane, each.offset]
+            affected = leases[lane, each.offset]
         elif each.leases and each.event not in ("deliver", "finish"):
-            told = [part for part in suspects if part.of == each.group]
-        for part in told:
+            affected = [part for part in suspects if part.of == each.group]
+        for part in affected:
             streams[part].append(((each.t_ns, number, 0), event))
     return streams
 
@@ -200,8 +199,8 @@ def _rates(events: list[tuple[Traits, Event]]) -> Streams:
     limited = {each.group for each, _ in events if each.event == "rate"}
     streams: Streams = defaultdict(list)
     for number, (each, event) in enumerate(events):
-        told = limited if each.event == "start" else {each.group} & limited
-        for group in told if each.event in (*RATED, "start") else ():
+        affected = limited if each.event == "start" else {each.group} & limited
+        for group in affected if each.event in (*RATED, "start") else ():
             streams[Part(RATE, str(group), "")].append(((each.t_ns, number, 0), event))
     return streams
 

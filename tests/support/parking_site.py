@@ -81,7 +81,7 @@ class ParkingSite:
         self.leases: list[tuple[QueuePipeline, Lease]] = []
         self.refills: list[tuple[QueuePipeline, Refill]] = []
         self.hastened: list[tuple[QueuePipeline, Job]] = []
-        self.told: set[bytes] = set()  # keys to check for copies
+        self.to_check: set[bytes] = set()  # keys to check for copies
         self.begin()
 
     def put(self, keys: Iterable[str]) -> None:
@@ -111,7 +111,7 @@ class ParkingSite:
         self.leases.clear()
         self.refills.clear()
         self.hastened.clear()
-        self.told.clear()
+        self.to_check.clear()
         last = self.logs[0].last()
         epoch = self.logs[0].append([Own("us", 1, 1, 1, 1)])
         self.pipeline = ParkingPipeline(
@@ -245,11 +245,11 @@ class ParkingSite:
         """Store copies of one key. *heard*: the owner receives the confirmation."""
         if self.twin is None:
             return
-        self.told.update(self.pipeline.parking.keys_to_copy())
+        self.to_check.update(self.pipeline.parking.keys_to_copy())
         for key in sorted(self.pipeline.jobs.chains.held_keys):
             jobs = self.pipeline.to_copy(key, jobs=2, body_bytes=1000)
-            assert not jobs or key in self.told, f"{key!r} would never be copied"
-            self.told.discard(key)
+            assert not jobs or key in self.to_check, f"{key!r} would never be copied"
+            self.to_check.discard(key)
             if jobs:
                 for job in jobs:
                     properties = {

@@ -174,18 +174,18 @@ class TornLog:
             if dropped == 0:
                 assert not store.recovery.dropped
             else:
-                self._check_told(logs[0], end, dropped)
+                self._check_reported(logs[0], end, dropped)
             if end % 8 == 0:
                 self._check_goes_on(store)
         finally:
             store.abandon()
 
-    def _check_told(self, line: dict[str, Any], end: int, dropped: int) -> None:
+    def _check_reported(self, line: dict[str, Any], end: int, dropped: int) -> None:
         assert "dropped" in line["event"]
         assert line["reason"]
         path, position = self._place(end)
-        told = line["file"], line["offset"], line["dropped_bytes"]
-        assert told == (str(path), position, dropped)
+        reported = line["file"], line["offset"], line["dropped_bytes"]
+        assert reported == (str(path), position, dropped)
 
     def _check_goes_on(self, store: MessageStore) -> None:
         async def put() -> None:

@@ -106,8 +106,8 @@ async def test_a_deletion_is_audited_under_the_name_of_its_token(tmp_path: Path)
         asked = f"{place}?reason=over&by=anna"
         assert (await ask(http, asked, token="ops", method="DELETE"))[0] == 200
         _, _, audit = await ask(http, "/api/audit?group=stored", token="ops")
-        told = [(row["verb"], row["actor"]) for row in orjson.loads(audit)["records"]]
-        assert told == [("groups create", "ops (anna)"), ("groups delete", "ops (anna)")]
+        audited = [(row["verb"], row["actor"]) for row in orjson.loads(audit)["records"]]
+        assert audited == [("groups create", "ops (anna)"), ("groups delete", "ops (anna)")]
 
 
 async def test_pages_of_other_sites_are_refused_even_with_a_token(tmp_path: Path) -> None:

@@ -200,8 +200,8 @@ def test_a_change_of_the_order_key_survives_a_kill_of_its_proxy(site: Site) -> N
     path.write_text(path.read_text().replace("order_key: KEY", "order_key: QID"))
 
     def begun() -> set[str]:
-        told = events(site.children, "order_key")
-        return {each["queue"] for each in told if not each["through"]} & pair.gateway.owned(0)
+        changes = events(site.children, "order_key")
+        return {each["queue"] for each in changes if not each["through"]} & pair.gateway.owned(0)
 
     wait_until(begun, within_s=60, what="a change under way")
     kill(site.children, pair.proxies[0])

@@ -111,10 +111,10 @@ async def test_the_stream_sends_the_overview(tmp_path: Path) -> None:
                     proxy.console.events.tell()
         _, _, body = await ask(http, "/api/overview")
         overview = orjson.loads(body)
-        for told in blocks:
-            assert told["proxy"] == overview["proxy"] == proxy.client_id
-            assert told["groups"].keys() == {GROUP}
-            assert told["groups"][GROUP].keys() == overview["groups"][GROUP].keys()
+        for event in blocks:
+            assert event["proxy"] == overview["proxy"] == proxy.client_id
+            assert event["groups"].keys() == {GROUP}
+            assert event["groups"][GROUP].keys() == overview["groups"][GROUP].keys()
         await eventually(lambda: proxy.console.events.readers == 0)
 
 

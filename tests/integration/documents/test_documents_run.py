@@ -133,10 +133,10 @@ def run_command(site: DocSite, command: Command) -> None:
         return
     ended = site.run(text)
     codes = CODES.get("" if known is None else known.verb, (0,))
-    told = f"{command}\n{text}\n{ended.code}\n{ended.out}{ended.err}"
+    details = f"{command}\n{text}\n{ended.code}\n{ended.out}{ended.err}"
     lines = len(ended.out.splitlines())
-    assert ended.code in codes, told
-    assert lines == LINES.get(command.text, lines), told
+    assert ended.code in codes, details
+    assert lines == LINES.get(command.text, lines), details
     compare(command, ended)
 
 

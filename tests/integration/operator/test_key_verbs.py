@@ -190,9 +190,9 @@ async def test_a_message_that_blocks_its_key_is_skipped_or_retried(
         lane = proxy.lanes.find(gateway.group)
         assert lane is not None
         assert lane.counts[gateway.topic].skipped == 1
-        told = await on_record(gateway)
-    assert [each[0] for each in told] == ["key skip", "key skip", "key skip", "key retry"]
-    assert told[2][2] == {"queue": "broker-a_0", "skipped": 0}
+        recorded = await on_record(gateway)
+    assert [each[0] for each in recorded] == ["key skip", "key skip", "key skip", "key retry"]
+    assert recorded[2][2] == {"queue": "broker-a_0", "skipped": 0}
     report = gateway.verify()
     assert report.clean, report.violations
 
@@ -309,9 +309,9 @@ async def test_lists_of_keys_and_their_history(tmp_path: Path, orderlane: Comman
             assert (await shown("key", "show", gateway.group, "a"))[0]["key"] == "a"
             assert await shown("key", "show", gateway.group, "unknown") == []
             await rows(orderlane, at, gateway, "skip", "a", *WHY)
-            told = [each["what"] for each in await shown("key", "history", gateway.group, "a")]
-            assert told[:1] == ["failed"]
-            assert set(told[1:3]) == {"key skip", "finished: skipped"}
+            recorded = [each["what"] for each in await shown("key", "history", gateway.group, "a")]
+            assert recorded[:1] == ["failed"]
+            assert set(recorded[1:3]) == {"key skip", "finished: skipped"}
             changes = await shown("audit", "ls", "--group", gateway.group, "--target", "a")
             assert [each["verb"] for each in changes] == ["key skip"]
             for words in (("keys", "top", "unknown"), ("key", "show", "unknown", "a")):

@@ -106,10 +106,10 @@ def by_candidate(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def test_lint_finds_candidates_and_compares_them(orderlane: CommandLine, filled: Running) -> None:
     where = filled.where
-    told = orderlane("order-key", "lint", "fixed", *where, "-o", "json").json
-    found = by_candidate(told["candidates"])
+    answer = orderlane("order-key", "lint", "fixed", *where, "-o", "json").json
+    found = by_candidate(answer["candidates"])
 
-    assert told["messages"] == MESSAGES
+    assert answer["messages"] == MESSAGES
     assert set(found) == {"QID", "KEY", "$.n", "$.customer", "$.country", "$.item.id"}
     customer = found["$.customer"]
     share = (MESSAGES / 3 + 20) / MESSAGES  # c0 has every third message, and some of the others
@@ -120,7 +120,7 @@ def test_lint_finds_candidates_and_compares_them(orderlane: CommandLine, filled:
     assert found["$.country"]["scattered_keys"] == 2
     assert found["$.country"]["chains"] == 8, "two countries in four queues"
     assert found["$.item.id"]["kinds"] == {"text": 600, "number": 2400}
-    assert told["advice"]["take"] in ("KEY", "$.customer")
+    assert answer["advice"]["take"] in ("KEY", "$.customer")
 
     table = orderlane("order-key", "lint", "fixed", *where, "--candidate", "$.country")
     assert (table.code, table.out.splitlines()[1].split()[0]) == (0, "$.country")
@@ -131,25 +131,25 @@ def test_a_sample_has_the_newest_messages_and_changes_nothing(
     orderlane: CommandLine, filled: Running
 ) -> None:
     before = asked_of(filled, "/api/groups")
-    told = orderlane(
+    answer = orderlane(
         "order-key", "lint", "fixed", *filled.where, "--sample", 300, "-o", "json"
     ).json
 
-    assert 300 <= told["messages"] <= 304, "rounded up in each of four queues"
+    assert 300 <= answer["messages"] <= 304, "rounded up in each of four queues"
     assert asked_of(filled, "/api/groups") == before
     lag = orderlane("lag", "fixed", *filled.where, "-o", "json").json
     assert {row["committed"] for row in lag} == {None}
 
 
 def test_the_admin_api_reports_on_a_bounded_sample(orderlane: CommandLine, filled: Running) -> None:
-    told = orjson.loads(asked_of(filled, "/api/groups/fixed/order-key?sample=5000&workers=16"))
+    answer = orjson.loads(asked_of(filled, "/api/groups/fixed/order-key?sample=5000&workers=16"))
     lint = orderlane(
         *("order-key", "lint", "fixed", *filled.where, "--sample", 5000, "--workers", 16),
         *("-o", "json"),
     ).json
 
-    assert (told["group"], told["topic"], told["order_key"]) == ("fixed", "orders", "KEY")
-    assert {name: told[name] for name in lint} == lint
+    assert (answer["group"], answer["topic"], answer["order_key"]) == ("fixed", "orders", "KEY")
+    assert {name: answer[name] for name in lint} == lint
     for query, status in (("sample=10001", "400"), ("topic=x", "404"), ("workers=0", "400")):
         with pytest.raises(OrderlaneError, match=f"answers {status}"):
             asked_of(filled, f"/api/groups/fixed/order-key?{query}")
@@ -164,20 +164,20 @@ def test_simulate_ranks_candidates_and_names_the_best(
         part for each in ("QID", "$.customer", "$.country") for part in ("--candidate", each)
     ]
     asked = ("order-key", "simulate", "fixed", *filled.where, *candidates, "--workers", 8)
-    told = orderlane(*asked, "--service-ms", "p50=3,p99=80", "-o", "json").json
+    answer = orderlane(*asked, "--service-ms", "p50=3,p99=80", "-o", "json").json
     again = orderlane(*asked, "--service-ms", "p50=3,p99=80", "-o", "json").json
-    found = by_candidate(told["candidates"])
+    found = by_candidate(answer["candidates"])
 
-    assert told == again
-    assert [each["seconds"] for each in told["candidates"]] == sorted(
-        each["seconds"] for each in told["candidates"]
+    assert answer == again
+    assert [each["seconds"] for each in answer["candidates"]] == sorted(
+        each["seconds"] for each in answer["candidates"]
     )
-    assert told["take"] == "$.customer"
+    assert answer["take"] == "$.customer"
     assert found["QID"]["busy"] <= 4, "a queue at a time"
     assert (found["$.customer"]["keeps_order"], found["$.country"]["keeps_order"]) == (True, False)
-    for each in told["candidates"]:
+    for each in answer["candidates"]:
         assert each["busy"] <= 8
-        assert each["seconds"] >= told["ideal_s"]
+        assert each["seconds"] >= answer["ideal_s"]
         assert each["key_wait"]["p50_ms"] <= each["key_wait"]["p99_ms"]
 
     table = orderlane(*asked, "--service-ms", "5")
@@ -192,8 +192,8 @@ def test_the_admin_api_simulates_like_the_verb(orderlane: CommandLine, filled: R
     asked = ("order-key", "simulate", "fixed", *filled.where, "--sample", 5000, "--workers", 8)
 
     for query, words in (("service_ms=3&service_p99_ms=80", "p50=3,p99=80"), ("service_ms=5", "5")):
-        told = orjson.loads(asked_of(filled, f"{report}&{query}"))
-        assert told["simulation"] == orderlane(*asked, "--service-ms", words, "-o", "json").json
+        answer = orjson.loads(asked_of(filled, f"{report}&{query}"))
+        assert answer["simulation"] == orderlane(*asked, "--service-ms", words, "-o", "json").json
     assert orjson.loads(asked_of(filled, report))["simulation"] is None
     for wrong in (
         "service_ms=0",

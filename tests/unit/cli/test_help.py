@@ -41,10 +41,10 @@ def test_an_invalid_example_is_found() -> None:
 
 def _completed(**environment: str) -> list[str]:
     """Return completions of ``orderlane`` for a shell, each with its own timeout."""
-    told = {"PYTHONPATH": str(ROOT), **environment}
+    given = {"PYTHONPATH": str(ROOT), **environment}
     ended = subprocess.run(
         [sys.executable, "-m", "proxy.cli"],
-        env={**os.environ, **told},
+        env={**os.environ, **given},
         capture_output=True,
         text=True,
         timeout=60,
@@ -64,19 +64,22 @@ def _completed(**environment: str) -> list[str]:
     ],
 )
 def test_bash_completes_verbs_and_options(typed: str, at: int, found: list[str]) -> None:
-    told = _completed(_ORDERLANE_COMPLETE="complete_bash", COMP_WORDS=typed, COMP_CWORD=str(at))
-    assert [each for each in told if each] == found
+    shown = _completed(_ORDERLANE_COMPLETE="complete_bash", COMP_WORDS=typed, COMP_CWORD=str(at))
+    assert [each for each in shown if each] == found
 
 
 @pytest.mark.slow
 def test_zsh_and_fish_receive_descriptions_of_verbs() -> None:
     for shell in ("zsh", "fish"):
-        told = _completed(
+        shown = _completed(
             _ORDERLANE_COMPLETE=f"complete_{shell}",
             _TYPER_COMPLETE_ARGS="orderlane keys ",
             _TYPER_COMPLETE_FISH_ACTION="get-args",
         )
-        assert any("hot" in each and "largest shares" in each for each in told), (shell, told)
+        assert any("hot" in each and "largest shares" in each for each in shown), (
+            shell,
+            shown,
+        )
 
 
 def test_a_shell_loads_the_script(tmp_path: Any) -> None:

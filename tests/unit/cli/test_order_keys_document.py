@@ -56,7 +56,7 @@ def test_tables_are_those_of_the_reports(
 
 
 def test_sentences_are_those_of_the_reports() -> None:
-    told = {*order_key.lint_sentences(LINT), *order_key.simulation_sentences(SIMULATION)}
+    printed = {*order_key.lint_sentences(LINT), *order_key.simulation_sentences(SIMULATION)}
     lint, simulation = sentences()[:2]
-    assert set(lint) < told
+    assert set(lint) < printed
     assert list(simulation) == list(order_key.simulation_sentences(SIMULATION))

@@ -188,21 +188,21 @@ def test_unreadable_commands_are_errors(text: str) -> None:
     ],
 )
 def test_an_invalid_command_is_found(text: str, problem: str) -> None:
-    told = problem_of(Command("page.md", 7, text))
-    assert told is not None
-    assert told.startswith("page.md:7: ")
-    assert problem in told
+    found = problem_of(Command("page.md", 7, text))
+    assert found is not None
+    assert found.startswith("page.md:7: ")
+    assert problem in found
 
 
 def test_inline_code_may_be_only_a_verb() -> None:
-    def told(text: str) -> str | None:
+    def problem_in(text: str) -> str | None:
         return problem_of(Command("page.md", 7, text, inline=True))
 
     for right in ("orderlane lag", "orderlane key", "orderlane key park G", "orderlane up"):
-        assert told(right) is None
-    assert told("orderlane proxy --workers N") is None
+        assert problem_in(right) is None
+    assert problem_in("orderlane proxy --workers N") is None
     for wrong in ("orderlane kei", "orderlane lag --nope", "orderlane proxy --workers some"):
-        assert told(wrong) is not None
+        assert problem_in(wrong) is not None
 
 
 def test_options_that_stand_alone_are_checked_against_all_verbs() -> None:
