@@ -42,7 +42,9 @@ def read_leases(
     try:
         Lease.complete(leases, origin, deadline_ns)
     except AttributeError as error:
-        text = f"a pull's answer contains a message of {topic}/{queue} without body, offset or lease"
+        text = (
+            f"a pull's answer contains a message of {topic}/{queue} without body, offset or lease"
+        )
         raise ProtocolError(text) from error
     return leases
 

@@ -103,9 +103,7 @@ def _text(value: Any, depth: int) -> str:
     if not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     if not depth:
-        raise ValueError(
-            f"the sharding key nests arrays and objects more than {_MAX_DEPTH} deep"
-        )
+        raise ValueError(f"the sharding key nests arrays and objects more than {_MAX_DEPTH} deep")
     if isinstance(value, list):
         return f"[{','.join([_text(each, depth - 1) for each in value])}]"
     members = [

@@ -300,9 +300,7 @@ class Settings(SettingsGroup):
     def _known(self) -> Self:
         ports = (self.listen.tls, self.listen.http_tls)
         if self.certificates and not any(port and port.client_ca for port in ports):
-            raise ValueError(
-                "certificates: need client_ca in listen.tls or listen.http_tls"
-            )
+            raise ValueError("certificates: need client_ca in listen.tls or listen.http_tls")
         if self.access and not (self.tokens or self.certificates):
             raise ValueError("access: rules need tokens or certificates, which identify the caller")
         return self
