@@ -151,7 +151,7 @@ class Broker:
     def _notify(self) -> None:
         group, now_ns = self.groups.find(GROUP), self.events.now_ns
         members = group.members if group is not None else {}
-        self._pace.told(GROUP, len(members), now_ns=now_ns)
+        self._pace.notified(GROUP, len(members), now_ns=now_ns)
         self.server.count("notice", now_ns, len(members))
         self.server.busy(self.model.costs.notice_ns * len(members), now_ns)
         self.tell(self, members)

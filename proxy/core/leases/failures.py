@@ -9,6 +9,9 @@ from proxy.core.jobs.tracked_dict import TrackedDict
 from proxy.core.keys.retry_policy import MS, OnExhausted, RetryPolicy
 from proxy.core.leases.verdicts import Nack
 
+#: Reasons of a failed delivery whose lease ended without a verdict.
+EXPIRED, REVOKED = "lease expired", "lease revoked by an operator"
+
 
 class Failures:
     """Failed deliveries of one queue's unfinished jobs."""
@@ -27,11 +30,14 @@ class Failures:
         """Apply *policy* from the next failure on."""
         self.policy = policy
 
-    def next_try_ns(self, job: Job, nack: Nack | None, *, now_ns: int) -> int | None:
-        """Note a failed delivery of *job*: a *nack* by its client, or None if its lease expired.
-        Return the time of the next delivery; None if the job is given up.
+    def next_try_ns(
+        self, job: Job, nack: Nack | None, *, now_ns: int, ended: str = EXPIRED
+    ) -> int | None:
+        """Note a failed delivery of *job*: a *nack* by its client, or None if its lease ended
+        without a verdict because it *ended* so. Return the time of the next delivery; None if the
+        job is given up.
         """
-        reason = (nack.reason or "failed by its client") if nack else "lease expired"
+        reason = (nack.reason or "failed by its client") if nack else ended
         job.note_failure(reason, now_ns)
         self.attempts[job.offset] = job.attempts
         rejected = nack is not None and nack.reject

@@ -12,6 +12,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from proxy.core.jobs.chains import RUNNING, Job
 from proxy.core.jobs.jobs import Jobs
 from proxy.core.keys.ids import LeaseId
+from proxy.core.leases.failures import EXPIRED, REVOKED
 from proxy.core.leases.lease_book import Judged, Lease, LeaseBook, Plain
 from proxy.core.leases.verdicts import Nack, Outcome
 from proxy.core.pipeline.effects import Effects
@@ -186,12 +187,14 @@ class Settlement:
         effects = self.on_time(now_ns)
         if (lease := self._live(lease_id, effects)) is not None:
             leases = self._leases.end(lease.run[0] if lease.run else lease)
-            effects.revoked.extend(self._ended(leases, effects, now_ns=now_ns))
+            effects.revoked.extend(self._ended(leases, effects, now_ns=now_ns, how=REVOKED))
         return effects
 
-    def _ended(self, leases: Sequence[Lease], effects: Effects, *, now_ns: int) -> list[Lease]:
-        """Handle *leases*, consecutive in a run, that ended without a verdict. Return those that
-        count as deliveries.
+    def _ended(
+        self, leases: Sequence[Lease], effects: Effects, *, now_ns: int, how: str = EXPIRED
+    ) -> list[Lease]:
+        """Handle *leases*, consecutive in a run, that ended without a verdict; *how* is the reason
+        of the failure. Return those that count as deliveries.
         """
         first, *behind = leases
         if first.unsent:
@@ -201,11 +204,11 @@ class Settlement:
             return []
         handled, unhandled = _at_expiry(behind)
         for lease in handled:
-            self._failures.next_try_ns(lease.job, None, now_ns=now_ns)  # counts the delivery
+            self._failures.next_try_ns(lease.job, None, now_ns=now_ns, ended=how)  # counts
             self._jobs.chains.unfollow(lease.job)
         effects.released.extend(unhandled)
         self._unfollow(unhandled)
-        self.failed(first.job, nack=None, now_ns=now_ns, effects=effects)
+        self.failed(first.job, nack=None, now_ns=now_ns, effects=effects, ended=how)
         return [first, *handled]
 
     # ---- ends of jobs ----------------------------------------------------------------------------
@@ -246,11 +249,13 @@ class Settlement:
         effects.finished.append((job.offset, outcome))
         self._free(job)
 
-    def failed(self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects) -> None:
-        """Handle a failed delivery of *job*: a *nack* by its client, or None if its lease expired.
-        A job of a held key is not offered again.
+    def failed(
+        self, job: Job, *, nack: Nack | None, now_ns: int, effects: Effects, ended: str = EXPIRED
+    ) -> None:
+        """Handle a failed delivery of *job*: a *nack* by its client, or None if its lease *ended*
+        without a verdict. A job of a held key is not offered again.
         """
-        next_try_ns = self._failures.next_try_ns(job, nack, now_ns=now_ns)
+        next_try_ns = self._failures.next_try_ns(job, nack, now_ns=now_ns, ended=ended)
         if job.key in self._held:
             self._free(job)
             effects.note_parking()

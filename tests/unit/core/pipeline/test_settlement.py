@@ -117,6 +117,15 @@ def test_an_expired_lease_counts_and_its_job_is_offered_at_once() -> None:
     assert offsets(here.lease(now_ns=LEASE_NS)) == [0, 1]
 
 
+def test_a_revoked_lease_counts_and_says_that_it_was_revoked() -> None:
+    here = two_keys()
+    first, _ = here.lease()
+    effects = here.settlement.revoke(first.lease_id, now_ns=1)
+
+    assert (effects.revoked, effects.expired) == ([first], [])
+    assert (first.job.attempts, first.job.reason) == (1, "lease revoked by an operator")
+
+
 def test_a_lease_whose_answer_was_never_written_expires_uncounted() -> None:
     here = two_keys()
     first, other = here.lease()
