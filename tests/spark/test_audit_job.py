@@ -114,14 +114,14 @@ def test_the_verb_keeps_the_verdict_when_histories_are_split(spark: Any, tmp_pat
         ("%DLQ%billing", ""),
     }
     assert parts["orders", "broker-a_0"]["violations"]["O1"] == found["O1"]
-    with pytest.raises(OrderlaneError, match="audit holds an audit: name another folder"):
+    with pytest.raises(OrderlaneError, match="audit already holds an audit: choose another folder"):
         run_verb(spark, "audit", str(story), "--out", str(out))
 
 
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ([b"no event", b'{"e": "stop", "t_ns": 9, "node": "n"}'], r"x y.jsonl, line 3: is no ev"),
+        ([b"no event", b'{"e": "stop", "t_ns": 9, "node": "n"}'], r"x y.jsonl, line 3: not an event"),
         ([b'{"e": "own+", "t_ns": 9, "node": "n"}'], "event own. of node n at t_ns 9 has no field"),
         ([b'{"e": "send", "t_ns": 9, "msg": "n"}'], "event send of node None at t_ns 9 has no fi"),
         ([], "the histories contain no delivery"),

@@ -134,5 +134,5 @@ def test_rows_without_an_order_are_refused(
     spark: Any, gateway: SparkGateway, tmp_path: Path
 ) -> None:
     spark.createDataFrame([("x",)], "value string").write.parquet(str(tmp_path / "t"))
-    with pytest.raises(OptionError, match="nothing says in which order the rows of a key go"):
+    with pytest.raises(OptionError, match="the order of a key's rows is unknown"):
         send(spark, gateway, tmp_path / "t", "orders")

@@ -175,14 +175,14 @@ def refusal(of: Any) -> str:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"subscribePattern": "o.*"}, "subscribe and subscribePattern contradict each other"),
+        ({"subscribePattern": "o.*"}, "subscribe and subscribePattern exclude each other"),
         (
             {"startingOffset": "earliest"},
             "'startingoffset' is not an option of orderlane: did you mean",
         ),
         ({"startingOffsets": "first"}, "startingOffsets is 'first': expected earliest, latest"),
         ({"group": None}, "group is missing"),
-        ({"servers": "a:b:c"}, "servers: 'a:b:c' is no address of a proxy"),
+        ({"servers": "a:b:c"}, "servers: 'a:b:c' is not a proxy address"),
         (
             {"maxOffsetsPerTrigger": "many"},
             "maxOffsetsPerTrigger is 'many': expected a whole number",
@@ -205,7 +205,7 @@ def test_options_of_streams_are_refused_when_a_batch_is_planned(
 def test_a_user_defined_schema_is_refused(spark: Any, gateway: SparkGateway) -> None:
     reader = spark.read.format("orderlane").schema("value string")
     rows = reader.options(**options_of(gateway, "t")).load()
-    assert refusal(rows.collect).startswith("the columns of orderlane are given")
+    assert refusal(rows.collect).startswith("the columns of orderlane are fixed")
 
 
 def test_a_missing_topic_is_named(spark: Any, gateway: SparkGateway) -> None:

@@ -55,7 +55,9 @@ def test_the_profile_of_flights_equals_counts_of_the_file(
     assert "**Take `$.tailnum`.**" in (out / "report.md").read_text()
     assert orjson.loads((out / "report.json").read_bytes()) == report
 
-    with pytest.raises(OrderlaneError, match=r"profile holds a profile: name another folder"):
+    with pytest.raises(
+        OrderlaneError, match=r"profile already holds a profile: choose another folder"
+    ):
         run_verb(spark, *command)
 
 
@@ -116,6 +118,6 @@ class _Message:
 
 
 def test_an_invalid_candidate_is_refused_before_reading(spark: Any, tmp_path: Path) -> None:
-    options = {"servers": "127.0.0.1:1", "group": "nobody"}
+    options = {"servers": "127.0.0.1:1", "group": "unused"}
     with pytest.raises(OptionError, match="order key 'tailnum' is neither QID nor KEY"):
         key_profile(spark, options, "flights", plan=Plan(["tailnum"]), out=str(tmp_path))

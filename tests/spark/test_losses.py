@@ -91,8 +91,8 @@ def test_a_stream_fails_at_deleted_messages_or_skips_them(
         lake.run()
     assert (
         "unread messages are gone: queue 'broker-a_0' of the topic "
-        f"'{options['subscribe']}' begins at {oldest}, so the broker deleted offsets 3 to "
-        f"{oldest - 1}; set failOnDataLoss to false to go on with what is there"
+        f"'{options['subscribe']}' starts at {oldest}: the broker deleted offsets 3 to "
+        f"{oldest - 1}; set failOnDataLoss to false to continue with the remaining messages"
     ) in str(caught.value)
     assert "Traceback" not in str(caught.value)
 
@@ -109,7 +109,7 @@ def test_a_recreated_topic_fails_the_query_or_is_read_from_its_beginning(
     assert lake.run() == [0, 1]
     lake.move(500)
     with pytest.raises(
-        StreamingQueryException, match="ends at 2, before 500, it was created again"
+        StreamingQueryException, match="ends at 2, before 500: it was created again"
     ):
         lake.run()
     assert lake.run(failOnDataLoss="false") == [0, 0, 1, 1]

@@ -88,8 +88,6 @@ def test_a_repeated_batch_gives_its_messages_the_same_names(
         ("1 AS value", {"topic": "orders"}, "column 'value' is int: cast it to string or binary"),
         ("'x' AS value", {}, "set the option topic, or add the column 'topic'"),
         ("'x' AS value", {"topic": "orders", "group": "g"}, "group does not apply to write"),
-        ("'x' AS value", {}, "set the option topic, or add a column 'topic'"),
-        ("'x' AS value", {"topic": "orders", "group": "g"}, "group does not apply to write"),
     ],
 )
 def test_invalid_writes_are_refused_before_any_task(
