@@ -111,7 +111,7 @@ async def test_a_pull_waits_through_a_backlog_of_which_nothing_is_wanted(tmp_pat
     assert gateway.verify().clean
 
 
-async def test_shadow_traffic_reaches_only_those_who_ask_for_it(tmp_path: Path) -> None:
+async def test_shadow_traffic_reaches_only_groups_that_ask_for_it(tmp_path: Path) -> None:
     found: list[bytes] = []
 
     async def note(message: Message) -> None:
@@ -127,7 +127,7 @@ async def test_shadow_traffic_reaches_only_those_who_ask_for_it(tmp_path: Path) 
     assert found == [b"real"]
 
 
-async def test_a_mended_expression_counts_from_the_next_retry_on(tmp_path: Path) -> None:
+async def test_a_fixed_expression_applies_from_the_next_retry(tmp_path: Path) -> None:
     """The failed message comes first; those behind it waited."""
     found: list[bytes] = []
 

@@ -154,7 +154,7 @@ async def test_connections_are_used_again_and_never_more_than_are_allowed(
         (says(200, b"\x1f\x8b\x08" + b"x" * 20, Content_Encoding="gzip"), None),
     ],
 )
-async def test_what_an_answer_says_is_the_verdict(
+async def test_the_answer_decides_the_verdict(
     receiver: Receiver, push: MakePush, reply: Reply, reason: str | None
 ) -> None:
     receiver.answer(reply)
@@ -219,7 +219,7 @@ async def test_a_cancelled_delivery_ends_its_request(receiver: Receiver, push: M
     await eventually(lambda: receiver.dropped == 1)
 
 
-async def test_what_cannot_be_connected_to_is_down_and_no_failure_of_the_message(
+async def test_an_unreachable_target_is_down_and_no_failure_of_the_message(
     push: MakePush,
 ) -> None:
     port = unused_port()
@@ -301,7 +301,7 @@ async def test_a_receiver_may_ask_for_a_wait_for_fewer_requests_and_for_none(
     assert 20e9 < pushing.pace.wait_ns(now_ns()) <= 30e9
 
 
-async def test_what_no_retry_can_help_is_rejected(receiver: Receiver, push: MakePush) -> None:
+async def test_permanent_failures_are_rejected(receiver: Receiver, push: MakePush) -> None:
     receiver.answer(says(422))
     assert (await push(reject_on=[422]).deliver(DELIVERY)).reject
 

@@ -175,7 +175,7 @@ async def test_a_key_that_its_receiver_never_takes_is_parked_and_the_others_go_o
             assert gateway.verify().as_dict()["by_id"] == {}
 
 
-async def test_what_a_receiver_rejects_is_a_dead_letter_that_says_why(tmp_path: Path) -> None:
+async def test_a_rejected_message_is_a_dead_letter_with_the_reason(tmp_path: Path) -> None:
     async with running_receiver() as receiver:
         receiver.answer(says(422))
         topic = {"on_exhausted": "dead_letter"}
@@ -190,7 +190,7 @@ async def test_what_a_receiver_rejects_is_a_dead_letter_that_says_why(tmp_path: 
             assert gateway.verify().as_dict()["by_id"] == {}
 
 
-async def test_a_transform_makes_what_is_pushed_and_what_a_filter_drops_is_not(
+async def test_transformed_messages_are_pushed_and_filtered_ones_are_not(
     tmp_path: Path,
 ) -> None:
     async with running_receiver() as receiver:

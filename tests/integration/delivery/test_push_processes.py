@@ -68,7 +68,7 @@ async def killed_at_work(children: Children, gateway: Gateway, receiver: Receive
 
 
 @pytest.mark.slow
-async def test_what_was_under_way_comes_once_more_and_nothing_else_does(tmp_path: Path) -> None:
+async def test_only_interrupted_messages_are_repeated(tmp_path: Path) -> None:
     """Messages whose answers were lost are sent again, before all later ones."""
     books, brokers = Books(), Brokers(settings={"lock_expiry_s": 3})
     async with running_receiver() as receiver, run_gateway(tmp_path, brokers=brokers) as gateway:

@@ -32,7 +32,7 @@ def is_genuine() -> Callable[..., bool]:
 
 
 @pytest.mark.sockets
-async def test_it_believes_what_is_pushed_by_post_and_by_get(
+async def test_it_accepts_pushes_by_post_and_by_get(
     is_genuine: Callable[..., bool],
 ) -> None:
     async with running_receiver() as receiver:

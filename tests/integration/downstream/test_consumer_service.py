@@ -267,7 +267,7 @@ async def test_an_expired_lease_wakes_a_parked_pull_and_fences_its_old_holder() 
             assert it.lane().counts[TOPIC].expired == 1
 
 
-async def test_an_extended_lease_lives_on_and_its_end_is_told() -> None:
+async def test_an_extended_lease_lives_on_and_its_end_is_reported() -> None:
     async with serving(group_settings(visibility_timeout_s=2.4)) as it, connect(it.port) as client:
         it.feed(it.own(), keyed(0, "k"))
         got = await client.pull(GROUP)
@@ -291,7 +291,7 @@ async def test_an_extended_lease_lives_on_and_its_end_is_told() -> None:
         ({"topic": TOPIC, "topics": [TOPIC]}, 400, "either topic or topics"),
     ],
 )
-async def test_what_is_not_served_is_refused_in_one_clear_sentence(
+async def test_unsupported_requests_are_refused_in_one_clear_sentence(
     fields: dict[str, Any], code: int, reason: str
 ) -> None:
     async with serving() as it, connect(it.port) as client:
@@ -335,7 +335,7 @@ async def test_a_call_without_its_request_is_refused(method: str) -> None:
         assert (await client.pull(GROUP)).messages == []
 
 
-async def test_with_auto_create_an_unknown_group_subscribes_what_it_asks_for() -> None:
+async def test_with_auto_create_an_unknown_group_gets_the_requested_topic() -> None:
     async with serving(auto_create=True) as it, connect(it.port) as client:
         assert (await client.pull("new", topics=["x", "y"])).messages == []
         it.feed(it.own(topic="y", group="new"), keyed(0, "k"), keyed(1, "k"), group="new")

@@ -97,7 +97,7 @@ async def test_4_an_empty_pull_waits() -> None:
         assert now_ns() - before >= 19 * MS
 
 
-async def test_5_what_is_unknown_gets_no_exception() -> None:
+async def test_5_unknown_names_cause_no_exception() -> None:
     """At an exception its C++ client drops its acks and its Go client stalls; ``call`` would raise
     it.
     """

@@ -114,7 +114,7 @@ async def test_a_cancelled_message_does_not_come_whichever_proxy_is_asked(
     assert await client.max_offset(queue) == 1
 
 
-async def test_what_is_past_comes_at_once(cluster: Cluster) -> None:
+async def test_a_message_due_in_the_past_comes_at_once(cluster: Cluster) -> None:
     queue = (await cluster.create_topic(TOPIC, queues=1))[0]
     client = await cluster.client()
     async with serving(client) as thin:
@@ -125,7 +125,7 @@ async def test_what_is_past_comes_at_once(cluster: Cluster) -> None:
         assert (unknown.code, "names no message" in unknown.msg) == (30, True)
 
 
-async def test_what_cannot_be_done_has_ddmqs_code_and_a_sentence(
+async def test_refused_delays_have_ddmqs_code_and_a_sentence(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = (await cluster.create_topic(TOPIC, queues=1))[0]

@@ -341,7 +341,7 @@ async def test_failures_of_a_broker_have_ddmqs_codes(error: Exception, code: int
         assert (result.code, str(error) in result.msg) == (code, True)
 
 
-async def test_what_is_stored_but_not_on_disk_is_no_success() -> None:
+async def test_a_message_stored_but_not_flushed_is_a_failure() -> None:
     broker = FakeBrokerClient(orders=1)
     async with sending(broker) as client:
         broker.status = SendStatus.FLUSH_DISK_TIMEOUT

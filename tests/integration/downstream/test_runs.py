@@ -26,7 +26,7 @@ def batch(response: Any, **verdicts: Any) -> consumer.AckBatch:
     return consumer.AckBatch(context=response.context, **verdicts)
 
 
-async def test_only_who_asks_gets_a_run_and_other_keys_come_first() -> None:
+async def test_only_clients_that_ask_get_runs_and_other_keys_come_first() -> None:
     notes = Notes()
     async with serving(history=notes) as it, connect(it.port) as client:
         it.feed(it.own(), *(keyed(n, key) for n, key in enumerate("aaaabbaac")))
@@ -39,7 +39,7 @@ async def test_only_who_asks_gets_a_run_and_other_keys_come_first() -> None:
     assert runs == {1: 1, 4: 1, 2: 2, 5: 2, 3: None}
 
 
-async def test_a_run_has_at_most_so_many_as_asked_and_as_a_batch_may_have() -> None:
+async def test_a_run_is_limited_by_the_request_and_by_the_batch_size() -> None:
     settings = group_settings(max_pull_batch=4)
     async with serving(settings) as it, connect(it.port) as client:
         it.feed(it.own(), *(keyed(n, "k") for n in range(20)))

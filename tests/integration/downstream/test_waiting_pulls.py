@@ -141,7 +141,7 @@ async def test_leases_of_an_answer_that_never_left_come_back_uncounted() -> None
         assert it.lane().counts[TOPIC].expired == 0
 
 
-async def test_draining_answers_those_who_wait_and_lets_later_ones_wait_shortly() -> None:
+async def test_draining_answers_waiting_pulls_and_later_ones_wait_briefly() -> None:
     async with serving() as it, connect(it.port) as client:
         queue = it.own()
         await parked(it, client)

@@ -113,7 +113,7 @@ async def test_a_stored_group_is_served_changed_and_removed_by_all_proxies(
         ]
 
 
-async def test_what_cannot_be_stored_is_refused_in_a_sentence(tmp_path: Path) -> None:
+async def test_unstorable_groups_are_refused_in_a_sentence(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, queues=1, group_store="nameserver") as gateway:
         _, at = await gateway.start_proxy()
         good = {"settings": settings_of(gateway), "reason": "a test"}

@@ -138,7 +138,7 @@ def test_clients_at_two_workers_get_all_of_the_topic_that_they_name(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_what_commands_ask_at_the_address_of_all_workers_belongs_together(patient: Site) -> None:
+def test_answers_at_the_shared_address_are_consistent(patient: Site) -> None:
     """Each request may reach another worker: every queue is shown exactly once."""
     site = patient
     _, ready = start_workers(site, 2)

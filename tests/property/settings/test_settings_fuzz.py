@@ -163,7 +163,7 @@ def _judge(error: SettingsError) -> None:
         line.encode()
 
 
-def test_what_is_fuzzed_is_right_before() -> None:
+def test_the_fuzzed_settings_are_valid_before() -> None:
     assert len(load_settings(None, WHOLE, environment={}).groups[0].topics) == 4
 
 

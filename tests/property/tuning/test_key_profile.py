@@ -87,7 +87,7 @@ def test_profiles_of_parts_add_up_to_the_profile_of_the_whole(
 
 @settings(max_examples=60, deadline=None)
 @given(messages, st.sampled_from(MissingKey), st.integers(0, 4))
-def test_a_tally_says_what_a_naive_count_says(
+def test_a_tally_equals_a_naive_count(
     stored: list[Stored], missing: MissingKey, hottest: int
 ) -> None:
     tallies = profile_of(stored).tallies(missing=missing, hottest=hottest)
@@ -172,7 +172,7 @@ def test_measures_of_a_histogram_are_those_of_the_sizes(sizes: list[int], larges
 
 @settings(max_examples=100, deadline=None)
 @given(sizes_of_keys, st.integers(1, 100))
-def test_a_percentile_is_the_least_size_that_so_many_do_not_exceed(
+def test_a_percentile_is_the_least_size_that_its_share_does_not_exceed(
     sizes: list[int], percent: int
 ) -> None:
     found = measures.percentile(Counter(sizes), percent)

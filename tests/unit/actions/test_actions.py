@@ -71,11 +71,11 @@ def reason(outcome: Outcome) -> str:
         "@.body.open",
     ],
 )
-def test_what_is_true_goes_on_as_it_is(text: str) -> None:
+def test_a_message_for_which_a_filter_is_true_passes_unchanged(text: str) -> None:
     assert where(text, key="k", tag="paid", region="eu") == Passed()
 
 
-def test_what_is_false_ends_by_the_number_of_its_action() -> None:
+def test_a_filtered_message_names_the_number_of_its_action() -> None:
     assert where("body.amount > `150`") == Dropped("action 1")
     second = run({"filter": {"where": "body.open"}}, {"filter": {"tags": "a || b"}}, tag="c")
     assert second == Dropped("action 2")
@@ -102,12 +102,12 @@ def test_tags_are_compared_whole(tag: str) -> None:
         ("ceil(to_number(body.id)) > `1`", "failed: In function ceil(), invalid type for value"),
     ],
 )
-def test_what_is_neither_true_nor_false_has_failed(text: str, why: str) -> None:
+def test_a_result_that_is_neither_true_nor_false_is_a_failure(text: str, why: str) -> None:
     """DDMQ consumes a message on which its script throws."""
     assert reason(where(text)).startswith(f"action 1 (filter) {why}")
 
 
-def test_a_body_that_cannot_be_read_fails_only_who_looks_at_it() -> None:
+def test_an_unreadable_body_fails_only_actions_that_use_it() -> None:
     assert where("tag == 'paid'", body=b"\xff", tag="paid") == Passed()
     assert where("properties.a == 'b' || body.open", body=b"\xff", a="b") == Failed(
         "action 1 (filter) needs the body as JSON, but it is invalid: str is not valid UTF-8:"
@@ -119,7 +119,7 @@ def test_a_body_that_cannot_be_read_fails_only_who_looks_at_it() -> None:
     assert reason(where("body.open", body=large)).endswith("bytes, more than 1048576")
 
 
-def test_a_body_that_nobody_can_decompress_is_not_looked_at() -> None:
+def test_a_body_in_an_unsupported_compression_is_not_read() -> None:
     stored = dataclasses.replace(message(1, body=b"true"), body_is_compressed=True)
     outcome = actions({"filter": {"where": "body"}}).run(
         Subject(stored, "orders", "broker-a_0", 1, stored.body)
@@ -144,7 +144,7 @@ def test_a_transform_makes_json_or_text() -> None:
     assert made("body.missing || 'none'") == b"none"
 
 
-def test_actions_behind_a_transform_see_what_it_made() -> None:
+def test_actions_after_a_transform_see_its_result() -> None:
     inner = {"transform": {"to": "body.inner"}}
     body = orjson.dumps({"inner": '{"n": 3}'})
     assert run(inner, {"filter": {"where": "body.n == `3`"}}, body=body) == Passed(b'{"n": 3}')
@@ -178,7 +178,7 @@ def test_a_body_may_not_grow_without_bound() -> None:
     assert reason(outcome) == "action 1 (transform) made 1200013 bytes, more than 1048576"
 
 
-def test_one_evaluation_takes_so_many_steps_at_most() -> None:
+def test_the_steps_of_one_evaluation_are_limited() -> None:
     body = orjson.dumps(list(range(60_000)))
     assert reason(where("length(body[?@ > `1`]) > `1`", body=body)) == (
         "action 1 (filter) took more than 50000 steps"
@@ -253,5 +253,5 @@ def test_an_expression_that_cannot_be_used_is_refused_in_a_sentence(
         ("*", NAMES),
     ],
 )
-def test_only_what_an_expression_looks_at_is_read(text: str, names: set[str]) -> None:
+def test_only_values_used_by_an_expression_are_read(text: str, names: set[str]) -> None:
     assert compile_transform(text).names == names

@@ -47,7 +47,9 @@ def test_text_goes_in_as_it_is_and_anything_else_as_json(text: str, expected: by
         ("${[raw]}", "${[raw]} cannot be written as text"),
     ],
 )
-def test_what_gives_nothing_fails_the_message_and_says_where(text: str, reason: str) -> None:
+def test_an_expression_without_a_result_fails_the_message_and_is_named(
+    text: str, reason: str
+) -> None:
     with pytest.raises(EvaluationFailed) as failure:
         compile_template(text, known=KNOWN).render(DOCUMENT)
     assert str(failure.value).startswith(reason)
@@ -63,12 +65,12 @@ def test_what_gives_nothing_fails_the_message_and_says_where(text: str, reason: 
         ("${body..id}", "${body..id}: is not valid JMESPath"),
     ],
 )
-def test_what_cannot_be_an_expression_is_refused(text: str, reason: str) -> None:
+def test_invalid_expressions_are_refused(text: str, reason: str) -> None:
     with pytest.raises(BadExpression) as refusal:
         compile_template(text, known=KNOWN)
     assert str(refusal.value).startswith(reason)
 
 
-def test_only_what_an_expression_names_is_looked_at() -> None:
+def test_only_names_in_an_expression_are_evaluated() -> None:
     assert compile_template("a:${key}:${body.id}", known=KNOWN).names == {"key", "body"}
     assert compile_template("plain", known=KNOWN).names == set()

@@ -97,9 +97,7 @@ async def test_only_topics_with_such_an_action_are_taken() -> None:
         assert it.lane.leases_of_group.used == 2
 
 
-async def test_what_changed_goes_on_with_its_new_settings_and_ends_what_it_had_with_the_old() -> (
-    None
-):
+async def test_a_changed_topic_takes_new_settings_and_finishes_attempts_with_the_old() -> None:
     async with site(group(orders=1)) as it:
         it.feed("orders", "a", "b", "c")
         await eventually(lambda: it.targets[0].offsets == [0])

@@ -50,7 +50,7 @@ def test_settings_of_actions_can_be_given_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(action)) == action
 
 
-def test_an_extra_that_is_there_is_not_told_of() -> None:
+def test_an_installed_extra_is_not_reported() -> None:
     Extra("server", package="pydantic").check()
 
 

@@ -162,7 +162,7 @@ async def test_stopped_it_takes_nothing_more_and_ends_what_it_has() -> None:
         assert (it.target.offsets, it.counts.delivered, it.target.closed) == ([0], 1, True)
 
 
-async def test_what_its_target_saw_stands_in_the_history_as_of_any_client() -> None:
+async def test_attempts_are_in_the_history_like_those_of_any_client() -> None:
     async with delivering() as it:
         it.own(keyed(0, "k"))
         await eventually(lambda: it.target.offsets == [0])

@@ -12,11 +12,11 @@ NOW_MS = 1_790_000_000_500
 
 @pytest.mark.parametrize("takes_times", [True, False])
 @pytest.mark.parametrize("due_ms", [0, NOW_MS - 1, NOW_MS])
-def test_what_is_past_is_not_delayed(due_ms: int, takes_times: bool) -> None:
+def test_a_past_time_means_no_delay(due_ms: int, takes_times: bool) -> None:
     assert delay_properties(due_ms, now_ms=NOW_MS, takes_times=takes_times) == {}
 
 
-def test_a_time_is_told_as_it_is_where_brokers_take_times() -> None:
+def test_an_exact_time_is_used_if_brokers_support_it() -> None:
     told = delay_properties(NOW_MS + 1, now_ms=NOW_MS, takes_times=True)
     assert told == {"TIMER_DELIVER_MS": str(NOW_MS + 1)}
 
@@ -25,7 +25,7 @@ def test_a_time_is_told_as_it_is_where_brokers_take_times() -> None:
     ("delay_ms", "level"),
     [(1, "1"), (1000, "1"), (4001, "2"), (5000, "2"), (30_000, "4"), (7_200_000, "18")],
 )
-def test_a_level_is_told_where_it_meets_the_time_within_a_second(delay_ms: int, level: str) -> None:
+def test_a_level_is_used_if_it_meets_the_time_within_a_second(delay_ms: int, level: str) -> None:
     told = delay_properties(NOW_MS + delay_ms, now_ms=NOW_MS, takes_times=False)
     assert told == {"DELAY": level}
 
@@ -41,6 +41,6 @@ def test_the_levels_are_the_brokers_own() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1s 0m", "1s 2x", "s", "1s " * 19])
-def test_levels_that_nobody_could_mean_are_refused(text: str) -> None:
+def test_impossible_log_levels_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="delay level"):
         parse_levels(text)

@@ -20,7 +20,7 @@ def waiter(*topics: Topic) -> Waiter:
     return Waiter(wish, answer=lambda _: None)
 
 
-def test_the_first_who_came_is_the_first_of_those_who_want_the_topic() -> None:
+def test_the_longest_waiting_pull_for_a_topic_comes_first() -> None:
     waiters = Waiters()
     wants_a, wants_any, wants_both = waiter(A), waiter(), waiter(A, B)
     for each in (wants_a, wants_any, wants_both):

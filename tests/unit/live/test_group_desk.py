@@ -70,7 +70,7 @@ async def test_a_removed_group_is_no_more_though_its_queues_are_being_handed_ove
         site.desk.describe("billing")
 
 
-async def test_only_what_is_in_the_store_is_deleted_there() -> None:
+async def test_only_stored_groups_are_deleted() -> None:
     site = Site()
     site.live.give(Source.FILE, [group_settings("filed")])
     site.lanes.require("asked", ["orders"])

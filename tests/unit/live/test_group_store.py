@@ -88,7 +88,7 @@ async def test_a_write_is_refused_unless_the_version_is_as_expected(
     assert at.puts == puts
 
 
-async def test_what_a_nameserver_missed_is_put_there_when_it_is_back() -> None:
+async def test_a_returning_nameserver_gets_the_missed_values() -> None:
     at = Nameservers()
     at.away = {"two:2"}
     here = store(at)
@@ -133,7 +133,7 @@ async def test_without_a_nameserver_nothing_is_changed() -> None:
         await store(at).write("billing", BILLING, expect=None, by="")
 
 
-async def test_of_two_who_write_at_the_same_moment_one_is_told() -> None:
+async def test_of_two_concurrent_writers_one_is_refused() -> None:
     at = Nameservers()
     theirs = StoredGroup(1, {"topics": [{"name": "zzz"}]}, 1 << 60)
     at.meanwhile = {"billing": theirs}
@@ -171,7 +171,7 @@ def test_in_whatever_order_it_is_read_the_same_counts(
 
 
 @given(values)
-def test_what_is_stored_is_read_back(value: StoredGroup) -> None:
+def test_a_stored_group_is_read_back(value: StoredGroup) -> None:
     assert StoredGroup.decode(value.encode()) == value
 
 
@@ -196,7 +196,7 @@ def test_wrong_settings_are_refused_in_a_sentence_each() -> None:
     assert "did you mean tags?" in str(error.value)
 
 
-def test_what_is_stored_is_what_was_said_and_no_default() -> None:
+def test_only_explicit_settings_are_stored() -> None:
     made = group_of("billing", {"topics": [{"name": "orders", "order_key": "KEY"}]})
     assert stored_form(made) == {"topics": [{"name": "orders", "order_key": "KEY"}]}
 
@@ -246,7 +246,7 @@ async def test_a_wrong_group_of_the_store_keeps_what_it_had_and_holds_up_no_othe
     assert here.live.groups.keys() == {"other"}
 
 
-async def test_what_was_refused_for_now_is_served_once_it_can_be() -> None:
+async def test_a_refused_group_is_served_once_it_can_be() -> None:
     here = Watch()
     await here.put("billing", 1, stored_form(BILLING))
     here.missing = ["a secret is missing"]

@@ -106,7 +106,7 @@ async def test_verdicts_of_a_removed_group_count_until_its_queues_are_handed_ove
         site.lanes.require("a", None)
 
 
-async def test_who_closes_meanwhile_finds_the_removed_group_still(site: Site) -> None:
+async def test_a_group_being_removed_is_still_found_on_close(site: Site) -> None:
     """Its hand-over is not complete, and verdicts of its clients may arrive."""
     site.live.give(Source.FILE, [group_settings("a")])
     lane = site.lanes.find("a")

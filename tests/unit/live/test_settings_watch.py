@@ -32,7 +32,7 @@ def test_a_content_counts_once_two_looks_saw_it() -> None:
     assert said == [False, True, False, False, False, True]
 
 
-def test_who_says_that_the_file_is_whole_is_believed() -> None:
+def test_a_reload_reads_the_file_without_waiting_for_a_second_check() -> None:
     watched = Watched()
     assert watched.look(b"a", at_once=True)
     assert watched.look(b"a", at_once=True)
@@ -138,7 +138,7 @@ async def test_a_bad_file_is_refused_and_the_old_groups_stay(
         assert site.watch.state.refused == ""
 
 
-async def test_what_changes_beside_the_groups_waits_for_a_restart_and_holds_up_no_group(
+async def test_changes_outside_the_groups_wait_for_a_restart_and_hold_up_no_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with watching(tmp_path / "orderlane.yaml", monkeypatch) as site:

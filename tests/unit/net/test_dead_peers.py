@@ -20,7 +20,7 @@ def test_any_time_that_settings_take_is_one_that_the_system_takes(within_s: floa
             assert found == round(within_s * 1000)
 
 
-def test_what_is_no_tcp_or_has_gone_is_left_alone() -> None:
+def test_other_sockets_and_closed_ones_are_left_alone() -> None:
     one, other = socket.socketpair()
     with one, other:
         find_dead_peer(one, within_s=5)

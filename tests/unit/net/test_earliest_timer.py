@@ -22,7 +22,7 @@ async def test_it_rings_for_the_earliest_time_whichever_came_first() -> None:
         assert not timer.is_set
 
 
-async def test_what_is_over_rings_at_once_and_again_when_it_is_set_again() -> None:
+async def test_a_past_deadline_fires_at_once_and_again_when_set_again() -> None:
     rings: list[bool] = []
     timer = EarliestTimer(lambda: rings.append(timer.is_set))
     timer.set(now_ns() - FAR_NS)
@@ -31,7 +31,7 @@ async def test_what_is_over_rings_at_once_and_again_when_it_is_set_again() -> No
     await eventually(lambda: rings == [False, False])
 
 
-async def test_whoever_is_called_may_set_it() -> None:
+async def test_the_callback_may_set_the_timer() -> None:
     rings: list[int] = []
 
     def ring() -> None:

@@ -8,7 +8,7 @@ from proxy.net.overdue import Overdue
 from testkit.eventually import eventually
 
 
-async def test_who_stays_is_late_once_in_the_order_of_coming_and_who_leaves_is_not() -> None:
+async def test_items_are_late_once_in_order_and_ended_ones_are_not() -> None:
     late: list[str] = []
     overdue = Overdue[str](0.1, late.append)
     began_s = asyncio.get_running_loop().time()
@@ -26,7 +26,7 @@ async def test_who_stays_is_late_once_in_the_order_of_coming_and_who_leaves_is_n
     await eventually(lambda: late == ["a", "c", "d", "e"])
 
 
-async def test_whoever_is_told_may_begin_and_end_others() -> None:
+async def test_the_callback_may_begin_and_end_others() -> None:
     late: list[str] = []
 
     def tell(who: str) -> None:
@@ -43,7 +43,7 @@ async def test_whoever_is_told_may_begin_and_end_others() -> None:
     await eventually(lambda: late == ["a", "a", "c"])
 
 
-async def test_after_the_end_nobody_is_late() -> None:
+async def test_after_close_no_item_is_late() -> None:
     late: list[str] = []
     overdue = Overdue[str](0.01, late.append)
     overdue.begin("a")

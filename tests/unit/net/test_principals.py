@@ -33,7 +33,7 @@ def test_a_token_is_its_principals_and_two_may_be_of_one() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "token of c", "token of a ", "\ud800", "x" * 1_000_000])
-def test_any_other_text_is_nobodys(token: str) -> None:
+def test_any_other_text_has_no_principal(token: str) -> None:
     assert known("a", "b").of(token, None) is None
 
 
@@ -53,7 +53,7 @@ def test_every_token_is_compared_whichever_is_right(
     assert len(compared) == 3
 
 
-def test_who_shows_a_wrong_token_is_not_known_by_a_certificate() -> None:
+def test_a_wrong_token_is_refused_despite_a_valid_certificate() -> None:
     settings = {
         "certificates": [{"name": "ops", "common_name": "ops.test"}],
         "listen": {"tls": {"certificate": "c", "key": "k", "client_ca": "a"}},
@@ -64,7 +64,7 @@ def test_who_shows_a_wrong_token_is_not_known_by_a_certificate() -> None:
     assert made.of(None, "other.test") is None
 
 
-def test_a_certificate_with_two_names_is_nobodys() -> None:
+def test_a_certificate_with_two_names_has_no_principal() -> None:
     one = ((("organizationName", "o"),), (("commonName", "a"),))
     assert common_name({"subject": one}) == "a"
     assert common_name({"subject": (*one, (("commonName", "b"),))}) is None
@@ -81,7 +81,7 @@ def test_a_certificate_with_two_names_is_nobodys() -> None:
         Access(Right.PULL, "billing", ("orders",) * (MAX_TOPICS + 1)),
     ],
 )
-def test_what_is_too_large_is_let_by_no_rule_and_not_remembered(act: Access) -> None:
+def test_oversized_acts_are_never_allowed_and_not_cached(act: Access) -> None:
     made = known("a")
     assert made.may("a", Access(act.right, "billing", ("orders",)))
     kept = len(made.remembered)
@@ -89,7 +89,7 @@ def test_what_is_too_large_is_let_by_no_rule_and_not_remembered(act: Access) -> 
     assert len(made.remembered) == kept == 1
 
 
-def test_what_is_remembered_is_bounded_by_its_names() -> None:
+def test_cached_verdicts_are_bounded_by_their_names() -> None:
     made = known("a")
     for number in range(100):
         topics = tuple(f"t{number}-{each}" for each in range(MAX_TOPICS))

@@ -22,7 +22,7 @@ def test_a_secret_stands_in_the_environment_or_in_a_file(tmp_path: Path) -> None
     }
 
 
-def test_what_is_not_there_is_said_in_a_sentence_each_and_what_is_there_is_not_shown(
+def test_each_missing_secret_gives_a_sentence_and_no_value_is_shown(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "empty").write_text("\n")

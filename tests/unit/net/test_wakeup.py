@@ -6,7 +6,7 @@ from broker_core.tasks import cancel_and_wait, spawn
 from proxy.net.wakeup import Signal
 
 
-async def test_firing_wakes_everyone_who_waits_and_nobody_who_comes_later() -> None:
+async def test_firing_wakes_all_waiting_tasks_and_no_later_ones() -> None:
     signal = Signal()
     waiting = [spawn(signal.wait(5), name=f"waiter {n}") for n in range(3)]
     await asyncio.sleep(0)
@@ -16,13 +16,13 @@ async def test_firing_wakes_everyone_who_waits_and_nobody_who_comes_later() -> N
     assert await signal.wait(0.01) is False
 
 
-async def test_firing_with_nobody_there_is_not_remembered() -> None:
+async def test_firing_without_waiting_tasks_is_not_remembered() -> None:
     signal = Signal()
     signal.fire()
     assert await signal.wait(0) is False
 
 
-async def test_who_gives_up_or_is_cancelled_is_forgotten() -> None:
+async def test_timed_out_and_cancelled_waits_are_forgotten() -> None:
     signal = Signal()
     assert await signal.wait(0.001) is False
     waiting = spawn(signal.wait(5), name="waiter")
@@ -34,7 +34,7 @@ async def test_who_gives_up_or_is_cancelled_is_forgotten() -> None:
     signal.fire()
 
 
-async def test_firing_soon_fires_once_for_all_who_ask_for_it() -> None:
+async def test_firing_soon_fires_once_for_several_calls() -> None:
     signal, fired = Signal(), 0
 
     def condition() -> bool:
@@ -51,7 +51,7 @@ async def test_firing_soon_fires_once_for_all_who_ask_for_it() -> None:
     assert fired == 1
 
 
-async def test_who_waits_for_a_condition_sleeps_on_until_it_is_met() -> None:
+async def test_a_task_with_a_condition_sleeps_until_it_is_met() -> None:
     signal, met = Signal(), False
     waiting = spawn(signal.wait(5, until=lambda: met), name="waiter")
     await asyncio.sleep(0)

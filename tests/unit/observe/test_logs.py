@@ -34,7 +34,7 @@ def test_a_line_of_json_carries_group_topic_and_qid(capsys: pytest.CaptureFixtur
     assert (line["event"], line["level"], line["epoch"]) == ("queue acquired", "info", 7)
 
 
-def test_what_json_does_not_know_is_shown_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_without_a_json_form_are_logged_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs(json_lines=True)
     structlog.get_logger("x").info("odd", value=object, keys={1: "a"})
     assert orjson.loads(capsys.readouterr().err)["value"] == "<class 'object'>"
@@ -69,7 +69,7 @@ class _Lines:
         self.lines.append((event, fields))
 
 
-def test_a_noisy_key_speaks_once_in_a_while_and_says_what_it_left_out() -> None:
+def test_a_noisy_key_is_rate_limited_and_counts_suppressed_lines() -> None:
     now, log = 0, _Lines()
     noisy = NoisyLog(log, every_s=1, clock_ns=lambda: now)
     for _ in range(5):

@@ -215,7 +215,7 @@ async def test_dead_letters_that_went_back_are_counted_by_group_and_topic() -> N
     assert values[Sample("orderlane_dlq_redriven_total", (GROUP, "orders"))] == 6
 
 
-async def test_what_bulk_readers_do_is_counted_by_group() -> None:
+async def test_bulk_reads_are_counted_by_group() -> None:
     lane, memory = await lane_with_work()
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_bulk_bytes_total", (GROUP,))] == 7
@@ -287,7 +287,7 @@ async def test_histograms_count_each_hand_out_and_each_verdict() -> None:
     assert values[Sample("orderlane_attempts_bucket", (GROUP, "1", "orders"))] == 2
 
 
-async def test_queues_of_a_topic_are_told_while_the_proxy_is_in_its_group() -> None:
+async def test_queues_of_a_topic_are_counted_while_the_proxy_is_in_its_group() -> None:
     lane, memory = await lane_with_work()
     _, values = scrape(lane, memory=memory)
     assert values[Sample("orderlane_topic_queues", (GROUP, "orders"))] == 2

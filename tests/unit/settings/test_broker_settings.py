@@ -25,7 +25,7 @@ def test_options_lie_over_the_environment_and_that_over_the_file(
     assert (settings.default_queues, settings.data) == (3, DATA)
 
 
-def test_a_variable_that_names_no_setting_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_names_no_setting_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORDERLANE_BROKER__NAME", "broker-b")
     with pytest.raises(SettingsError, match=r"^ORDERLANE_BROKER__NAME: "):
         load_broker_settings(None, {}, data=DATA)

@@ -59,7 +59,7 @@ def test_the_list_of_context_names_in_the_documentation_is_whole() -> None:
         ({"retries": 5}, "Extra inputs"),
     ],
 )
-def test_what_cannot_be_served_is_refused_with_a_sentence(
+def test_unservable_settings_are_refused_with_a_sentence(
     values: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
@@ -68,7 +68,7 @@ def test_what_cannot_be_served_is_refused_with_a_sentence(
     assert sentence in str(caught.value)
 
 
-def test_settings_are_compared_by_what_they_say() -> None:
+def test_settings_are_compared_by_value() -> None:
     """A proxy that reloads its groups has to detect which pushes changed."""
     assert hash(settings(sign_with=["a"])) == hash(settings(sign_with=["a"]))
     assert settings(max_rate=5.0) != settings(max_rate=6.0)

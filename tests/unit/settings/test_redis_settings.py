@@ -73,7 +73,9 @@ def test_places(url: str, place: dict[str, Any]) -> None:
         ({"ca_file": "ca.pem"}, "should have a url that begins with rediss://"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(changed: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_refused_with_their_place(
+    changed: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(SettingsError) as refusal:
         loaded({"redis": {"url": URL, "commands": SET, **changed}})
     (line,) = str(refusal.value).splitlines()
@@ -82,7 +84,7 @@ def test_what_cannot_be_is_refused_with_its_place(changed: dict[str, Any], sente
     assert "hush" not in line
 
 
-def test_what_delivers_stands_last() -> None:
+def test_a_delivering_action_comes_last() -> None:
     redis = {"redis": {"url": URL, "commands": SET}}
     with pytest.raises(SettingsError, match=r"action 1 \(redis\) delivers the message"):
         loaded(redis, {"filter": {"tags": "paid"}})
@@ -96,7 +98,7 @@ def test_what_delivers_stands_last() -> None:
         ({"cache": b"\xff"}, "names 'cache', a secret that is not UTF-8"),
     ],
 )
-def test_a_password_that_is_not_there_is_told_before_anything_is_served(
+def test_a_missing_password_is_reported_before_serving(
     secrets: dict[str, bytes], problem: str
 ) -> None:
     groups = loaded({"redis": {"url": URL, "commands": SET, "password_secret": "cache"}}).groups
@@ -105,7 +107,7 @@ def test_a_password_that_is_not_there_is_told_before_anything_is_served(
     assert list(undeliverable(groups, secrets={"cache": b"hush"})) == []
 
 
-def test_authorities_that_cannot_be_read_are_told_as_well(tmp_path: Path) -> None:
+def test_unreadable_authorities_are_reported_as_well(tmp_path: Path) -> None:
     action = {"url": "rediss://cache", "commands": SET, "ca_file": str(tmp_path / "none.pem")}
     (sentence,) = undeliverable(loaded({"redis": action}).groups, secrets={})
     assert sentence.startswith(f"group billing, topic orders: its redis: its ca_file {tmp_path}")

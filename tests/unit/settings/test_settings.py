@@ -254,7 +254,7 @@ def test_words_are_whole_in_every_sentence(tmp_path: Path, text: str, sentence: 
     assert sentence in "\n".join(problems(tmp_path, text))
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     assert len(problems(tmp_path, "commit_every_s: 0\nlistn: 1\ngroups: [{name: g}]")) == 3
 
 
@@ -272,7 +272,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ("[" * 5_000, "nested too deeply for a settings file"),
     ],
 )
-def test_what_is_no_settings_file_gives_one_sentence(
+def test_an_invalid_settings_file_gives_one_sentence(
     tmp_path: Path, text: str | bytes, sentence: str
 ) -> None:
     [problem] = problems(tmp_path, text)

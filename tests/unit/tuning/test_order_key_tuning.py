@@ -55,7 +55,7 @@ def test_properties_of_applications_are_candidates_and_those_of_rocketmq_are_not
     assert candidates_in(stored) == ["QID", "KEY", "PROPERTY:tenant", "PROPERTY:trace"]
 
 
-def test_one_look_at_a_body_says_what_each_rule_says() -> None:
+def test_one_pass_over_a_body_equals_each_single_rule() -> None:
     texts = ("QID", "KEY", "$.id", "$.a.b", "$..id", "PROPERTY:tenant")
     rules = [compile_order_key(text) for text in texts]
     nested = b"[" * 2000

@@ -93,7 +93,7 @@ def test_nothing_is_advised_where_nothing_would_keep_order(
     assert "**None of these.**" in markdown(made)
 
 
-def test_a_stuck_key_holds_back_what_is_stored_of_it_meanwhile() -> None:
+def test_a_blocked_key_holds_back_its_later_messages() -> None:
     made = report([(0, {"id": "hot"})] * 25 + [(0, {"id": n}) for n in range(5)], "$.id")
 
     assert made.candidates[0].in_time.longest == 10

@@ -35,7 +35,7 @@ def test_any_free_port_stays_any_free_port() -> None:
         (SHARED | {"listen.thrift": "127.0.0.1:65520"}, "leaves no port for worker 2"),
     ],
 )
-def test_a_port_is_nobody_elses(shared: dict[str, str], said: str) -> None:
+def test_no_two_listeners_share_a_port(shared: dict[str, str], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         worker_addresses(2, shared=shared)
 
@@ -53,11 +53,11 @@ def test_among_equals_it_goes_to_the_one_that_was_given_fewest() -> None:
     assert by_preference(loads) == [2, 1]
 
 
-def test_who_is_not_ready_or_drains_gets_none() -> None:
+def test_a_worker_that_is_not_ready_or_drains_gets_no_connection() -> None:
     assert by_preference({1: Load(), 2: Load(True, open=9)}) == [2]
 
 
-def test_a_burst_is_spread_before_anybody_has_told_of_it() -> None:
+def test_a_burst_is_spread_before_the_next_report() -> None:
     loads = {number: Load(True) for number in (1, 2, 3)}
     for _ in range(30):
         loads[by_preference(loads)[0]].hand()
@@ -100,14 +100,14 @@ def test_a_worker_that_is_silent_for_a_minute_is_to_be_killed() -> None:
     assert not silence.too_long(SILENT_S + 3)
 
 
-def test_nobody_is_silent_while_the_supervisor_stood_still_as_well() -> None:
+def test_no_worker_counts_as_silent_while_the_supervisor_was_suspended() -> None:
     silence = Silence(heard_s=0, looked_s=1)
 
     assert not silence.too_long(1000)
     assert not silence.too_long(1001)
 
 
-def test_ends_are_told_in_words() -> None:
+def test_exit_codes_are_described_in_words() -> None:
     assert [how(code) for code in (2, -9, -200)] == ["with code 2", "by SIGKILL", "by signal 200"]
     assert bad_ends({1: 0, 2: 0}) is None
     assert bad_ends({2: -9, 1: 1, 3: 0}) == (

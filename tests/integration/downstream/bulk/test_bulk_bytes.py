@@ -56,7 +56,7 @@ def _all_of(message: StoredMessage) -> list[object]:
 
 
 @pytest.mark.feature("bulk readers: records as stored")
-async def test_records_are_what_the_broker_stores(tmp_path: Path, brokers: Brokers) -> None:
+async def test_records_equal_the_stored_bytes(tmp_path: Path, brokers: Brokers) -> None:
     async with run_gateway(tmp_path, brokers=brokers, queues=2) as gateway:
         _, addresses = await gateway.start_proxy()
         # Keys "a" and "b" hash to different queues; the body's length distinguishes them.

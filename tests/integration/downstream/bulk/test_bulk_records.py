@@ -158,7 +158,7 @@ async def test_an_empty_fetch_waits_for_the_linger(failing: bool) -> None:
         assert now_ns() - before >= 0.145 * SECOND
 
 
-async def test_what_cannot_be_read_keeps_its_place_and_hides_no_other() -> None:
+async def test_unreadable_positions_are_kept_and_hide_no_others() -> None:
     broker = FakeBrokerClient(orders=2)
     broker.store(message(0), message(1))
     broker.fails["pull", queue(1)] = ConnectionLost("gone")
@@ -198,7 +198,7 @@ class _DeletingBroker(FakeBrokerClient):
         return await super().pull_records(queue, offset=at, max_messages=most, **given)
 
 
-async def test_what_a_broker_passes_over_without_a_word_is_a_jump_as_well() -> None:
+async def test_offsets_silently_skipped_by_a_broker_are_a_jump_as_well() -> None:
     broker = _DeletingBroker(orders=1)
     broker.store(*(message(n) for n in range(9)))
     broker.most_pulled = 3

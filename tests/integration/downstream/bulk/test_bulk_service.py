@@ -162,7 +162,7 @@ async def test_a_message_ends_the_wait_and_the_other_queues_keep_their_places() 
         }
 
 
-async def test_a_place_that_the_broker_moved_is_told_at_once() -> None:
+async def test_a_position_that_the_broker_moved_is_reported_at_once() -> None:
     """Below the retained offsets, and above the end."""
     broker = FakeBrokerClient(orders=2)
     broker.store(message(0), message(1), message(2))
@@ -269,7 +269,7 @@ async def test_a_topic_without_a_route_does_not_hide_the_others() -> None:
         assert await fetch(client) == {"broker-a_0": (1, [0])}
 
 
-async def test_what_a_fetch_cannot_have_is_an_application_exception() -> None:
+async def test_an_unsupported_fetch_is_an_application_exception() -> None:
     async with bulk(FakeBrokerClient(orders=1)) as (it, _), connect(it.port) as client:
         with pytest.raises(TApplicationException, match="fetch names format 2: 0"):
             await fetch(client, format=2)
@@ -292,7 +292,7 @@ async def test_an_ack_sets_the_groups_committed_offsets() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 101])
-async def test_an_ack_of_what_is_no_position_of_its_queue_moves_nothing(offset: int) -> None:
+async def test_an_ack_of_an_invalid_position_moves_nothing(offset: int) -> None:
     """Beyond the end, the group would skip future messages and show no lag."""
     broker = FakeBrokerClient(orders=2)
     fill(broker)

@@ -92,7 +92,7 @@ async def test_names_that_lead_out_of_a_folder_are_refused(tmp_path: Path) -> No
     assert not list_of(tmp_path.parent, "x")
 
 
-async def test_names_that_none_can_have_are_refused_and_shown_to_nobody(tmp_path: Path) -> None:
+async def test_impossible_names_are_refused_and_shown_nowhere(tmp_path: Path) -> None:
     """They are not matched with patterns, which may be slow, and not stored either."""
     long = "%x" * 1_000_000
     batch = consumer.AckBatch(consumer.Context(groupId=long, topic=TOPIC))

@@ -71,7 +71,7 @@ async def test_of_a_large_request_without_room_the_head_is_kept_and_it_is_answer
         assert server.load.refused["max_inflight_bytes"] == 1
 
 
-async def test_a_request_is_held_until_its_method_ends_whoever_has_gone() -> None:
+async def test_a_request_is_held_until_its_method_ends_even_if_its_client_has_gone() -> None:
     """Otherwise clients that reconnect could make a proxy hold unlimited memory."""
     ends = asyncio.Event()
 
@@ -92,7 +92,7 @@ async def test_a_request_is_held_until_its_method_ends_whoever_has_gone() -> Non
         await eventually(lambda: server.load.used == 0)
 
 
-async def test_what_one_connection_holds_is_bounded_by_itself() -> None:
+async def test_the_bytes_of_one_connection_are_bounded() -> None:
     """A request in progress, the read-ahead behind it, and one read of the loop; no more."""
     waiting: list[Reply] = []
 

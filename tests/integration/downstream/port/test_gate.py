@@ -275,7 +275,7 @@ RULES = [
 RULED = {"tokens": TOKENS, "access": RULES}
 
 
-async def test_every_method_is_refused_to_who_may_not_and_served_to_who_may(
+async def test_every_method_is_refused_without_and_served_with_its_right(
     tmp_path: Path,
 ) -> None:
     groups = [{"name": name, "topics": [{"name": TOPIC}]} for name in (GROUP, "bulk")]
@@ -320,7 +320,7 @@ async def test_somebody_elses_group_can_neither_be_pulled_nor_settled(tmp_path: 
             assert gateway.events("ack_ok") == []
 
 
-async def test_nobody_sends_to_topics_of_the_gateways_own(tmp_path: Path) -> None:
+async def test_no_client_sends_to_internal_topics(tmp_path: Path) -> None:
     """A forged ownership record could make a group skip unhandled messages."""
     own = ownership_topic(Group(GROUP), Topic(TOPIC))
     names = (own, parked_topic(Group(GROUP), Topic(TOPIC)), AUDIT_TOPIC, f"%DLQ%{GROUP}")
@@ -383,7 +383,7 @@ async def test_a_client_certificate_authenticates(
         assert "billing may not produce" in answer.msg
 
 
-async def test_a_certificate_that_nobody_is_known_by_needs_a_token(
+async def test_an_unknown_certificate_needs_a_token(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     known = {

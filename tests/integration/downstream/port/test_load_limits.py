@@ -157,7 +157,7 @@ async def test_sends_and_fetches_are_refused_and_made_again_until_there_is_room(
             thin.close()
 
 
-async def test_who_may_not_ask_cannot_settle_by_being_refused_for_the_load(
+async def test_overload_gives_no_right_to_settle(
     tmp_path: Path,
 ) -> None:
     """Acks of a refused pull are applied, so they need authorization like any others."""
@@ -258,7 +258,7 @@ async def test_a_pull_that_would_be_one_too_many_to_wait_is_refused_at_once() ->
             await parked(it, one)
 
 
-async def test_what_is_there_is_given_although_no_further_pull_may_wait() -> None:
+async def test_ready_messages_are_delivered_although_no_further_pull_may_wait() -> None:
     both = group_settings(topics=(TOPIC, "returns"))
     async with serving(both, limits={"max_waiting_pulls": 1}) as it:
         queue = it.own()

@@ -49,7 +49,7 @@ async def test_acks_of_a_repeated_pull_are_applied_again_without_harm() -> None:
         assert (counts.acked, counts.fenced) == (1, 1)
 
 
-async def test_what_was_settled_or_lost_meanwhile_is_not_given_again() -> None:
+async def test_settled_or_lost_leases_are_not_repeated() -> None:
     async with serving(group_settings(topics=("a", "b"))) as it, connect(it.port) as client:
         kept, lost = it.own(topic="a"), it.own(topic="b")
         it.feed(kept, keyed(0, "x"), keyed(1, "y"))
@@ -118,7 +118,7 @@ async def test_leases_of_an_answer_that_never_left_end_uncounted() -> None:
         assert it.listener.dead_letters == []
 
 
-async def test_leases_that_nobody_asks_for_again_end_at_their_deadline() -> None:
+async def test_leases_without_a_repeated_request_end_at_their_deadline() -> None:
     async with serving(group_settings(visibility_timeout_s=2.2)) as it:
         it.feed(it.own(), keyed(0, "k"))
         async with connect(it.port) as lost, connect(it.port) as client:

@@ -175,7 +175,7 @@ async def test_an_answer_that_stays_unread_costs_its_connection_and_others_go_on
 
 
 @on_both_loops
-async def test_over_tls_no_megabytes_hide_below_where_nobody_sees_them() -> None:
+async def test_over_tls_no_megabytes_hide_in_buffers() -> None:
     """Bytes in TLS's own buffer look as if they had been sent."""
     with certified() as (server_tls, client_tls):
         async with (
@@ -288,7 +288,7 @@ async def test_the_system_looks_for_clients_that_are_gone() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends these itself")
 @on_both_loops
-async def test_a_client_whose_machine_takes_nothing_any_more_is_counted_as_gone() -> None:
+async def test_a_client_whose_machine_accepts_no_more_bytes_counts_as_gone() -> None:
     """A closed receive window looks like a machine without power."""
     async with (
         running(dead_peer_s=1) as (server, lost, port),

@@ -226,7 +226,7 @@ async def test_an_answer_given_twice_is_a_bug_of_ours() -> None:
 
 
 @on_both_loops
-async def test_a_client_that_disconnects_while_it_waits_is_told_once() -> None:
+async def test_a_client_that_disconnects_while_it_waits_is_reported_once() -> None:
     async with running() as (server, methods, port):
         async with connect(port) as client:
             client.send("submit", None)
@@ -377,7 +377,7 @@ async def test_bytes_that_are_no_request_close_that_connection_alone(name: str) 
         assert await acked(good)
 
 
-async def test_what_follows_bad_bytes_is_not_looked_at() -> None:
+async def test_bytes_after_an_invalid_frame_are_not_read() -> None:
     async with running() as (_, methods, port), connect(port) as bad:
         bad.send_bytes(framed(b"\x00") + frame_of("fetch", FETCH_ARGUMENTS))
         assert await bad.closed_by_server()

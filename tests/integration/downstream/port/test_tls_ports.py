@@ -63,7 +63,7 @@ async def test_the_http_port_speaks_tls_and_verbs_trust_its_authority(
         assert await asyncio.to_thread(ask_proxy, at.http, "/healthz") == b"ok\n"
 
 
-async def test_a_certificate_says_who_asks_and_probes_need_none(
+async def test_a_certificate_identifies_the_caller_and_probes_need_none(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     known: dict[str, Any] = {

@@ -26,7 +26,7 @@ def test_readers_of_late_are_counted() -> None:
     assert readers.count(11 + SEEN_NS) == 0
 
 
-def test_who_acked_holds_the_positions_for_60_s_after_its_last_ack() -> None:
+def test_only_the_reader_that_acked_may_ack_for_60_s_after_its_last_ack() -> None:
     readers = BulkReaders()
     assert readers.may_ack("a", 5)
     assert not readers.may_ack("b", 5 + ACK_HOLD_NS)

@@ -6,7 +6,7 @@ from proxy.downstream.port.load import DROPPING, REFUSING, Load
 from proxy.settings.proxy_settings import LimitSettings
 
 
-def test_room_is_told_once_each_time_that_there_is_some_again() -> None:
+def test_room_is_signalled_once_each_time_it_returns() -> None:
     told: list[int] = []
     load = Load(100)
     load.on_room = lambda: told.append(load.used)
@@ -26,7 +26,7 @@ def test_a_refusal_names_its_setting_and_is_counted() -> None:
     assert "limits.max_inflight_bytes lets (100)" in str(told)
 
 
-def test_what_is_counted_is_counted_by_the_names_of_settings_from_the_start() -> None:
+def test_counts_are_named_after_settings_and_exist_from_the_start() -> None:
     """So that an alert on an increase sees the first one."""
     figures = Load(100).figures()
     assert figures == {"refused": dict.fromkeys(REFUSING, 0), "dropped": dict.fromkeys(DROPPING, 0)}

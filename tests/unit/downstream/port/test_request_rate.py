@@ -8,7 +8,7 @@ MS = 1_000_000
 SECOND = 1000 * MS
 
 
-def test_so_many_a_second_pass_and_a_second_s_worth_at_once() -> None:
+def test_requests_pass_at_the_rate_with_bursts_of_one_second() -> None:
     bucket = RequestRate(10).enter("a", 5 * SECOND)
     assert sum(take(bucket, 5 * SECOND) for _ in range(50)) == 10
     passed = sum(take(bucket, 5 * SECOND + n * MS) for n in range(1, 3001))
@@ -27,7 +27,7 @@ def test_connections_of_an_address_share_and_others_do_not_count() -> None:
     assert take(other, 0)
 
 
-def test_nobody_gains_by_connecting_anew_and_who_is_gone_is_forgotten() -> None:
+def test_reconnecting_gains_nothing_and_idle_addresses_are_forgotten() -> None:
     """A bucket is kept until it is full again."""
     rate = RequestRate(2)
     for _ in range(2):

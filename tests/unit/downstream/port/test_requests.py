@@ -85,7 +85,7 @@ def test_topic_and_topics_exclude_each_other() -> None:
 
 
 @pytest.mark.parametrize(("asked", "wanted"), [(None, 1), (0, 1), (1, 1), (2, 2), (10**6, 10**6)])
-def test_runs_are_given_to_whoever_asks_for_them(asked: int | None, wanted: int) -> None:
+def test_runs_are_given_to_clients_that_ask(asked: int | None, wanted: int) -> None:
     assert wish(our_pull("g", maxRun=asked)).max_run == wanted
 
 

@@ -127,7 +127,7 @@ def test_a_failure_is_a_readable_application_exception(protocol: Protocol) -> No
 
 
 @protocols
-def test_a_one_way_call_is_told_apart(protocol: Protocol) -> None:
+def test_a_one_way_call_is_recognised(protocol: Protocol) -> None:
     payload = payload_of("pull", PULL, protocol=protocol, kind=TMessageType.ONEWAY)
     assert decode_call(payload).one_way
 
@@ -168,7 +168,7 @@ def test_a_name_longer_than_any_methods_is_refused(protocol: Protocol) -> None:
         (b"\x80\x01\x00\x01\x00\x00\x00\x04pull\x00", "head is cut short"),
     ],
 )
-def test_garbled_heads_are_frame_errors_that_say_what_is_wrong(payload: bytes, reason: str) -> None:
+def test_garbled_heads_are_frame_errors_with_a_reason(payload: bytes, reason: str) -> None:
     with pytest.raises(FrameError, match=reason):
         decode_call(payload)
 
@@ -249,9 +249,7 @@ class WrongPull:
     ("entries", "size"),
     [(0, 0), (1, 0), (3, 1), (14, 127), (15, 128), (20, 16_383), (3, 16_384), (2, 2_100_000)],
 )
-def test_what_is_spliced_in_is_what_the_codec_would_have_written(
-    protocol: Protocol, entries: int, size: int
-) -> None:
+def test_spliced_answers_equal_the_codecs(protocol: Protocol, entries: int, size: int) -> None:
     """Lengths of every width, lists on both sides of 15: the bytes are the library's own."""
     blobs = [
         [bytes([number]) * (size - size // 3), b"x" * (size // 3)] for number in range(entries)
