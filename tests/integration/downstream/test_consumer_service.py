@@ -288,7 +288,7 @@ async def test_an_extended_lease_lives_on_and_its_end_is_reported() -> None:
         ({"groupId": ""}, 404, "the request names no group"),
         ({"topic": "odrers"}, 404, "group 'billing' has no topic 'odrers'; its topics: orders"),
         ({"topics": [TOPIC, "x" * 999]}, 404, "has no topic 'x{127}…'; its topics: orders"),
-        ({"topic": TOPIC, "topics": [TOPIC]}, 400, "either topic or topics"),
+        ({"topic": TOPIC, "topics": [TOPIC]}, 400, "both topic and topics"),
     ],
 )
 async def test_unsupported_requests_are_refused_in_one_clear_sentence(

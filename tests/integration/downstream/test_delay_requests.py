@@ -144,14 +144,14 @@ async def test_refused_delays_have_ddmqs_code_and_a_sentence(
             ({"timestamp": soon, "body": bytes(1001)}, 11, "a body of 1001 bytes"),
             ({"timestamp": soon, "properties": {"DELAY": "1"}}, 11, "'DELAY' is reserved"),
             ({"timestamp": soon, "topic": "a/b"}, 11, "not a legal name"),
-            ({"timestamp": soon, "topic": "%PARK%x"}, 11, "not for producers"),
+            ({"timestamp": soon, "topic": "%PARK%x"}, 11, "is internal"),
             ({"timestamp": soon, "topic": "unknown"}, 14, "unknown"),
             ({"timestamp": soon + 30 * 86_400}, 11, "timer_max_delay_s"),
             ({"action": CANCEL}, 30, "uniqDelayMsgId '' names no message"),
             ({"action": CANCEL, "uniqDelayMsgId": "eA=="}, 30, "names no message"),
             ({"action": CANCEL, "uniqDelayMsgId": elsewhere, "topic": "other"}, 30, "topic orders"),
             ({"action": CANCEL, "uniqDelayMsgId": elsewhere}, 10, "broker-z"),
-            ({"action": CANCEL, "topic": "", "uniqDelayMsgId": retried}, 11, "not for producers"),
+            ({"action": CANCEL, "topic": "", "uniqDelayMsgId": retried}, 11, "is internal"),
         ):
             result = await ask(thin, **fields)
             assert result.code == code, (fields, result)

@@ -146,7 +146,7 @@ async def test_further_requests_wait_until_the_current_one_is_answered() -> None
 async def test_requests_that_wait_for_their_turn_are_all_answered_in_order() -> None:
     """With a slice of a nanosecond, each pass of the loop serves one request."""
     async with running() as (server, _, port), connect(port) as one, connect(port) as two:
-        with patch.object(server, "turns", TimeSlices(1)):
+        with patch.object(server, "time_slices", TimeSlices(1)):
             for client in (one, two):
                 client.send_bytes(
                     b"".join(frame_of("ack", ACK_ARGUMENTS, sequence_id=n) for n in (1, 2))
@@ -187,7 +187,7 @@ async def test_a_one_way_call_gets_no_answer_and_ends() -> None:
 async def test_an_unknown_method_is_answered_so() -> None:
     async with running() as (_, _, port), connect(port) as client:
         client.send_bytes(framed(payload_of("launch", ACK_ARGUMENTS)))
-        with pytest.raises(TApplicationException, match="unknown method 'launch' here") as told:
+        with pytest.raises(TApplicationException, match="unknown method 'launch'") as told:
             await client.answer("launch", number=1)
         assert told.value.type == TApplicationException.UNKNOWN_METHOD
         assert await acked(client)
